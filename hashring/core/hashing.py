@@ -1,0 +1,138 @@
+"""From a key to its point on the ring.
+
+A point is an integer in ``[0, 2**32)``. The default is the CRC-32 of the key's UTF-8 bytes, the
+one of zlib, gzip and PNG: ``hello`` is at 907 060 870.
+
+Every 32-bit CRC that crcmod knows can be used by its crcmod name. Two of them are equal, bit for
+bit, to what zlib computes several times faster (``crc-32`` itself and ``jamcrc``, its
+complement); those run on zlib, and a property test holds them equal to crcmod.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Final
+
+import crcmod.predefined
+
+from hashring.errors import ConfigError, KeyTypeError, KeyValueError, MissingDependencyError
+
+RING_SIZE: Final = 2**32
+"""How many points a ring has."""
+
+PointFunction = Callable[[bytes], int]
+
+
+@dataclass(frozen=True)
+class HashAlgorithm:
+    """A named function from bytes to a point.
+
+    Attributes:
+        name: the name nodes agree on, such as ``"crc-32"``.
+        point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``.
+    """
+
+    name: str
+    point_of_bytes: PointFunction
+
+    # The names redis-hashring gives its two algorithms; set below, once they can be built.
+    CRC32: ClassVar[str] = "crc-32"
+    XXHASH: ClassVar[str] = "xxh32"
+
+    def point(self, key: str | bytes) -> int:
+        """The point of a key.
+
+        Raises:
+            KeyTypeError: the key is neither ``str`` nor ``bytes``.
+            KeyValueError: the key is empty, or holds a lone surrogate.
+        """
+        return self.point_of_bytes(key_bytes(key))
+
+
+def key_bytes(key: str | bytes) -> bytes:
+    """The bytes that are hashed: a ``str`` as UTF-8, ``bytes`` (and bytearray) as they are.
+
+    Raises:
+        KeyTypeError: the key is neither.
+        KeyValueError: the key is empty, or holds a lone surrogate.
+    """
+    if isinstance(key, str):
+        try:
+            data = key.encode()
+        except UnicodeEncodeError as error:
+            raise KeyValueError(
+                key, f"cannot be encoded as UTF-8 ({error.reason}): pass it as bytes"
+            ) from error
+    elif isinstance(key, bytes | bytearray | memoryview):
+        data = bytes(key)
+    else:
+        raise KeyTypeError(key)
+    if not data:
+        raise KeyValueError(key, "is empty; a key has at least one byte")
+    return data
+
+
+def _jamcrc(data: bytes) -> int:
+    return zlib.crc32(data) ^ 0xFFFFFFFF
+
+
+_ZLIB: Final[dict[str, PointFunction]] = {"crc-32": zlib.crc32, "jamcrc": _jamcrc}
+
+_ALIASES: Final = {
+    "crc32": "crc-32",
+    "crc32c": "crc-32c",
+    "xxhash": "xxh32",
+}
+
+
+def _crcmod_names() -> tuple[str, ...]:
+    # crcmod keeps the table its documentation prints; a polynomial of 33 bits is a 32-bit CRC.
+    return tuple(
+        definition["name"]
+        for definition in crcmod.predefined._crc_definitions
+        if definition["poly"].bit_length() == 33
+    )
+
+
+def hash_algorithm_names() -> tuple[str, ...]:
+    """The names that :func:`hash_algorithm` knows, whether or not their package is installed."""
+    return (*_crcmod_names(), "xxh32")
+
+
+@lru_cache(maxsize=None)
+def _build(name: str) -> HashAlgorithm:
+    if name in _ZLIB:
+        return HashAlgorithm(name, _ZLIB[name])
+    if name == "xxh32":
+        try:
+            import xxhash  # noqa: PLC0415 - optional, loaded only when it is asked for
+        except ImportError as error:
+            raise MissingDependencyError("hash_algorithm='xxh32'", "xxhash", "xxhash") from error
+        return HashAlgorithm(name, xxhash.xxh32_intdigest)
+    return HashAlgorithm(name, crcmod.predefined.mkPredefinedCrcFun(name))
+
+
+def hash_algorithm(name: str | HashAlgorithm) -> HashAlgorithm:
+    """The algorithm of that name; an algorithm is returned as it is.
+
+    ``crc-32`` (alias ``crc32``), every other 32-bit CRC of crcmod (``crc-32c``, ``posix``, ...) and
+    ``xxh32`` (alias ``xxhash``; needs the extra of that name).
+
+    Raises:
+        ConfigError: there is none of that name.
+        MissingDependencyError: its package is not installed.
+    """
+    if isinstance(name, HashAlgorithm):
+        return name
+    # redis-hashring's own enum says "crc32" and "xxhash" in its values.
+    text = getattr(name, "value", name)
+    if isinstance(text, str):
+        wanted = _ALIASES.get(text.lower(), text.lower())
+        if wanted in hash_algorithm_names():
+            return _build(wanted)
+    raise ConfigError(
+        "hash_algorithm", name, f"unknown; choose one of {', '.join(hash_algorithm_names())}"
+    )

@@ -1,0 +1,469 @@
+"""The frozen ring: who owns what.
+
+A replica at point ``p`` owns the range ``[p, q)`` where ``q`` is the next point on the ring, and
+the last replica's range wraps around to the first. So the owner of a key is the replica at the
+greatest point that is not above the key's point, or the last replica when there is none.
+
+Replicas of several nodes on one point are ordered by node name, compared as UTF-8 bytes. Each
+still owns the range up to the next replica, so all but the last own an empty range there and the
+greatest name owns the point. Every reader sorts the same way, so every reader agrees.
+
+The ring is immutable. A change makes a new one, which shares what it can with the old, so a
+reader in another thread keeps a whole and consistent picture however long it looks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
+from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
+
+# The type code of a C unsigned int of at least 32 bits.
+_UINT32: Final = "I"
+_FINGERPRINT_MASK: Final = 2**64 - 1
+
+
+class Range(NamedTuple):
+    """Points ``start <= p < end``. Never wraps: a range over the top is two ranges."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """A range whose owner differs between two rings.
+
+    Attributes:
+        start, end: the points ``start <= p < end``.
+        before, after: the owners; ``None`` where the ring had no nodes.
+    """
+
+    start: int
+    end: int
+    before: str | None
+    after: str | None
+
+    @property
+    def points(self) -> int:
+        """How many points move."""
+        return self.end - self.start
+
+
+def _node_fingerprint(node: str, points: Iterable[int]) -> int:
+    # One hash a node, over its sorted points. Summed over the nodes, the result does not depend
+    # on any order, and a change of one node updates it without looking at the others.
+    digest = blake2b(node.encode(), digest_size=8)
+    digest.update(b"\0")
+    digest.update(b",".join(b"%d" % point for point in points))
+    return int.from_bytes(digest.digest(), "big")
+
+
+class Ring:
+    """An immutable consistent hash ring.
+
+    Args:
+        points: for each node its points, any order, duplicates dropped.
+        hash_algorithm: the name of the function from key to point.
+
+    A node without points is not on the ring.
+
+    Raises:
+        ConfigError: a point outside ``[0, 2**32)``, or an unknown algorithm.
+    """
+
+    __slots__ = ("__dict__", "_by_node", "_fingerprint", "_owners", "_points", "hash_algorithm")
+
+    _by_node: dict[str, array[int]]
+    _points: array[int]
+    _owners: list[str]
+    _fingerprint: int
+    hash_algorithm: HashAlgorithm
+
+    def __init__(
+        self,
+        points: Mapping[str, Iterable[int]] | None = None,
+        hash_algorithm: str | HashAlgorithm = "crc-32",
+    ) -> None:
+        by_node: dict[str, array[int]] = {}
+        for node, values in (points or {}).items():
+            own = _sorted_points(node, values)
+            if own:
+                by_node[node] = own
+        pairs = sorted(
+            (point, order, node)
+            for order, node in enumerate(sorted(by_node, key=str.encode))
+            for point in by_node[node]
+        )
+        self._assemble(
+            by_node,
+            array(_UINT32, (point for point, _, _ in pairs)),
+            [node for _, _, node in pairs],
+            sum(_node_fingerprint(node, own) for node, own in by_node.items()),
+            _algorithm(hash_algorithm),
+        )
+
+    def _assemble(
+        self,
+        by_node: dict[str, array[int]],
+        points: array[int],
+        owners: list[str],
+        fingerprint: int,
+        algorithm: HashAlgorithm,
+    ) -> None:
+        self._by_node = by_node
+        self._points = points
+        self._owners = owners
+        self._fingerprint = fingerprint & _FINGERPRINT_MASK
+        self.hash_algorithm = algorithm
+
+    # --- who owns what ------------------------------------------------------------------------
+
+    def owner(self, key: str | bytes) -> str:
+        """The node that owns the key.
+
+        Raises:
+            EmptyRingError: the ring has no nodes.
+            KeyTypeError, KeyValueError: the key has no point.
+        """
+        return self.owner_of_point(self.hash_algorithm.point(key))
+
+    def owner_of_point(self, point: int) -> str:
+        """The node that owns the point.
+
+        Raises:
+            EmptyRingError: the ring has no nodes.
+            ConfigError: the point is outside ``[0, 2**32)``.
+        """
+        points = self._points
+        if not points:
+            raise EmptyRingError
+        _check_point(point)
+        # The last replica at a point <= ours; index -1, the last of all, when there is none.
+        return self._owners[bisect_right(points, point) - 1]
+
+    def successors(self, point: int) -> Iterator[str]:
+        """Each node once, clockwise from the point's owner: owner first, then by next replicas.
+
+        The second is who would inherit were the owner gone *and* the point in its last range;
+        for overflow it is the order in which nodes with room are asked.
+        """
+        if not self._points:
+            return
+        first = self.owner_of_point(point)
+        seen = {first}
+        yield first
+        index = bisect_right(self._points, point)
+        size = len(self._owners)
+        for step in range(size):
+            node = self._owners[(index + step) % size]
+            if node not in seen:
+                seen.add(node)
+                yield node
+
+    def ranges(self) -> Iterator[tuple[Range, str]]:
+        """Every range with its owner, by rising start, without gaps, from point 0 to 2**32.
+
+        Neighbours of one owner are merged. Nothing when the ring is empty.
+        """
+        if not self._points:
+            return
+        start = 0
+        owner = self._owners[-1]
+        for point, node in zip(self._points, self._owners, strict=True):
+            if node == owner:
+                continue
+            if point > start:
+                yield Range(start, point), owner
+            start, owner = point, node
+        yield Range(start, RING_SIZE), owner
+
+    def node_ranges(self, node: str) -> tuple[Range, ...]:
+        """The ranges of one node, by rising start, neighbours merged; empty if it has none.
+
+        Cost: two binary searches for each of the node's own points, whatever the size of the
+        ring.
+        """
+        own = self._by_node.get(node)
+        if own is None:
+            return ()
+        points, owners = self._points, self._owners
+        size = len(points)
+        found: list[Range] = []
+        wrapped = 0
+        for start in own:
+            after = bisect_right(points, start)
+            if owners[after - 1] != node:
+                continue
+            if after == size:
+                end = RING_SIZE
+                # The last range goes on from zero up to the first point of the ring.
+                wrapped = points[0]
+            else:
+                end = points[after]
+            if found and found[-1].end == start:
+                found[-1] = Range(found[-1].start, end)
+            else:
+                found.append(Range(start, end))
+        if wrapped:
+            if found[0].start == wrapped:
+                found[0] = Range(0, found[0].end)
+            else:
+                found.insert(0, Range(0, wrapped))
+        if len(found) > 1 and found[0] == (0, RING_SIZE):
+            return (found[0],)
+        return tuple(found)
+
+    # --- what is on the ring ------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes, in order of their UTF-8 names."""
+        return tuple(sorted(self._by_node, key=str.encode))
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes are on the ring."""
+        return len(self._by_node)
+
+    def __len__(self) -> int:
+        """How many replicas are on the ring."""
+        return len(self._points)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._by_node
+
+    def points_of(self, node: str) -> tuple[int, ...]:
+        """The points of a node, rising.
+
+        Raises:
+            UnknownNodeError: the node is not on the ring.
+        """
+        own = self._by_node.get(node)
+        if own is None:
+            raise UnknownNodeError(node)
+        return tuple(own)
+
+    def replicas(self) -> Iterator[tuple[int, str]]:
+        """Every ``(point, node)``, by rising point; on a shared point the owner comes last."""
+        return zip(self._points, self._owners, strict=True)
+
+    @property
+    def duplicate_points(self) -> tuple[int, ...]:
+        """The points that more than one node has, rising: all but one of those own nothing there."""
+        points = self._points
+        return tuple(
+            sorted({points[i] for i in range(1, len(points)) if points[i] == points[i - 1]})
+        )
+
+    @cached_property
+    def shares(self) -> Mapping[str, int]:
+        """For each node the number of points it owns; they sum to 2**32 unless the ring is empty."""
+        owned = dict.fromkeys(self.nodes, 0)
+        for (start, end), node in self.ranges():
+            owned[node] += end - start
+        return MappingProxyType(owned)
+
+    def share(self, node: str) -> float:
+        """The part of the ring that a node owns, from 0 to 1.
+
+        Raises:
+            UnknownNodeError: the node is not on the ring.
+        """
+        try:
+            return self.shares[node] / RING_SIZE
+        except KeyError:
+            raise UnknownNodeError(node) from None
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that are equal for equal rings, whatever the order of building them.
+
+        It covers nodes, points and the hash algorithm. It tells apart rings that differ by
+        accident; it is no defence against somebody who looks for a collision.
+        """
+        algorithm = _node_fingerprint(self.hash_algorithm.name, ())
+        return f"{(self._fingerprint + algorithm) & _FINGERPRINT_MASK:016x}"
+
+    # --- other rings --------------------------------------------------------------------------
+
+    def with_node(self, node: str, points: Iterable[int]) -> Ring:
+        """This ring with the node at these points, instead of any it had.
+
+        Linear in the size of the ring, at the speed of copying memory.
+        """
+        new = _sorted_points(node, points)
+        base = self._without(node) if node in self._by_node else self
+        if not new:
+            return base
+        name = node.encode()
+        merged = array(_UINT32)
+        owners: list[str] = []
+        done = 0
+        for point in new:
+            index = bisect_left(base._points, point, done)
+            # After the replicas on the same point whose nodes come first in order.
+            while (
+                index < len(base._points)
+                and base._points[index] == point
+                and base._owners[index].encode() < name
+            ):
+                index += 1
+            merged.extend(base._points[done:index])
+            owners.extend(base._owners[done:index])
+            merged.append(point)
+            owners.append(node)
+            done = index
+        merged.extend(base._points[done:])
+        owners.extend(base._owners[done:])
+        by_node = dict(base._by_node)
+        by_node[node] = new
+        return self._derived(
+            by_node, merged, owners, base._fingerprint + _node_fingerprint(node, new)
+        )
+
+    def without_nodes(self, *nodes: str) -> Ring:
+        """This ring without these nodes; a name that is not on it changes nothing."""
+        ring = self
+        for node in nodes:
+            if node in ring._by_node:
+                ring = ring._without(node)
+        return ring
+
+    def _without(self, node: str) -> Ring:
+        by_node = dict(self._by_node)
+        own = by_node.pop(node)
+        points = array(_UINT32)
+        owners: list[str] = []
+        done = 0
+        for point in own:
+            index = self._owners.index(node, bisect_left(self._points, point, done))
+            points.extend(self._points[done:index])
+            owners.extend(self._owners[done:index])
+            done = index + 1
+        points.extend(self._points[done:])
+        owners.extend(self._owners[done:])
+        return self._derived(
+            by_node, points, owners, self._fingerprint - _node_fingerprint(node, own)
+        )
+
+    def _derived(
+        self,
+        by_node: dict[str, array[int]],
+        points: array[int],
+        owners: list[str],
+        fingerprint: int,
+    ) -> Ring:
+        ring = object.__new__(Ring)
+        ring._assemble(by_node, points, owners, fingerprint, self.hash_algorithm)
+        return ring
+
+    def moves(self, after: Ring) -> tuple[Move, ...]:
+        """What changes hands from this ring to another: each range whose owner differs.
+
+        By rising start; neighbours with the same pair of owners are merged. Rings with different
+        hash algorithms place every key anew, so comparing their ranges would say nothing.
+
+        Raises:
+            ConfigError: the rings hash keys differently.
+        """
+        if after.hash_algorithm.name != self.hash_algorithm.name:
+            raise ConfigError(
+                "hash_algorithm",
+                after.hash_algorithm.name,
+                f"the other ring uses {self.hash_algorithm.name}; compare rings of one algorithm",
+            )
+        old: list[tuple[Range, str | None]] = list(self.ranges()) or [(Range(0, RING_SIZE), None)]
+        new: list[tuple[Range, str | None]] = list(after.ranges()) or [(Range(0, RING_SIZE), None)]
+        found: list[Move] = []
+        i = j = start = 0
+        while start < RING_SIZE:
+            (_, old_end), was = old[i]
+            (_, new_end), becomes = new[j]
+            end = min(old_end, new_end)
+            if was != becomes:
+                last = found[-1] if found else None
+                if last and last.end == start and (last.before, last.after) == (was, becomes):
+                    found[-1] = Move(last.start, end, was, becomes)
+                else:
+                    found.append(Move(start, end, was, becomes))
+            i += old_end == end
+            j += new_end == end
+            start = end
+        return tuple(found)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ring):
+            return NotImplemented
+        return (
+            self.hash_algorithm.name == other.hash_algorithm.name
+            and self._by_node == other._by_node
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._fingerprint, self.hash_algorithm.name))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ring of {self.node_count} nodes, {len(self)} replicas, "
+            f"{self.hash_algorithm.name}, fingerprint {self.fingerprint}>"
+        )
+
+
+# --- ranges as sorted, disjoint tuples --------------------------------------------------------
+
+
+def bounds_of(ranges: Iterable[Range]) -> tuple[int, ...]:
+    """The flat boundaries ``start, end, start, end, ...`` of rising, disjoint ranges.
+
+    A point is inside exactly when ``bisect_right(bounds, point)`` is odd: one search decides.
+    """
+    return tuple(bound for range_ in ranges for bound in range_)
+
+
+def subtract(ranges: Iterable[Range], removed: Iterable[Range]) -> tuple[Range, ...]:
+    """The points of ``ranges`` that are not in ``removed``; both rising and disjoint."""
+    out: list[Range] = []
+    cuts = list(removed)
+    at = 0
+    for start, end in ranges:
+        position = start
+        while at < len(cuts) and cuts[at].end <= position:
+            at += 1
+        look = at
+        while look < len(cuts) and cuts[look].start < end:
+            if cuts[look].start > position:
+                out.append(Range(position, cuts[look].start))
+            position = max(position, cuts[look].end)
+            look += 1
+        if position < end:
+            out.append(Range(position, end))
+    return tuple(out)
+
+
+def _check_point(point: int) -> None:
+    if not 0 <= point < RING_SIZE:
+        raise ConfigError("point", point, f"outside the ring [0, {RING_SIZE})")
+
+
+def _sorted_points(node: str, points: Iterable[int]) -> array[int]:
+    values = sorted(set(points))
+    if values:
+        for point in (values[0], values[-1]):
+            if not 0 <= point < RING_SIZE:
+                raise ConfigError(
+                    "point", point, f"of node {node!r} is outside the ring [0, {RING_SIZE})"
+                )
+    return array(_UINT32, values)
+
+
+# The constructor's parameter has the function's name, which is the word users know.
+_algorithm = hash_algorithm

@@ -1,0 +1,160 @@
+"""Every error this package raises, in one tree.
+
+An error names the thing, the value received and the remedy; the facts are attributes as well,
+so that a program need not parse the text. Where a builtin type has always meant the same thing
+(``ValueError`` for a bad argument, ``RuntimeError`` for a second ``start()``), the error is that
+type too, which keeps code written for redis-hashring working.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HashringError(Exception):
+    """The root: catching it catches everything this package raises on purpose."""
+
+
+class ConfigError(HashringError, ValueError):
+    """An argument that cannot work.
+
+    Attributes:
+        setting: the name of the argument.
+        value: the value received.
+    """
+
+    def __init__(self, setting: str, value: Any, remedy: str) -> None:
+        self.setting = setting
+        self.value = value
+        super().__init__(f"{setting}={value!r}: {remedy}")
+
+
+class KeyTypeError(HashringError, TypeError):
+    """A key that is neither ``str`` nor ``bytes``."""
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        super().__init__(
+            f"key {key!r} is {type(key).__name__}; a key is str (hashed as UTF-8) or bytes: "
+            f"convert it the same way on every node, for example str(key)"
+        )
+
+
+class KeyValueError(HashringError, ValueError):
+    """A key of the right type that has no point: empty, or text that UTF-8 cannot encode."""
+
+    def __init__(self, key: Any, why: str) -> None:
+        self.key = key
+        super().__init__(f"key {key!r} {why}")
+
+
+class ReplicaFormatError(HashringError, ValueError):
+    """A member of the ring's ZSET that is not ``start:node:id``."""
+
+    def __init__(self, text: Any, why: str) -> None:
+        self.text = text
+        super().__init__(f"ring member {text!r} {why}; expected start:node:id")
+
+
+class MessageFormatError(HashringError, ValueError):
+    """A message on the ring's channel that is not a change of the ring."""
+
+    def __init__(self, payload: Any, why: str) -> None:
+        self.payload = payload
+        shown = payload[:80] if isinstance(payload, bytes | str) else payload
+        super().__init__(f"message {shown!r} {why}")
+
+
+class EmptyRingError(HashringError, LookupError):
+    """An owner was asked of a ring without nodes."""
+
+    def __init__(self) -> None:
+        super().__init__("the ring has no nodes, so no key has an owner: start a node first")
+
+
+class UnknownNodeError(HashringError, LookupError):
+    """A node that is not on the ring."""
+
+    def __init__(self, node: str, ring: str | None = None) -> None:
+        self.node = node
+        where = f"ring {ring!r}" if ring else "this ring"
+        super().__init__(
+            f"node {node!r} is not on {where}; list its nodes with the nodes command "
+            f"or Ring.nodes, and mind that names are case-sensitive"
+        )
+
+
+class MissingDependencyError(HashringError, ImportError):
+    """A feature whose optional package is not installed."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(
+            f"{feature} needs the package {package}: pip install 'hashring-fleet[{extra}]'"
+        )
+
+
+# --- Redis ------------------------------------------------------------------------------------
+
+
+class StoreError(HashringError):
+    """Redis did not do what was asked. The client's own exception is ``__cause__``."""
+
+
+class RedisUnavailable(StoreError, ConnectionError):  # noqa: N818 - reads as the condition it is
+    """Redis cannot be reached, does not answer in time, or is still loading. Worth retrying."""
+
+
+class RedisRefused(StoreError):  # noqa: N818 - reads as the condition it is
+    """Redis answered, and said no. Retrying helps only after somebody changes something."""
+
+
+class PermissionDenied(RedisRefused):
+    """Wrong password, no password, or an ACL that lacks a command, key or channel."""
+
+
+class ReadOnlyReplica(RedisRefused):
+    """The server is a read-only replica: writes must go to its primary."""
+
+
+class OutOfMemory(RedisRefused):
+    """Redis is at maxmemory and evicts nothing."""
+
+
+class WrongKeyType(RedisRefused):
+    """A key of the ring holds another type of value, so its name is used by something else."""
+
+
+class ServerNotFound(StoreError):
+    """No redis-server program was found for the embedded server."""
+
+
+# --- the live node ----------------------------------------------------------------------------
+
+
+class NodeStateError(HashringError, RuntimeError):
+    """A call that does not fit the node's state, such as a second ``start()``."""
+
+
+class NodeForked(NodeStateError):
+    """The node was inherited from a parent process; the child must start a node of its own."""
+
+    def __init__(self, node: str, parent: int) -> None:
+        self.node = node
+        self.parent = parent
+        super().__init__(
+            f"node {node!r} belongs to the parent process {parent}; in this child call start() "
+            f"to join as a node of its own (give it another name if you named the parent's)"
+        )
+
+
+class NodeSuperseded(NodeStateError):
+    """Another process joined under this node's name, so this one owns nothing any more."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        super().__init__(
+            f"another process joined the ring as {node!r} and took its points; "
+            f"give each process a name of its own"
+        )
