@@ -102,11 +102,11 @@ class StoreError(HashringError):
     """Redis did not do what was asked. The client's own exception is ``__cause__``."""
 
 
-class RedisUnavailable(StoreError, ConnectionError):  # noqa: N818 - reads as the condition it is
+class RedisUnavailable(StoreError, ConnectionError):
     """Redis cannot be reached, does not answer in time, or is still loading. Worth retrying."""
 
 
-class RedisRefused(StoreError):  # noqa: N818 - reads as the condition it is
+class RedisRefused(StoreError):
     """Redis answered, and said no. Retrying helps only after somebody changes something."""
 
 

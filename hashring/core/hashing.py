@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import ClassVar, Final
 
 import crcmod.predefined
@@ -102,7 +102,7 @@ def hash_algorithm_names() -> tuple[str, ...]:
     return (*_crcmod_names(), "xxh32")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _build(name: str) -> HashAlgorithm:
     if name in _ZLIB:
         return HashAlgorithm(name, _ZLIB[name])

@@ -258,7 +258,7 @@ class Ring:
 
     @property
     def duplicate_points(self) -> tuple[int, ...]:
-        """The points that more than one node has, rising: all but one of those own nothing there."""
+        """The points that more than one node has, rising: all but one of those own nothing."""
         points = self._points
         return tuple(
             sorted({points[i] for i in range(1, len(points)) if points[i] == points[i - 1]})
@@ -266,7 +266,7 @@ class Ring:
 
     @cached_property
     def shares(self) -> Mapping[str, int]:
-        """For each node the number of points it owns; they sum to 2**32 unless the ring is empty."""
+        """The number of points each node owns; the sum is 2**32 unless the ring is empty."""
         owned = dict.fromkeys(self.nodes, 0)
         for (start, end), node in self.ranges():
             owned[node] += end - start
