@@ -1,0 +1,130 @@
+"""A change of the ring, as it travels on the ring's channel, and where it stands in history.
+
+Every change carries the stamp of the one before it. A reader that holds the stamp ``prev`` may
+apply the change to what it has; any other reader has a gap, and fetches. The chain is by ``tag``,
+a digest over the whole history, and not by the epoch's number alone: after a failover that lost
+writes, or after Redis came back empty, the numbers may repeat with other contents, the tags do not.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.errors import MessageFormatError
+
+WIRE_VERSION: Final = 1
+"""The version of the messages; a reader skips messages of another one and fetches instead."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A place in the history of a ring.
+
+    Attributes:
+        epoch: number of the last change; 0 before the first.
+        tag: digest of the history up to that change; empty before the first.
+        members: how many members the ring's ZSET held after it, garbage included.
+        at: Redis time of the reading or of the change, in microseconds since 1970.
+    """
+
+    epoch: int
+    tag: str
+    members: int
+    at: int
+
+
+class ChangeKind(str, Enum):
+    """What happened."""
+
+    JOIN = "join"
+    """A node joined, came back, or changed its points."""
+    LEAVE = "leave"
+    """A node left, or was removed by hand."""
+    EXPIRE = "expire"
+    """Nodes were not refreshed within their ttl, and a heartbeat swept them."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the ring.
+
+    Attributes:
+        kind: what happened.
+        nodes: whom it happened to; empty when only garbage expired.
+        points: for a join, all points of the node, rising; otherwise empty.
+        prev: the tag of the change before.
+        stamp: the change's own place in history.
+        session: for a join, the session that holds the name from now on.
+        reason: a word for people: start, restart, return, resize, stop, removed, expired.
+    """
+
+    kind: ChangeKind
+    nodes: tuple[str, ...]
+    points: tuple[int, ...]
+    prev: str
+    stamp: Stamp
+    session: str = ""
+    reason: str = ""
+
+    def apply(self, ring: Ring) -> Ring:
+        """The ring after this change, from the ring just before it."""
+        if self.kind is ChangeKind.JOIN:
+            return ring.with_node(self.nodes[0], self.points)
+        return ring.without_nodes(*self.nodes)
+
+
+def parse_change(payload: bytes | str) -> Change:
+    """The change that a message on the channel, or the data of an event, describes.
+
+    Raises:
+        MessageFormatError: it is anything else. redis-hashring's ``*`` is anything else, too.
+    """
+    try:
+        body = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise MessageFormatError(payload, "is not JSON") from None
+    if not isinstance(body, dict) or body.get("v") != WIRE_VERSION:
+        raise MessageFormatError(payload, f"is not a change of version {WIRE_VERSION}")
+    try:
+        kind = ChangeKind(body["kind"])
+        nodes = tuple(_text(node) for node in body.get("nodes", ()))
+        points = tuple(sorted({_point(point) for point in body.get("points", ())}))
+        stamp = Stamp(
+            epoch=_count(body["epoch"]),
+            tag=_text(body["tag"]),
+            members=_count(body["members"]),
+            at=_count(int(body["at"])),
+        )
+        prev = body["prev"]
+        session, reason = body.get("session", ""), body.get("reason", "")
+        if not all(isinstance(text, str) for text in (prev, session, reason)):
+            raise ValueError
+        if kind is ChangeKind.JOIN and (len(nodes) != 1 or not points):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise MessageFormatError(payload, "is not a whole change") from None
+    return Change(kind, nodes, points, prev, stamp, session, reason)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    value.encode()  # a lone surrogate from a JSON escape is no name; UnicodeEncodeError
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError
+    return value
+
+
+def _point(value: Any) -> int:
+    if _count(value) >= RING_SIZE:
+        raise ValueError
+    return int(value)

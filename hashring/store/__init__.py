@@ -1,0 +1,1 @@
+"""The ring in Redis: key names, scripts, commands and replies, and what runs them."""

@@ -1,0 +1,405 @@
+"""What can be asked of the ring in Redis, and what it answers.
+
+A :class:`Command` is data: a script, its keys and arguments, and how to read the answer. Whoever
+runs it (the sync and asyncio executors, the memory twin) adds nothing to its meaning.
+
+Two wire forms exist. In the ring's own form a member's score is its **expiry** in Redis time. In
+the form of redis-hashring 0.7 it is the time of the last **heartbeat**, and a reader adds the
+timeout. :class:`Scoring` holds the difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+from hashring.core.change import Change, Stamp, parse_change
+from hashring.core.hashing import HashAlgorithm
+from hashring.core.replica import Replica, parse_replica
+from hashring.core.ring import Ring
+from hashring.errors import MessageFormatError, ReplicaFormatError
+from hashring.store.keys import RingKeys
+from hashring.store.scripts import Script, script
+
+T = TypeVar("T")
+
+SESSION_LENGTH: Final = 16
+EVENTS_KEPT: Final = 10_000
+"""About how many entries the history of a ring keeps."""
+
+Argument = bytes | str | int | float
+
+
+@dataclass(frozen=True)
+class Command(Generic[T]):
+    """Something to ask of Redis.
+
+    Attributes:
+        script: the script to run.
+        keys, arguments: its KEYS and ARGV.
+        read: makes the typed answer of Redis' raw one.
+    """
+
+    script: Script
+    keys: tuple[bytes, ...]
+    arguments: tuple[Argument, ...]
+    read: Callable[[Any], T]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What the scores in the ZSET mean.
+
+    Attributes:
+        lead: seconds; a heartbeat writes the score ``now + lead``.
+        lag: seconds; a member is dead when its score is below ``now - lag``.
+    """
+
+    lead: float
+    lag: float
+
+    @classmethod
+    def expiry(cls, ttl: float) -> Scoring:
+        """The ring's own form: the score is when the member expires."""
+        return cls(lead=ttl, lag=0.0)
+
+    @classmethod
+    def last_heartbeat(cls, ttl: float) -> Scoring:
+        """The form of redis-hashring 0.7: the score is when the member was last refreshed."""
+        return cls(lead=0.0, lag=ttl)
+
+
+class BeatStatus(str, Enum):
+    """How a heartbeat went."""
+
+    OK = "ok"
+    TAKEN = "taken"
+    """The name is in use by another session, and was not to be taken from it."""
+    SUPERSEDED = "superseded"
+    """Another session has taken this node's name."""
+    MOVED = "moved"
+    """The ring is not the one that was expected."""
+
+
+@dataclass(frozen=True)
+class BeatReply:
+    """What a heartbeat learnt.
+
+    Attributes:
+        status: only ``OK`` wrote anything of the node.
+        stamp: where the ring stands after the call.
+        before: the tag before the node's own change, if it made one; else equal to the stamp's.
+        soonest: seconds until the next member expires; ``None`` on an empty ring.
+        swept: how many members this call took away.
+        members: the ring's ZSET, when it was asked for.
+    """
+
+    status: BeatStatus
+    stamp: Stamp
+    before: str
+    soonest: float | None
+    swept: int
+    members: tuple[bytes, ...] | None
+
+
+def beat(
+    keys: RingKeys,
+    *,
+    node: str,
+    session: str,
+    scoring: Scoring,
+    replicas: Iterable[Replica],
+    told: Mapping[str, Any],
+    joining: bool = False,
+    take_name: bool = False,
+    fetch: bool = False,
+    expect: str = "",
+    drop: Iterable[Replica] = (),
+    events_kept: int = EVENTS_KEPT,
+) -> Command[BeatReply]:
+    """Join or refresh, sweep what expired, and learn where the ring stands: one atomic step.
+
+    Args:
+        told: what the node tells of itself; ``named`` true when its name is not made up.
+        joining: a first beat, which may take a free name; a later one only keeps what it has.
+        take_name: with ``joining``, take the name from a session that holds it.
+        fetch: answer with the ring's members as well.
+        expect: the tag the ring must have, or the call does nothing; empty for any.
+        drop: members to take away in the same step (points that the name had before).
+    """
+    flags = ("j" if joining else "") + ("t" if take_name else "") + ("s" if fetch else "")
+    dropped = [replica.member for replica in drop]
+    arguments: tuple[Argument, ...] = (
+        node,
+        session,
+        flags,
+        scoring.lead,
+        scoring.lag,
+        expect,
+        json.dumps(told, sort_keys=True),
+        events_kept,
+        len(dropped),
+        *dropped,
+        *(replica.member for replica in replicas),
+    )
+    return Command(script("beat"), keys.script_keys(), arguments, _read_beat)
+
+
+def _read_beat(raw: Any) -> BeatReply:
+    status, epoch, tag, before, members, at, soonest, swept = raw[:8]
+    return BeatReply(
+        BeatStatus(_text(status)),
+        Stamp(int(epoch), _text(tag), int(members), int(at)),
+        _text(before),
+        float(soonest) if soonest else None,
+        int(swept),
+        tuple(raw[8]) if len(raw) > 8 else None,
+    )
+
+
+class LeaveStatus(str, Enum):
+    """How a departure went."""
+
+    OK = "ok"
+    SUPERSEDED = "superseded"
+    """The name belongs to another session, whose replicas were left alone."""
+    ABSENT = "absent"
+    """None of the members were on the ring."""
+
+
+def leave(
+    keys: RingKeys,
+    *,
+    node: str,
+    replicas: Iterable[Replica],
+    session: str = "",
+    reason: str = "stop",
+    by: str = "",
+    events_kept: int = EVENTS_KEPT,
+) -> Command[LeaveStatus]:
+    """Take a node off the ring.
+
+    Args:
+        session: the session that must hold the name; empty removes whoever holds it.
+        reason, by: for the history.
+    """
+    arguments: tuple[Argument, ...] = (
+        node,
+        session,
+        reason,
+        by or node,
+        events_kept,
+        *(replica.member for replica in replicas),
+    )
+    return Command(
+        script("leave"), keys.script_keys(), arguments, lambda raw: LeaveStatus(_text(raw[0]))
+    )
+
+
+@dataclass(frozen=True)
+class SweepReply:
+    """What a sweep took away.
+
+    Attributes:
+        members: members whose time was up, garbage included.
+        stray: entries about nodes that have no replica on the ring.
+    """
+
+    members: int
+    stray: int
+
+
+def sweep(
+    keys: RingKeys, *, scoring: Scoring, by: str, events_kept: int = EVENTS_KEPT
+) -> Command[SweepReply]:
+    """Take away what expired, and entries about nodes that are not on the ring."""
+    return Command(
+        script("sweep"),
+        keys.script_keys(),
+        (scoring.lag, by, events_kept),
+        lambda raw: SweepReply(int(raw[0]), int(raw[1])),
+    )
+
+
+@dataclass(frozen=True)
+class ReplicaRecord:
+    """A replica as it stands in Redis.
+
+    Attributes:
+        replica: point, node and id.
+        score: the ZSET's score.
+        expires_in: seconds until it expires, negative once it has.
+    """
+
+    replica: Replica
+    score: float
+    expires_in: float
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time was up when the ring was read."""
+        return self.expires_in < 0
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """What a node tells of itself.
+
+    Attributes:
+        session: the process that holds the name.
+        told: host, pid, started, weight and so on; empty when it is unreadable.
+    """
+
+    session: str
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A ring at one instant of Redis time.
+
+    Attributes:
+        stamp: where it stood.
+        replicas: by rising point, expired ones included.
+        garbage: members that are no replicas, with why.
+        nodes: what nodes tell of themselves, by name.
+        remembered: points that the asked-for name had when it went; empty when unknown.
+    """
+
+    stamp: Stamp
+    replicas: tuple[ReplicaRecord, ...]
+    garbage: tuple[tuple[bytes, str], ...]
+    nodes: Mapping[str, NodeRecord]
+    remembered: tuple[int, ...] = field(default=())
+
+    @property
+    def now(self) -> float:
+        """Redis time of the reading, in seconds since 1970."""
+        return self.stamp.at / 1e6
+
+    def ring(self, hash_algorithm: str | HashAlgorithm = "crc-32") -> Ring:
+        """The ring of the replicas that have not expired."""
+        points: dict[str, list[int]] = {}
+        for record in self.replicas:
+            if not record.expired:
+                points.setdefault(record.replica.node, []).append(record.replica.point)
+        return Ring(points, hash_algorithm)
+
+    def replicas_of(self, node: str) -> tuple[Replica, ...]:
+        """The replicas of a node, by rising point; empty when it has none."""
+        return tuple(r.replica for r in self.replicas if r.replica.node == node)
+
+
+def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Command[Snapshot]:
+    """Read everything at one instant, and write nothing.
+
+    Args:
+        remembered: a name whose points of earlier are wanted as well.
+    """
+
+    def read(raw: Any) -> Snapshot:
+        epoch, tag, at, members, entries, memory = raw
+        now = int(at) / 1e6
+        replicas: list[ReplicaRecord] = []
+        garbage: list[tuple[bytes, str]] = []
+        for member, raw_score in zip(members[::2], members[1::2], strict=True):
+            try:
+                replica = parse_replica(member)
+            except ReplicaFormatError as error:
+                garbage.append((member, str(error)))
+                continue
+            score = float(raw_score)
+            replicas.append(ReplicaRecord(replica, score, score + scoring.lag - now))
+        replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
+        return Snapshot(
+            Stamp(int(epoch), _text(tag), len(members) // 2, int(at)),
+            tuple(replicas),
+            tuple(garbage),
+            MappingProxyType(_read_nodes(entries)),
+            _read_memory(memory),
+        )
+
+    return Command(script("snapshot"), keys.script_keys(), (remembered,), read)
+
+
+def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:
+    found: dict[str, NodeRecord] = {}
+    for name, entry in zip(entries[::2], entries[1::2], strict=True):
+        try:
+            node = name.decode()
+            session = entry[:SESSION_LENGTH].decode()
+        except UnicodeDecodeError:
+            continue
+        try:
+            told = json.loads(entry[SESSION_LENGTH:])
+        except (ValueError, RecursionError):
+            told = {}
+        found[node] = NodeRecord(session, told if isinstance(told, dict) else {})
+    return found
+
+
+def _read_memory(memory: bytes) -> tuple[int, ...]:
+    try:
+        points = json.loads(memory)["points"] if memory else []
+        return tuple(sorted({Replica(point, "x", "x").point for point in points if point >= 0}))
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+def read_members(members: Iterable[bytes]) -> tuple[dict[str, list[int]], int]:
+    """The points of each node in a ring's members, and how many members are garbage."""
+    points: dict[str, list[int]] = {}
+    garbage = 0
+    for member in members:
+        try:
+            replica = parse_replica(member)
+        except ReplicaFormatError:
+            garbage += 1
+        else:
+            points.setdefault(replica.node, []).append(replica.point)
+    return points, garbage
+
+
+@dataclass(frozen=True)
+class Event:
+    """An entry of the ring's history.
+
+    Attributes:
+        id: the stream's id; its first part is Redis time in milliseconds.
+        kind: join, leave, expire, ...
+        by: the node (or the tool) that made the entry.
+        change: the change of the ring it tells of; ``None`` for other kinds.
+    """
+
+    id: str
+    kind: str
+    by: str
+    change: Change | None
+
+    @property
+    def at(self) -> float:
+        """Redis time in seconds since 1970."""
+        return int(self.id.partition("-")[0]) / 1000
+
+
+def read_event(entry: Any) -> Event:
+    """The event that a raw stream entry ``(id, fields)`` is."""
+    id_, fields = entry
+    if not isinstance(fields, dict):
+        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    values = {_text(name): value for name, value in fields.items()}
+    change = None
+    if "data" in values:
+        try:
+            change = parse_change(values["data"])
+        except MessageFormatError:
+            change = None
+    return Event(_text(id_), _text(values.get("kind", "")), _text(values.get("by", "")), change)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

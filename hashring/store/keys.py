@@ -1,0 +1,79 @@
+"""The names of a ring's keys in Redis.
+
+All keys of one ring share a hash slot, so that one script may touch them on Redis Cluster:
+``{<ring>}:epoch`` hashes like ``<ring>`` itself. A ring whose name holds a hash tag of its own
+(``{team-a}:accounts``) keeps it: its keys are ``{team-a}:accounts:epoch`` and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hashring.errors import ConfigError
+
+MAX_RING_NAME_BYTES: Final = 512
+
+
+@dataclass(frozen=True)
+class RingKeys:
+    """The key names of one ring, as bytes.
+
+    Attributes:
+        ring: the ZSET of replicas; its name is also the channel's.
+        epoch, nodes, events, left: see docs/redis-layout.rst.
+    """
+
+    ring: bytes
+    epoch: bytes
+    nodes: bytes
+    events: bytes
+    left: bytes
+
+    @property
+    def channel(self) -> bytes:
+        """The channel that tells of changes."""
+        return self.ring
+
+    def script_keys(self) -> tuple[bytes, ...]:
+        """The KEYS of every script, in their order."""
+        return (self.ring, self.epoch, self.nodes, self.events, self.left)
+
+
+def ring_keys(name: str | bytes) -> RingKeys:
+    """The keys of the ring of that name.
+
+    Raises:
+        ConfigError: the name is neither ``str`` nor ``bytes``, is empty, too long, not encodable,
+            or has braces that are no hash tag, which would scatter its keys over a cluster.
+    """
+    if isinstance(name, bytes):
+        ring = name
+    elif isinstance(name, str):
+        try:
+            ring = name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError("ring", name, "cannot be encoded as UTF-8") from None
+    else:
+        raise ConfigError("ring", name, "a ring's name is a non-empty str")
+    if not ring:
+        raise ConfigError("ring", name, "a ring's name is a non-empty str")
+    if len(ring) > MAX_RING_NAME_BYTES:
+        raise ConfigError(
+            "ring",
+            name[:40],
+            f"begins a name of {len(ring)} bytes; at most {MAX_RING_NAME_BYTES} are allowed",
+        )
+    base = b"{%b}" % ring
+    if b"{" in ring or b"}" in ring:
+        opening = ring.find(b"{")
+        closing = ring.find(b"}", opening + 1)
+        if opening < 0 or closing <= opening + 1:
+            raise ConfigError(
+                "ring",
+                name,
+                "braces in a ring's name mark a Redis Cluster hash tag, as in '{team}:accounts'; "
+                "these do not: leave them out",
+            )
+        base = ring
+    return RingKeys(ring, base + b":epoch", base + b":nodes", base + b":events", base + b":left")

@@ -1,0 +1,342 @@
+"""The ring's twin in memory: the same commands, the same answers, no Redis.
+
+It is held to the same contract tests as the real server, so that tests of users, and the
+simulator, can play histories on it that would take hours on a real one. It knows the scripts of
+the ring and nothing else of Redis.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from hashring.core.replica import parse_replica
+from hashring.errors import ReplicaFormatError
+from hashring.store.commands import SESSION_LENGTH, Command
+from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
+
+T = TypeVar("T")
+
+_FORGET_AFTER: Final = 86_400
+_FORGET_ABOVE: Final = 256
+
+
+@dataclass
+class _RingState:
+    members: dict[bytes, float] = field(default_factory=dict)
+    epoch: int = 0
+    tag: str = ""
+    nodes: dict[bytes, bytes] = field(default_factory=dict)
+    events: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
+    left: dict[bytes, tuple[list[int], float]] = field(default_factory=dict)
+
+
+class MemoryServer:
+    """A server in memory that any number of stores share.
+
+    Args:
+        clock: the server's time in seconds since 1970; the machine's clock unless given.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._rings: dict[bytes, _RingState] = {}
+        self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
+        self.calls = 0
+
+    def wipe(self) -> None:
+        """Forget everything, as after FLUSHALL or a restart without persistence."""
+        with self._lock:
+            self._rings.clear()
+
+    def zadd(self, ring: bytes, member: bytes, score: float) -> None:
+        """Put a member into the ring's ZSET behind everyone's back: garbage, for tests."""
+        with self._lock:
+            self._ring(ring).members[member] = score
+
+    def zrem(self, ring: bytes, member: bytes) -> None:
+        """Take a member out of the ring's ZSET behind everyone's back."""
+        with self._lock:
+            self._ring(ring).members.pop(member, None)
+
+    def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        """The history of a ring as raw stream entries, oldest first."""
+        with self._lock:
+            return list(self._ring(ring).events)
+
+    def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
+        """Call ``hear`` with each message on the channel; the answer ends it."""
+        with self._lock:
+            self._listeners.setdefault(channel, []).append(hear)
+
+        def end() -> None:
+            with self._lock:
+                self._listeners[channel].remove(hear)
+
+        return end
+
+    def publish(self, channel: bytes, payload: bytes) -> None:
+        """Send a message to all who listen."""
+        with self._lock:
+            for hear in list(self._listeners.get(channel, ())):
+                hear(payload)
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command, atomically."""
+        with self._lock:
+            self.calls += 1
+            call = _Call(self, self._ring(command.keys[0]), command.keys[0], self._clock())
+            raw = getattr(call, command.script.name)(*command.arguments)
+        return command.read(raw)
+
+    def _ring(self, name: bytes) -> _RingState:
+        return self._rings.setdefault(name, _RingState())
+
+
+class _Call:
+    """One run of a script: a method for each, with the script's ARGV."""
+
+    def __init__(self, server: MemoryServer, ring: _RingState, name: bytes, now: float) -> None:
+        self._server = server
+        self._ring = ring
+        self._name = name
+        self._now = now
+
+    # --- the scripts --------------------------------------------------------------------------
+
+    def beat(  # noqa: PLR0917 - ARGV of the script, in its order
+        self,
+        node: str,
+        session: str,
+        flags: str,
+        lead: float,
+        lag: float,
+        expect: str,
+        told: str,
+        history: int,
+        dropping: int,
+        *members: bytes,
+    ) -> list[Any]:
+        ring, name = self._ring, node.encode()
+        swept = self._sweep(self._now - lag, node, history)
+        before = ring.tag
+        joining = "j" in flags
+        entry = ring.nodes.get(name)
+        other = entry is not None and entry[:SESSION_LENGTH] != session.encode()
+        status = "ok"
+        if other and not joining:
+            status = "superseded"
+        elif other and "t" not in flags:
+            status = "taken"
+        elif expect not in ("", before):
+            status = "moved"
+        if status == "ok":
+            dropped = [ring.members.pop(member, None) for member in members[:dropping]]
+            own = members[dropping:]
+            changed = any(score is not None for score in dropped)
+            for member in own:
+                changed |= member not in ring.members
+                ring.members[member] = round(self._now + lead, 6)
+            ring.nodes[name] = session.encode() + told.encode()
+            if changed or other:
+                reason = "return"
+                if other:
+                    reason = "restart"
+                elif joining:
+                    reason = "resize" if entry is not None else "start"
+                self._announce(
+                    {
+                        "kind": "join",
+                        "nodes": [node],
+                        "points": [parse_replica(member).point for member in own],
+                        "session": session,
+                        "reason": reason,
+                    },
+                    node,
+                    history,
+                )
+                ring.left.pop(name, None)
+        soonest = min(ring.members.values(), default=None)
+        reply: list[Any] = [
+            status.encode(),
+            ring.epoch,
+            ring.tag.encode(),
+            before.encode(),
+            len(ring.members),
+            self._at(),
+            b"" if soonest is None else b"%.6f" % (soonest + lag - self._now),
+            swept,
+        ]
+        if "s" in flags:
+            reply.append(sorted(ring.members, key=lambda member: (ring.members[member], member)))
+        return reply
+
+    def leave(
+        self, node: str, session: str, reason: str, by: str, history: int, *members: bytes
+    ) -> list[Any]:
+        ring, name = self._ring, node.encode()
+        entry = ring.nodes.get(name)
+        if session and entry is not None and entry[:SESSION_LENGTH] != session.encode():
+            return [b"superseded", 0]
+        removed = sum(ring.members.pop(member, None) is not None for member in members)
+        if entry is not None and members and _is_named(entry):
+            self._remember(name, [parse_replica(member).point for member in members])
+        ring.nodes.pop(name, None)
+        if not removed:
+            return [b"absent", 0]
+        self._announce({"kind": "leave", "nodes": [node], "reason": reason}, by, history)
+        return [b"ok", removed]
+
+    def sweep(self, lag: float, by: str, history: int) -> list[int]:
+        ring = self._ring
+        swept = self._sweep(self._now - lag, by, history)
+        present = {_node_of(member) for member in ring.members}
+        stray = [name for name in ring.nodes if name not in present]
+        for name in stray:
+            del ring.nodes[name]
+        return [swept, len(stray)]
+
+    def snapshot(self, remembered: str) -> list[Any]:
+        ring = self._ring
+        memory = ring.left.get(remembered.encode())
+        members = sorted(ring.members, key=lambda member: (ring.members[member], member))
+        return [
+            ring.epoch,
+            ring.tag.encode(),
+            self._at(),
+            [part for member in members for part in (member, b"%.6f" % ring.members[member])],
+            [part for item in ring.nodes.items() for part in item],
+            json.dumps({"points": memory[0]}).encode() if memory else b"",
+        ]
+
+    # --- what the scripts share ---------------------------------------------------------------
+
+    def _at(self) -> bytes:
+        return b"%d" % round(self._now * 1e6)
+
+    def _announce(self, body: dict[str, Any], by: str, history: int) -> None:
+        ring = self._ring
+        prev = ring.tag
+        ring.epoch += 1
+        body |= {
+            "v": 1,
+            "epoch": ring.epoch,
+            "prev": prev,
+            "at": self._at().decode(),
+            "members": len(ring.members),
+        }
+        digest = hashlib.sha1(prev.encode() + json.dumps(body).encode())
+        ring.tag = body["tag"] = digest.hexdigest()[:16]
+        message = json.dumps(body).encode()
+        self._server.publish(self._name, message)
+        ring.events.append(
+            (
+                b"%d-%d" % (int(self._now * 1000), len(ring.events)),
+                {
+                    b"kind": body["kind"].encode(),
+                    b"epoch": b"%d" % ring.epoch,
+                    b"by": by.encode(),
+                    b"data": message,
+                },
+            )
+        )
+        del ring.events[:-history]
+
+    def _remember(self, name: bytes, points: list[int]) -> None:
+        left = self._ring.left
+        left[name] = (points, self._now)
+        if len(left) > _FORGET_ABOVE:
+            for old in [n for n, (_, at) in left.items() if at < self._now - _FORGET_AFTER]:
+                del left[old]
+
+    def _sweep(self, horizon: float, by: str, history: int) -> int:
+        ring = self._ring
+        expired = sorted(
+            (member for member, score in ring.members.items() if score < horizon),
+            key=lambda member: (ring.members[member], member),
+        )
+        if not expired:
+            return 0
+        points: dict[bytes, list[int]] = {}
+        since = None
+        for member in expired:
+            node = _node_of(member)
+            if node is not None:
+                points.setdefault(node, []).append(int(member.partition(b":")[0]))
+                since = since or f"{ring.members[member]:.6f}"
+            del ring.members[member]
+        for node, own in points.items():
+            entry = ring.nodes.pop(node, None)
+            if entry is not None and _is_named(entry):
+                self._remember(node, own)
+        body: dict[str, Any] = {"kind": "expire", "reason": "expired", "since": since}
+        if points:
+            body["nodes"] = [node.decode("utf-8", "surrogateescape") for node in points]
+        self._announce(body, by, history)
+        return len(expired)
+
+
+class MemoryStore:
+    """A store on a :class:`MemoryServer`.
+
+    Args:
+        server: the server; a private one unless given.
+    """
+
+    def __init__(self, server: MemoryServer | None = None) -> None:
+        self.server = server or MemoryServer()
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command; see :meth:`hashring.store.executor.Store.run`."""
+        return self.server.run(command)
+
+    def subscribe(self, channel: bytes) -> Subscription:
+        """Begin a subscription; see :meth:`hashring.store.executor.Store.subscribe`."""
+        return _MemorySubscription(self.server, channel)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _MemorySubscription:
+    def __init__(self, server: MemoryServer, channel: bytes) -> None:
+        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._notices.put(Subscribed())
+        self._end = server.listen(channel, lambda payload: self._notices.put(Told(payload)))
+        self._closed = False
+
+    def wait(self, timeout: float) -> Notice | None:
+        try:
+            return self._notices.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def end(self) -> None:
+        self._notices.put(Unsubscribed())
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._end()
+
+
+def _node_of(member: bytes) -> bytes | None:
+    try:
+        return parse_replica(member).node.encode()
+    except ReplicaFormatError:
+        return None
+
+
+def _is_named(entry: bytes) -> bool:
+    try:
+        told = json.loads(entry[SESSION_LENGTH:])
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("named") is True

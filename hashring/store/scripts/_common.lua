@@ -1,0 +1,124 @@
+-- What every script of the ring shares. Prepended to each of them.
+--
+-- KEYS of every script:
+--   1  <ring>            ZSET     one member a replica, start:node:id
+--   2  {<ring>}:epoch    string   "number tag" of the last change
+--   3  {<ring>}:nodes    hash     node -> 16 characters of session, then JSON of what it tells
+--   4  {<ring>}:events   stream   history, capped
+--   5  {<ring>}:left     hash     node -> JSON of the points a named node had when it went
+-- The channel has the name of KEYS[1].
+--
+-- Time is this server's; no client's clock is ever used.
+
+local SESSION = 16
+local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
+local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
+
+local function seconds(value)
+  return string.format('%.6f', value)
+end
+
+local function node_of(member)
+  return string.match(member, '^%d+:(.+):[^:]+$')
+end
+
+local function point_of(member)
+  return tonumber(string.match(member, '^(%d+):'))
+end
+
+local function stamp()
+  local value = redis.call('GET', KEYS[2])
+  if not value then
+    return 0, ''
+  end
+  local epoch, tag = string.match(value, '^(%d+) (%x+)$')
+  -- Anything else was not written here: begin a new history, which every reader notices.
+  return tonumber(epoch or 0), tag or ''
+end
+
+-- Number the change, tell the channel, and add it to the history.
+local function announce(body, by, history)
+  local epoch, prev = stamp()
+  body.v = 1
+  body.epoch = epoch + 1
+  body.prev = prev
+  body.at = at
+  body.members = redis.call('ZCARD', KEYS[1])
+  body.tag = string.sub(redis.sha1hex(prev .. cjson.encode(body)), 1, 16)
+  local message = cjson.encode(body)
+  redis.call('SET', KEYS[2], body.epoch .. ' ' .. body.tag)
+  redis.call('PUBLISH', KEYS[1], message)
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*',
+    'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data', message)
+end
+
+-- Remember where a named node was, so that a restart under the name goes back there.
+local function remember(node, points)
+  redis.call('HSET', KEYS[5], node, cjson.encode({points = points, at = time[1]}))
+  redis.call('EXPIRE', KEYS[5], FORGET_AFTER)
+  if redis.call('HLEN', KEYS[5]) > FORGET_ABOVE then
+    local all = redis.call('HGETALL', KEYS[5])
+    for i = 1, #all, 2 do
+      local ok, memory = pcall(cjson.decode, all[i + 1])
+      if not ok or tonumber(memory.at) < tonumber(time[1]) - FORGET_AFTER then
+        redis.call('HDEL', KEYS[5], all[i])
+      end
+    end
+  end
+end
+
+local function is_named(entry)
+  local ok, info = pcall(cjson.decode, string.sub(entry, SESSION + 1))
+  return ok and type(info) == 'table' and info.named == true
+end
+
+-- Take away what expired before `horizon`; returns how many members went.
+-- 1000 at a time keeps the arguments of one ZREM within Lua's stack.
+local function sweep(horizon, by, history)
+  local swept, nodes, points, since = 0, {}, {}, nil
+  while true do
+    local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon),
+      'WITHSCORES', 'LIMIT', 0, 1000)
+    if #expired == 0 then
+      break
+    end
+    local members = {}
+    for i = 1, #expired, 2 do
+      members[#members + 1] = expired[i]
+      local node = node_of(expired[i])
+      if node then
+        if not points[node] then
+          nodes[#nodes + 1] = node
+          points[node] = {}
+        end
+        table.insert(points[node], point_of(expired[i]))
+        since = since or expired[i + 1]
+      end
+    end
+    redis.call('ZREM', KEYS[1], unpack(members))
+    swept = swept + #members
+  end
+  if swept == 0 then
+    return 0
+  end
+  for _, node in ipairs(nodes) do
+    local entry = redis.call('HGET', KEYS[3], node)
+    if entry then
+      if is_named(entry) then
+        remember(node, points[node])
+      end
+      redis.call('HDEL', KEYS[3], node)
+    end
+  end
+  announce({
+    kind = 'expire',
+    reason = 'expired',
+    since = since,
+    nodes = #nodes > 0 and nodes or nil,
+  }, by, history)
+  return swept
+end

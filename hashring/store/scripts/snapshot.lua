@@ -1,0 +1,12 @@
+-- Everything of the ring at one instant. Writes nothing, so a replica may answer it.
+--
+-- ARGV  1 a node whose remembered points are wanted, or ''
+-- Answer  epoch, tag, Redis time in microseconds, members with scores, nodes with what they tell,
+--         the remembered points (JSON) or ''.
+local epoch, tag = stamp()
+return {
+  epoch, tag, at,
+  redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'),
+  redis.call('HGETALL', KEYS[3]),
+  ARGV[1] ~= '' and redis.call('HGET', KEYS[5], ARGV[1]) or '',
+}

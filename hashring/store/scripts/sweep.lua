@@ -1,0 +1,20 @@
+-- Take away what expired, and what is told of nodes that are not on the ring.
+--
+-- ARGV  1 lag: a member is dead when its score < now - lag   2 by whom   3 how many events to keep
+-- Answer  how many members went, how many stray entries went.
+local swept = sweep(now - tonumber(ARGV[1]), ARGV[2], ARGV[3])
+
+local present = {}
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local node = node_of(member)
+  if node then
+    present[node] = true
+  end
+end
+local stray = 0
+for _, node in ipairs(redis.call('HKEYS', KEYS[3])) do
+  if not present[node] then
+    stray = stray + redis.call('HDEL', KEYS[3], node)
+  end
+end
+return {swept, stray}
