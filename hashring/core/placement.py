@@ -13,7 +13,7 @@ store therefore accepts a balanced join only on the very ring that was looked at
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
@@ -42,21 +42,14 @@ def random_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int, 
     return tuple(sorted(chosen))
 
 
-def balanced_points(
-    ring: Ring,
-    node: str,
-    count: int,
-    rng: Random,
-    *,
-    weights: Mapping[str, float] | None = None,
-    weight: float = 1.0,
-) -> tuple[int, ...]:
+def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int, ...]:
     """``count`` points that take from the busiest nodes what the joiner should own.
+
+    A node's fair share is in proportion to its number of points, as it is (on average) with
+    random placement; so a node of weight 2 has twice the points and gets twice the share.
 
     Args:
         ring: the ring as it is; points the node already has on it are ignored.
-        weights: the weights of the other nodes (1.0 where absent).
-        weight: the joiner's weight.
 
     The source of the method is the spread-minimising idea of grafana/dskit, reduced to one
     joiner: each point goes to the node furthest above its target, in that node's largest range,
@@ -69,15 +62,14 @@ def balanced_points(
         first = rng.randrange(RING_SIZE)
         return tuple(sorted((first + RING_SIZE * i // count) % RING_SIZE for i in range(count)))
 
-    known = weights or {}
-    fair = {name: known.get(name, 1.0) for name in others.nodes}
-    total = sum(fair.values()) + weight
-    target = RING_SIZE * weight / total
+    total = len(others) + count
+    target = RING_SIZE * count / total
 
     # Furthest above its target first; ties by name and start, so that the same ring gives the
     # same points.
     busiest = [
-        (RING_SIZE * fair[name] / total - owned, name) for name, owned in others.shares.items()
+        (RING_SIZE * len(others.points_of(name)) / total - owned, name)
+        for name, owned in others.shares.items()
     ]
     heapq.heapify(busiest)
     largest: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
