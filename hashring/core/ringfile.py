@@ -1,0 +1,134 @@
+"""A ring as text: what ``hashring export`` writes, and jobs without a Redis read.
+
+The text is JSON with a version. It carries the ring's fingerprint, so a file that was cut short,
+edited or joined from two is refused instead of sending keys to the wrong nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, RingFileError
+
+RING_FORMAT: Final = "hashring.ring"
+RING_FILE_VERSION: Final = 1
+"""The version that :func:`dump_ring` writes, and the newest that :func:`load_ring` reads."""
+
+
+@dataclass(frozen=True)
+class RingFile:
+    """A ring and where it was taken from.
+
+    Attributes:
+        ring: the ring itself.
+        name: the ring's name in Redis; empty when it has none.
+        epoch, tag: its place in the ring's history; 0 and empty when unknown.
+        at: Redis time of the reading, in microseconds since 1970; 0 when unknown.
+    """
+
+    ring: Ring
+    name: str = ""
+    epoch: int = 0
+    tag: str = ""
+    at: int = 0
+
+
+def dump_ring(ring: Ring, *, name: str = "", epoch: int = 0, tag: str = "", at: int = 0) -> str:
+    """The text of a ring file; equal arguments give equal text."""
+    body = {
+        "format": RING_FORMAT,
+        "version": RING_FILE_VERSION,
+        "name": name,
+        "hash_algorithm": ring.hash_algorithm.name,
+        "epoch": epoch,
+        "tag": tag,
+        "at": at,
+        "fingerprint": ring.fingerprint,
+        "nodes": {node: list(ring.points_of(node)) for node in ring.nodes},
+    }
+    return json.dumps(body, ensure_ascii=False, indent=None, separators=(", ", ": ")) + "\n"
+
+
+def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
+    """The ring that the text of a ring file describes.
+
+    Args:
+        source: where the text is from, for the error's message.
+
+    Raises:
+        RingFileError: the text is cut short, no ring file, of a newer version, or its contents do
+            not have the fingerprint it states.
+        MissingDependencyError: its hash algorithm needs a package that is not installed.
+    """
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RingFileError(source, f"is not whole JSON ({error}): export the ring anew") from None
+    if not isinstance(body, dict) or body.get("format") != RING_FORMAT:
+        raise RingFileError(
+            source, f'is no ring file (no "format": "{RING_FORMAT}"): make one with hashring export'
+        )
+    version = body.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RingFileError(source, f"has the version {version!r}, which is none")
+    if version > RING_FILE_VERSION:
+        raise RingFileError(
+            source,
+            f"has version {version}, and this hashring reads up to {RING_FILE_VERSION}: "
+            f"upgrade hashring here, or export with this version",
+        )
+    try:
+        ring = Ring(
+            {_name(node): [_point(p) for p in points] for node, points in body["nodes"].items()},
+            body["hash_algorithm"],
+        )
+        found = RingFile(
+            ring,
+            _text(body["name"]),
+            _count(body["epoch"]),
+            _text(body["tag"]),
+            _count(body["at"]),
+        )
+        stated = _text(body["fingerprint"])
+    except ConfigError as error:
+        raise RingFileError(source, f"describes no ring: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RingFileError(
+            source, f"lacks or garbles a field ({error}): export the ring anew"
+        ) from None
+    if ring.fingerprint != stated:
+        raise RingFileError(
+            source,
+            f"states fingerprint {stated} but holds a ring of fingerprint {ring.fingerprint}: "
+            f"it was changed after the export",
+        )
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _name(value: str) -> str:
+    if not value:
+        raise ValueError("a node without a name")
+    value.encode()  # a lone surrogate from a JSON escape is no name; UnicodeEncodeError
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _point(value: Any) -> int:
+    if _count(value) >= RING_SIZE:
+        raise ValueError(f"{value!r} is no point")
+    return int(value)
