@@ -1,1 +1,60 @@
 """Split a moving set of keys over a fleet of Python processes with nothing but Redis."""
+
+from hashring._version import __version__
+from hashring.core.hashing import RING_SIZE, HashAlgorithm
+from hashring.core.replica import Replica
+from hashring.core.ring import Move, Range, Ring
+from hashring.errors import (
+    ConfigError,
+    EmptyRingError,
+    HashringError,
+    KeyTypeError,
+    KeyValueError,
+    MissingDependencyError,
+    NodeForked,
+    NodeStateError,
+    NodeSuperseded,
+    OutOfMemory,
+    PermissionDenied,
+    ReadOnlyReplica,
+    RedisRefused,
+    RedisUnavailable,
+    StoreError,
+    UnknownNodeError,
+    WrongKeyType,
+)
+from hashring.node.aio import AsyncRingNode
+from hashring.node.live import RingNode
+from hashring.node.machine import NodeState
+from hashring.node.status import NodeStatus
+
+__all__ = [
+    "RING_SIZE",
+    "AsyncRingNode",
+    "ConfigError",
+    "EmptyRingError",
+    "HashAlgorithm",
+    "HashringError",
+    "KeyTypeError",
+    "KeyValueError",
+    "MissingDependencyError",
+    "Move",
+    "NodeForked",
+    "NodeState",
+    "NodeStateError",
+    "NodeStatus",
+    "NodeSuperseded",
+    "OutOfMemory",
+    "PermissionDenied",
+    "Range",
+    "ReadOnlyReplica",
+    "RedisRefused",
+    "RedisUnavailable",
+    "Replica",
+    "Ring",
+    "RingNode",
+    "StoreError",
+    "UnknownNodeError",
+    "WrongKeyType",
+    "__version__",
+]

@@ -1,0 +1,658 @@
+"""The protocol of a live node, without I/O.
+
+A runner asks :meth:`NodeMachine.next` what to do, does it, and tells the machine how it went.
+Time (the machine's own monotonic seconds) and randomness are arguments, so the same code runs in
+a thread, in a greenlet, under asyncio, and in a simulator with a clock of its own. Only one
+runner may drive a machine; readers elsewhere look at its frozen :class:`View`.
+
+States, what brings them about, and what a node owns in each:
+
+==============  ===================================================================  ==========
+state           entered                                                              owns
+==============  ===================================================================  ==========
+``new``         before ``start()``                                                   nothing
+``joining``     started; subscribing, choosing points, first heartbeat               nothing
+``live``        a heartbeat was answered and the ring is known                       its ranges
+``fenced``      not renewed within the ttl; keeps trying, and comes back by itself   nothing
+``leaving``     asked to stop                                                        nothing
+``stopped``     has left, or could not within one timeout (then it expires)          nothing
+``superseded``  another process took the name                                        nothing
+``failed``      ``start()`` did not succeed                                          nothing
+==============  ===================================================================  ==========
+
+How a node stays right:
+
+- It follows the channel's changes as long as each continues the history it knows. Anything else
+  is a gap: it waits a moment for a message that may still be on its way, then fetches.
+- Every heartbeat's answer says where the ring stands, so a lost message is found one heartbeat
+  later at the latest. If the message never came, the subscription is made anew.
+- Every heartbeat's answer says when the next member expires, and the node beats right then: the
+  first survivor to do so sweeps and tells the others.
+- A node that finds itself missing from the ring beats at once, and so comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from hashring.core.change import Change, ChangeKind, Stamp, parse_change
+from hashring.core.hashing import HashAlgorithm
+from hashring.core.placement import balanced_points, random_points
+from hashring.core.replica import Replica
+from hashring.core.ring import Range, Ring, bounds_of, subtract
+from hashring.errors import (
+    HashringError,
+    MessageFormatError,
+    NodeSuperseded,
+    StoreError,
+)
+from hashring.store.commands import (
+    BeatReply,
+    BeatStatus,
+    Command,
+    LeaveStatus,
+    Scoring,
+    Snapshot,
+    beat,
+    leave,
+    read_members,
+    snapshot,
+)
+from hashring.store.keys import RingKeys
+
+# A message and the answer to a heartbeat travel on two connections. How long a gap may be only
+# that, in seconds, and in heartbeats for short ones.
+_GRACE: Final = 0.25
+_GRACE_BEATS: Final = 0.25
+
+_FIRST_RETRY: Final = 0.05
+_LAST_RETRY: Final = 2.0
+
+
+class Random(Protocol):
+    """The part of :class:`random.Random` that the protocol needs."""
+
+    def random(self) -> float:
+        """A float ``0 <= x < 1``."""
+
+    def randrange(self, stop: int, /) -> int:
+        """An integer ``0 <= n < stop``."""
+
+
+class NodeState(str, Enum):
+    """See the table in :mod:`hashring.node.machine`."""
+
+    NEW = "new"
+    JOINING = "joining"
+    LIVE = "live"
+    FENCED = "fenced"
+    LEAVING = "leaving"
+    STOPPED = "stopped"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+
+
+_ENDED: Final = (NodeState.STOPPED, NodeState.SUPERSEDED, NodeState.FAILED)
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """What a node is; see :class:`hashring.RingNode` for the meaning.
+
+    Attributes:
+        keys: the ring's keys in Redis.
+        name: the node's name.
+        named: whether the user chose it. Only a chosen name is taken over from another process,
+            and only a chosen name's points are remembered.
+        points: how many points it places.
+        ttl, heartbeat_interval, io_timeout: seconds.
+        told: what the node tells of itself, besides what the machine adds.
+    """
+
+    keys: RingKeys
+    name: str
+    named: bool
+    points: int
+    ttl: float
+    heartbeat_interval: float
+    io_timeout: float
+    scoring: Scoring
+    algorithm: HashAlgorithm
+    placement: str
+    follow_foreign: bool
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """What readers see: swapped whole, never mutated.
+
+    Attributes:
+        bounds: boundaries of the own ranges, flat (see :func:`hashring.core.ring.bounds_of`).
+        deadline: monotonic seconds; from then on the node owns nothing.
+        ranges: the own ranges.
+        ring: the ring as the node knows it.
+    """
+
+    bounds: tuple[int, ...]
+    deadline: float
+    ranges: tuple[Range, ...]
+    ring: Ring
+
+
+# --- what a runner is asked to do -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait for something to be told, until then at most (monotonic seconds)."""
+
+    until: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run the command, then call ``done(reply, sent, now)`` or ``failed(error, now)``."""
+
+    command: Command[Any]
+    done: Callable[[Any, float, float], None]
+    failed: Callable[[StoreError, float], None]
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    """Drop any subscription and make a new one, with this number in all that is told of it."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Nothing more to do, ever."""
+
+
+Step = Wait | Run | Subscribe | Finished
+
+
+@dataclass
+class Counters:
+    """What happened since the start, for the status."""
+
+    heartbeats: int = 0
+    failures: int = 0
+    fetches: int = 0
+    gaps: int = 0
+    subscriptions: int = 0
+    bad_messages: int = 0
+    fences: int = 0
+
+
+@dataclass
+class _Schedule:
+    """When what is due, in monotonic seconds; ``inf`` is never."""
+
+    beat: float = 0.0
+    sweep: float = float("inf")
+    subscribe: float = 0.0
+    fetch: float = float("inf")
+
+
+@dataclass
+class NodeMachine:
+    """The protocol of one node; see the module's text.
+
+    Args:
+        config: what the node is.
+        rng: where its points, its session and its jitter come from.
+    """
+
+    config: NodeConfig
+    rng: Random
+
+    state: NodeState = NodeState.NEW
+    ring: Ring = field(init=False)
+    stamp: Stamp | None = None
+    deadline: float = float("-inf")
+    replicas: tuple[Replica, ...] = ()
+    session: str = ""
+    garbage: int = 0
+    counters: Counters = field(default_factory=Counters)
+    last_beat: float | None = None
+    last_error: HashringError | None = None
+    failed_since: float | None = None
+    error: HashringError | None = None
+    """Why the node is ``failed`` or ``superseded``."""
+
+    def __post_init__(self) -> None:
+        self.name = self.config.name
+        self.ring = Ring(hash_algorithm=self.config.algorithm)
+        self._at = _Schedule()
+        self._strict = False
+        self._placed = False
+        self._drop: tuple[Replica, ...] = ()
+        self._expect = ""
+        self._behind: Stamp | None = None
+        self._deaf = False
+        self._subscription = 0
+        self._subscribed = False
+        self._may_be_on_ring = False
+        self._tries = 0
+        self._subscribe_tries = 0
+        self._started_at = 0
+        self._view = View((), float("-inf"), (), self.ring)
+
+    # --- asked by the user --------------------------------------------------------------------
+
+    def start(self, now: float, *, strict: bool) -> None:
+        """Begin to join.
+
+        Args:
+            strict: end as ``failed`` at the first error, instead of trying on.
+        """
+        self._new_session()
+        self.state = NodeState.JOINING
+        self.error = self.last_error = self.failed_since = None
+        self.stamp = None
+        self._strict = strict
+        self._placed = self._placed and not self._looks_before_joining
+        self._behind = None
+        self._tries = self._subscribe_tries = 0
+        self._at = _Schedule(beat=now, subscribe=now)
+
+    def stop(self) -> None:
+        """Begin to leave; nothing is owned from now on."""
+        if self.state in (NodeState.NEW, *_ENDED):
+            if self.state is NodeState.NEW:
+                self.state = NodeState.STOPPED
+            return
+        self.state = NodeState.LEAVING
+
+    def beat_now(self, now: float, *, fetch: bool = False) -> None:
+        """Make a heartbeat due, with the whole ring in the answer when ``fetch``."""
+        self._at.beat = now
+        if fetch:
+            self._at.fetch = now
+
+    # --- asked by the runner ------------------------------------------------------------------
+
+    def next(self, now: float) -> Step:
+        """What to do now."""
+        self._fence_when_due(now)
+        if self.state in (NodeState.LEAVING, *_ENDED):
+            return self._next_of_leaving()
+        at = self._at
+        if now >= at.subscribe:
+            return self._next_subscription(now)
+        if self.state is NodeState.JOINING:
+            # The subscription stands first: no change after the first fetch can be missed.
+            if not self._subscribed:
+                return Wait(at.subscribe)
+            if now < at.beat:
+                return Wait(min(at.beat, at.subscribe))
+            return self.beat_step()
+        due = min(at.beat, at.sweep, at.fetch)
+        if now >= due:
+            return self.beat_step()
+        until = min(due, at.subscribe)
+        if self.state is NodeState.LIVE:
+            until = min(until, self.deadline)
+        return Wait(until)
+
+    def view(self) -> View:
+        """What readers may see, as of the last call of ``next`` or answer to it."""
+        owns = self.state is NodeState.LIVE
+        deadline = self.deadline if owns else float("-inf")
+        known = self._view
+        if known.ring is not self.ring or owns != (known.deadline > float("-inf")):
+            ranges = self.ring.node_ranges(self.name) if owns else ()
+            self._view = View(bounds_of(ranges), deadline, ranges, self.ring)
+        elif known.deadline != deadline:
+            self._view = View(known.bounds, deadline, known.ranges, known.ring)
+        return self._view
+
+    # --- told by the runner: the channel ------------------------------------------------------
+
+    def subscribed(self, number: int, now: float) -> None:
+        """The subscription stands (again)."""
+        if number != self._subscription:
+            return
+        self._subscribe_tries = 0
+        self.counters.subscriptions += 1
+        if not self._subscribed:
+            self._subscribed = True
+            # Until it answers or fails, the number stands; see `unsubscribed`.
+            self._at.subscribe = float("inf")
+        if self.state is not NodeState.JOINING:
+            # Whatever was said while nobody listened is found by asking.
+            self._at.beat = min(self._at.beat, now)
+
+    def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
+        """The subscription is gone, or could not be made."""
+        if number != self._subscription:
+            return
+        self._subscribed = False
+        self._subscribe_tries += 1
+        self._at.subscribe = now + self._backoff(self._subscribe_tries)
+        if error is not None:
+            self._note(error, now)
+            self._give_up_if_strict(error)
+
+    def told(self, number: int, payload: bytes, now: float) -> None:
+        """A message on the channel."""
+        if number != self._subscription:
+            return
+        try:
+            change = parse_change(payload)
+        except MessageFormatError:
+            if self.config.follow_foreign:
+                # A node of redis-hashring says only that something changed.
+                self._at.fetch = min(self._at.fetch, now + self._moment())
+            else:
+                self.counters.bad_messages += 1
+            return
+        self._change(change, now)
+
+    # --- the channel's changes ----------------------------------------------------------------
+
+    def _change(self, change: Change, now: float) -> None:
+        mine = self.stamp
+        if mine is None or change.stamp.tag == mine.tag:
+            return
+        if change.prev == mine.tag:
+            expected = mine.members + self._growth(change)
+            self._adopt(change.apply(self.ring), change.stamp)
+            if change.stamp.members != expected:
+                # Somebody touched the ZSET without telling.
+                self._at.fetch = min(self._at.fetch, now + self._moment())
+        elif change.stamp.at <= mine.at and change.stamp.epoch <= mine.epoch:
+            return  # From before what was fetched.
+        else:
+            self._fall_behind(change.stamp, now)
+        if self.name in change.nodes:
+            self._change_of_own(change, now)
+
+    def _growth(self, change: Change) -> int:
+        before = sum(len(self.ring.points_of(n)) for n in change.nodes if n in self.ring)
+        return len(change.points) - before
+
+    def _change_of_own(self, change: Change, now: float) -> None:
+        if change.kind is ChangeKind.JOIN:
+            if change.session != self.session:
+                self._lose_name(now)
+        elif self.state in (NodeState.LIVE, NodeState.FENCED):
+            # Swept while it was paused, or removed by hand: a live node comes back.
+            self._at.beat = min(self._at.beat, now)
+
+    def _adopt(self, ring: Ring, stamp: Stamp) -> None:
+        self.ring = ring
+        self.stamp = stamp
+        if self._behind is not None and stamp.epoch >= self._behind.epoch:
+            self._behind = None
+            self._deaf = False
+            self._at.fetch = float("inf")
+
+    def _fall_behind(self, stamp: Stamp, now: float) -> None:
+        if self._behind is None:
+            self.counters.gaps += 1
+            # Not all at once: after a wipe the whole fleet has the same gap.
+            self._at.fetch = min(self._at.fetch, now + self._moment() * (0.5 + self.rng.random()))
+        self._behind = stamp
+
+    # --- joining ------------------------------------------------------------------------------
+
+    @property
+    def _looks_before_joining(self) -> bool:
+        return self.config.named or self.config.placement == "balanced"
+
+    def _looked(self, reply: Snapshot, sent: float, now: float) -> None:
+        old = reply.replicas_of(self.name)
+        points = [replica.point for replica in old] or list(reply.remembered)
+        ring = reply.ring(self.config.algorithm)
+        self._expect = reply.stamp.tag if self.config.placement == "balanced" else ""
+        taken = {point for point, node in ring.replicas() if node != self.name}
+        self._place(ring, [point for point in points if point not in taken])
+        kept = {replica.member for replica in self.replicas}
+        self._drop = tuple(replica for replica in old if replica.member not in kept)
+
+    def _place(self, ring: Ring, points: list[int]) -> None:
+        """Take these points as far as they go, and place the rest."""
+        count = self.config.points
+        points = points[:count]
+        missing = count - len(points)
+        if missing and not points and self.config.placement == "balanced":
+            points = list(balanced_points(ring, self.name, count, self.rng))
+        elif missing:
+            others = ring.with_node(self.name, points)
+            fresh: set[int] = set()
+            while len(fresh) < missing:
+                more = random_points(others, self.name, missing - len(fresh), self.rng)
+                fresh.update(point for point in more if point not in points)
+            points += fresh
+        self.replicas = tuple(Replica(point, self.name, self._hex(8)) for point in sorted(points))
+        self._placed = True
+
+    def beat_step(self) -> Run:
+        """A heartbeat; before a join that depends on what is on the ring, a look at it."""
+        if self.state is NodeState.JOINING and not self._placed and self._looks_before_joining:
+            look = snapshot(self.config.keys, scoring=self.config.scoring, remembered=self.name)
+            return Run(look, self._looked, self._beat_failed)
+        config = self.config
+        joining = self.state is NodeState.JOINING
+        if not self._placed:
+            self._place(Ring(hash_algorithm=config.algorithm), [])
+        fetch = self.state is not NodeState.LIVE or self._at.fetch < float("inf")
+        command = beat(
+            config.keys,
+            node=self.name,
+            session=self.session,
+            scoring=config.scoring,
+            replicas=self.replicas,
+            told=self._told(),
+            joining=joining,
+            take_name=joining and config.named,
+            fetch=fetch,
+            expect=self._expect if joining else "",
+            drop=self._drop,
+        )
+        self._may_be_on_ring = True
+        return Run(command, self._beaten, self._beat_failed)
+
+    def _told(self) -> dict[str, Any]:
+        told = {**self.config.told, "named": self.config.named, "ttl": self.config.ttl}
+        if self._started_at:
+            told["started"] = self._started_at / 1e6
+        if self.stamp is not None:
+            told["sees"] = {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}
+        return told
+
+    def _beaten(self, reply: BeatReply, sent: float, now: float) -> None:
+        self.counters.heartbeats += 1
+        self.failed_since = None
+        self._tries = 0
+        if self.state is NodeState.LEAVING:
+            return
+        if reply.status is BeatStatus.OK:
+            self._renewed(reply, sent, now)
+        elif reply.status is BeatStatus.MOVED:
+            # Somebody joined between the look and the join: look again, after a moment that
+            # differs from that of others who wait for the same.
+            self._placed = False
+            self._tries += 1
+            self._at.beat = now + self.rng.random() * min(0.02 * self._tries, 1.0)
+        else:
+            self._lose_name(now)
+
+    def _renewed(self, reply: BeatReply, sent: float, now: float) -> None:
+        config = self.config
+        self.last_beat = now
+        self.last_error = None
+        # Redis counted from when it got the call, which is not before it was sent; so by the
+        # node's own clock it has at most this long.
+        self.deadline = sent + config.ttl
+        self._started_at = self._started_at or reply.stamp.at
+        self._drop = ()
+        at = self._at
+        at.beat = sent + config.heartbeat_interval * (1 - 0.1 * self.rng.random())
+        at.sweep = float("inf")
+        if reply.soonest is not None:
+            # A moment after the expiry, and not all survivors at the same moment.
+            moment = self._moment() * self.rng.random()
+            at.sweep = now + max(reply.soonest, 0.0) + 0.001 + moment
+
+        if reply.members is not None:
+            self.counters.fetches += 1
+            points, self.garbage = read_members(reply.members)
+            self._refresh_subscription(now)
+            self._behind = None
+            self._deaf = False
+            at.fetch = float("inf")
+            self._adopt(Ring(points, config.algorithm), reply.stamp)
+        elif self.stamp is None or reply.stamp.tag != self.stamp.tag:
+            self._catch_up(reply, now)
+        elif reply.stamp.members != self.stamp.members:
+            at.fetch = now
+        if self.state is not NodeState.LIVE:
+            if reply.members is None:
+                # Sent while it was live, answered when it was not any more: what happened in
+                # between is not known.
+                at.fetch = now
+            else:
+                self.state = NodeState.LIVE
+                self._strict = False
+
+    def _catch_up(self, reply: BeatReply, now: float) -> None:
+        mine = self.stamp
+        if mine is not None and reply.before == mine.tag:
+            # The only news is our own: we were put back.
+            ring = self.ring.with_node(self.name, [replica.point for replica in self.replicas])
+            if len(ring) + self.garbage == reply.stamp.members:
+                self._adopt(ring, reply.stamp)
+                return
+        self._deaf = True
+        self._fall_behind(reply.stamp, now)
+
+    def _refresh_subscription(self, now: float) -> None:
+        """After a change that no message told of, the connection may be dead: make it anew."""
+        if self._deaf and self._subscribed and self.state is NodeState.LIVE:
+            self._subscribed = False
+            self._at.subscribe = now
+
+    # --- failing ------------------------------------------------------------------------------
+
+    def _beat_failed(self, error: StoreError, now: float) -> None:
+        self._note(error, now)
+        self._tries += 1
+        retry = now + self._backoff(self._tries)
+        self._at.beat = retry
+        self._at.sweep = float("inf")
+        if self._at.fetch < float("inf"):
+            self._at.fetch = retry
+        self._give_up_if_strict(error)
+
+    def _give_up_if_strict(self, error: StoreError) -> None:
+        if self._strict and self.state is NodeState.JOINING:
+            self.error = error
+            self.state = NodeState.FAILED
+
+    def _note(self, error: HashringError, now: float) -> None:
+        self.counters.failures += 1
+        self.last_error = error
+        if self.failed_since is None:
+            self.failed_since = now
+
+    def _fence_when_due(self, now: float) -> None:
+        if self.state is NodeState.LIVE and now >= self.deadline:
+            self.state = NodeState.FENCED
+            self.counters.fences += 1
+
+    def _lose_name(self, now: float) -> None:
+        """Another session has this name."""
+        if self.config.named:
+            self.error = NodeSuperseded(self.name)
+            self.last_error = self.error
+            self.state = NodeState.SUPERSEDED
+            return
+        # A made-up name that two processes happen to share (two containers, both pid 1): be
+        # somebody else.
+        base = self.config.name
+        self.name = f"{base}.{self._hex(4)}"
+        self._placed = False
+        self._new_session()
+        self.state = NodeState.JOINING
+        self._at.beat = now
+
+    # --- leaving ------------------------------------------------------------------------------
+
+    def _next_of_leaving(self) -> Step:
+        if self._may_be_on_ring and self.state in (NodeState.LEAVING, NodeState.FAILED):
+            # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
+            self._may_be_on_ring = False
+            return self.leave_step("stop")
+        if self.state is NodeState.LEAVING:
+            self.state = NodeState.STOPPED
+        return Finished()
+
+    def look_step(self) -> Run:
+        """Read the ring without a heartbeat."""
+        return Run(
+            snapshot(self.config.keys, scoring=self.config.scoring), self._seen, self._look_failed
+        )
+
+    def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
+        self.garbage = len(reply.garbage)
+        self._adopt(reply.ring(self.config.algorithm), reply.stamp)
+
+    def _look_failed(self, error: StoreError, now: float) -> None:
+        self._note(error, now)
+
+    def leave_step(self, reason: str) -> Run:
+        """Take the node off the ring."""
+        command = leave(
+            self.config.keys,
+            node=self.name,
+            session=self.session,
+            replicas=self.replicas,
+            reason=reason,
+        )
+        return Run(command, self._left, self._leave_failed)
+
+    def _left(self, reply: LeaveStatus, sent: float, now: float) -> None:
+        self.deadline = float("-inf")
+        self._may_be_on_ring = False
+        if self.state is NodeState.LEAVING:
+            self.state = NodeState.STOPPED
+
+    def _leave_failed(self, error: StoreError, now: float) -> None:
+        self._note(error, now)
+
+    # --- small things -------------------------------------------------------------------------
+
+    def _next_subscription(self, now: float) -> Subscribe:
+        self._subscription += 1
+        self._subscribed = False
+        # The runner says when it stands or fails; should it do neither, try again.
+        self._at.subscribe = now + 4 * self.config.io_timeout
+        return Subscribe(self._subscription)
+
+    def _new_session(self) -> None:
+        self.session = self._hex(16)
+
+    def _hex(self, digits: int) -> str:
+        return f"{self.rng.randrange(16**digits):0{digits}x}"
+
+    def _moment(self) -> float:
+        return min(_GRACE, _GRACE_BEATS * self.config.heartbeat_interval)
+
+    def _backoff(self, tries: int) -> float:
+        """Seconds: doubling, below half a heartbeat, so that recovery takes less than one."""
+        most = min(_LAST_RETRY, self.config.heartbeat_interval / 2)
+        doubled = _FIRST_RETRY * 2.0 ** min(tries - 1, 16)
+        return min(most, doubled) * (0.5 + 0.5 * self.rng.random())
+
+
+def ownership_change(before: View, after: View) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    """The ranges gained and lost between two views; the deadline is not looked at."""
+    return subtract(after.ranges, before.ranges), subtract(before.ranges, after.ranges)

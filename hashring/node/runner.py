@@ -1,0 +1,214 @@
+"""The loop that runs a node's protocol over a sync store, on threads or greenlets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hashring.errors import StoreError
+from hashring.node.backend import Backend, Latch
+from hashring.node.log import NodeLog
+from hashring.node.machine import Finished, NodeMachine, NodeState, Run, Subscribe, Wait
+from hashring.store.executor import Store, Subscribed, Subscription, Told, Unsubscribed
+
+logger = logging.getLogger("hashring")
+
+# How long one wait for a message lasts, in seconds. Ending a subscription wakes it at once,
+# except where the connection is dead: then it notices after this long.
+_LISTEN = 5.0
+
+
+@dataclass
+class Request:
+    """Something the user asks of a running loop.
+
+    Attributes:
+        step: what to run; made by the loop, since only it may touch the machine.
+        latch: set when it is done.
+        error: what went wrong.
+    """
+
+    step: Callable[[], Run]
+    latch: Latch
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The user wants the node to leave."""
+
+
+@dataclass(frozen=True)
+class _Heard:
+    number: int
+    notice: Subscribed | Told
+
+
+@dataclass(frozen=True)
+class _Lost:
+    number: int
+    error: StoreError | None
+
+
+@dataclass
+class Runner:
+    """Runs one machine until it has finished.
+
+    Args:
+        machine: the protocol; only this runner touches it while it runs.
+        store: where the ring lives.
+        backend: threads or greenlets.
+        clock: monotonic seconds.
+        publish: called after every step, to show readers the new view.
+        label: for the names of threads and the log.
+    """
+
+    machine: NodeMachine
+    store: Store
+    backend: Backend
+    clock: Callable[[], float]
+    publish: Callable[[], None]
+    label: str
+
+    inbox: Any = field(init=False)
+    settled: Latch = field(init=False)
+    """Set when the node is on the ring and knows its ranges, or will never be."""
+    ended: Latch = field(init=False)
+    """Set when the loop has ended."""
+    foreground: int | None = None
+    """The thread that called ``poll()``: waiting there for the end would wait for itself."""
+
+    def __post_init__(self) -> None:
+        self.inbox = self.backend.inbox()
+        self.settled = self.backend.latch()
+        self.ended = self.backend.latch()
+        self._subscription: Subscription | None = None
+        self._listening = 0
+        self._log = NodeLog(self.machine)
+
+    def run(self) -> None:
+        """The loop. Returns when the machine has finished; lets nothing out."""
+        machine = self.machine
+        settled = False
+        try:
+            while True:
+                try:
+                    alive = self._step()
+                except Exception:
+                    # A fault of this package. The node must live on, or fence itself: try the
+                    # next heartbeat as after a failure, and say so.
+                    logger.exception("%s: unexpected error in the node's loop", self.label)
+                    alive = self._pause()
+                self.publish()
+                self._log.state()
+                if not settled and machine.state is not NodeState.JOINING:
+                    settled = True
+                    self.settled.set()
+                if not alive:
+                    return
+        finally:
+            self._drop_subscription()
+            self.publish()
+            self.settled.set()
+            self.ended.set()
+            self.backend.close()
+
+    def _step(self) -> bool:
+        machine, clock = self.machine, self.clock
+        while (item := self.inbox.get(0)) is not None:
+            self._hear(item)
+        step = machine.next(clock())
+        self.publish()
+        if isinstance(step, Wait):
+            item = self.inbox.get(step.until - clock())
+            if item is not None:
+                self._hear(item)
+        elif isinstance(step, Run):
+            self._run(step)
+        elif isinstance(step, Subscribe):
+            self._subscribe(step.number)
+        else:
+            return not isinstance(step, Finished)
+        return True
+
+    def _pause(self) -> bool:
+        item = self.inbox.get(self.machine.config.io_timeout)
+        if isinstance(item, Stop):
+            return False
+        if item is not None:
+            self.inbox.put(item)
+        return True
+
+    def _run(self, step: Run) -> StoreError | None:
+        sent = self.clock()
+        failing = self.machine.failed_since is not None
+        try:
+            reply = self.backend.call(self.store.run, step.command)
+        except StoreError as error:
+            step.failed(error, self.clock())
+            self._log.failure(failing, error)
+            return error
+        step.done(reply, sent, self.clock())
+        self._log.success(failing)
+        return None
+
+    def _hear(self, item: Any) -> None:
+        now = self.clock()
+        if isinstance(item, _Heard):
+            if isinstance(item.notice, Told):
+                self.machine.told(item.number, item.notice.payload, now)
+            else:
+                self.machine.subscribed(item.number, now)
+        elif isinstance(item, _Lost):
+            failing = self.machine.failed_since is not None
+            self.machine.unsubscribed(item.number, item.error, now)
+            if item.error is not None and item.number == self._listening:
+                self._log.failure(failing, item.error)
+        elif isinstance(item, Stop):
+            self.machine.stop()
+        elif isinstance(item, Request):
+            try:
+                item.error = self._run(item.step())
+            finally:
+                item.latch.set()
+
+    # --- the subscription ---------------------------------------------------------------------
+
+    def _subscribe(self, number: int) -> None:
+        self._drop_subscription()
+        self._listening = number
+        self.backend.spawn(lambda: self._listen(number), f"{self.label} listener")
+
+    def _drop_subscription(self) -> None:
+        self._listening = 0
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self.backend.call(subscription.end)
+
+    def _listen(self, number: int) -> None:
+        subscription = None
+        error: StoreError | None = None
+        try:
+            subscription = self.backend.call(self.store.subscribe, self.machine.config.keys.channel)
+            if self._listening == number:
+                self._subscription = subscription
+            stands = False
+            while self._listening == number:
+                notice = self.backend.call(
+                    subscription.wait, _LISTEN if stands else self.machine.config.io_timeout
+                )
+                if isinstance(notice, Unsubscribed) or (notice is None and not stands):
+                    break
+                if notice is not None:
+                    stands = True
+                    self.inbox.put(_Heard(number, notice))
+        except StoreError as failure:
+            error = failure
+        except Exception:
+            logger.exception("%s: unexpected error while listening", self.label)
+        finally:
+            self.inbox.put(_Lost(number, error))
+            if subscription is not None:
+                self.backend.call(subscription.close)

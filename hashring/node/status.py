@@ -1,0 +1,83 @@
+"""What a node says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hashring.core.hashing import RING_SIZE
+from hashring.node.machine import NodeMachine, NodeState, View
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node at one moment.
+
+    Attributes:
+        state: see the table in :mod:`hashring.node.machine`.
+        name: the node's name.
+        ring: the ring's name.
+        owns: whether it owns anything right now.
+        share: the part of the ring it owns, from 0 to 1.
+        node_count: nodes on the ring, as the node knows it.
+        epoch: number of the ring's last change it has seen; ``None`` before the first fetch.
+        fingerprint: of the ring it sees; equal on nodes that agree.
+        expires_in: seconds until it owns nothing unless it renews; ``None`` when it owns nothing.
+        last_heartbeat: seconds since a heartbeat was answered; ``None`` before the first.
+        failing_for: seconds since Redis last answered well; ``None`` when it does.
+        last_error: the newest failure's text; ``None`` when the last heartbeat went well.
+        garbage: members of the ring that are no replicas, when it was last fetched.
+        heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
+            the node was made.
+    """
+
+    state: NodeState
+    name: str
+    ring: str
+    owns: bool
+    share: float
+    node_count: int
+    epoch: int | None
+    fingerprint: str
+    expires_in: float | None
+    last_heartbeat: float | None
+    failing_for: float | None
+    last_error: str | None
+    garbage: int
+    heartbeats: int
+    failures: int
+    fetches: int
+    gaps: int
+    subscriptions: int
+    bad_messages: int
+    fences: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON types."""
+        return {**asdict(self), "state": self.state.value}
+
+
+def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeStatus:
+    """The status of a node whose readers see ``view``."""
+    owns = bool(view.ranges) and now < view.deadline
+    counters = machine.counters
+    return NodeStatus(
+        state=machine.state,
+        name=machine.name,
+        ring=ring,
+        owns=owns,
+        share=sum(end - start for start, end in view.ranges) / RING_SIZE if owns else 0.0,
+        node_count=view.ring.node_count,
+        epoch=machine.stamp.epoch if machine.stamp else None,
+        fingerprint=view.ring.fingerprint,
+        expires_in=view.deadline - now if owns else None,
+        last_heartbeat=_since(machine.last_beat, now),
+        failing_for=_since(machine.failed_since, now),
+        last_error=str(machine.last_error) if machine.last_error else None,
+        garbage=machine.garbage,
+        **asdict(counters),
+    )
+
+
+def _since(moment: float | None, now: float) -> float | None:
+    return None if moment is None else now - moment

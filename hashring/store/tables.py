@@ -1,0 +1,139 @@
+"""The two tables of ``--print`` and ``debug_print``: the ring's replicas and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hashring.core.hashing import RING_SIZE
+from hashring.store.commands import ReplicaRecord, Scoring, Snapshot
+
+# For a node that does not tell its ttl, as those of redis-hashring do not.
+_ASSUMED_TTL: Final = 60.0
+
+
+@dataclass(frozen=True)
+class ReplicaRow:
+    """A replica of the first table.
+
+    Attributes:
+        start: its point.
+        size: how many points its range has, were none expired.
+        delay: seconds since the last heartbeat.
+        replica: the node's name and the replica's id.
+        expired: whether its time is up.
+    """
+
+    start: int
+    size: int
+    delay: float
+    replica: str
+    expired: bool
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node of the second table.
+
+    Attributes:
+        name: the node's name.
+        size: how many points its replicas' ranges have.
+        replicas: how many replicas it has.
+        delay: seconds since the last heartbeat.
+        host, pid: as the node tells, or as its name says.
+        expired: whether the time of any replica is up.
+        told: everything the node tells of itself.
+    """
+
+    name: str
+    size: int
+    replicas: int
+    delay: float
+    host: str
+    pid: str
+    expired: bool
+    told: dict[str, Any]
+
+
+def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[ReplicaRow]:
+    """The rows of the first table, by rising point.
+
+    Args:
+        scoring: given for a ring shared with redis-hashring, whose scores are heartbeats.
+    """
+    records = snapshot.replicas
+    rows = []
+    for index, record in enumerate(records):
+        following = records[(index + 1) % len(records)].replica.point
+        size = (following - record.replica.point) % RING_SIZE
+        rows.append(
+            ReplicaRow(
+                start=record.replica.point,
+                size=RING_SIZE if len(records) == 1 else size,
+                delay=_delay(snapshot, record, scoring),
+                replica=f"{record.replica.node}:{record.replica.id}",
+                expired=record.expired,
+            )
+        )
+    return rows
+
+
+def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRow]:
+    """The rows of the second table, in order of each node's first point."""
+    rows: dict[str, NodeRow] = {}
+    for record, replica in zip(snapshot.replicas, replica_rows(snapshot, scoring), strict=True):
+        name = record.replica.node
+        known = rows.get(name)
+        told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
+        host, _, pid = name.rpartition(":")
+        rows[name] = NodeRow(
+            name=name,
+            size=(known.size if known else 0) + replica.size,
+            replicas=(known.replicas if known else 0) + 1,
+            delay=max(known.delay if known else 0.0, replica.delay),
+            host=str(told.get("host") or host or name),
+            pid=str(told.get("pid") or (pid if host else "-")),
+            expired=(known.expired if known else False) or replica.expired,
+            told=told,
+        )
+    return list(rows.values())
+
+
+def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -> Iterator[str]:
+    """The lines of both tables."""
+    yield f'Hash ring "{name}" replicas:'
+    replicas = replica_rows(snapshot, scoring)
+    yield "Start      Range  Delay   Node" if replicas else "(no replicas)"
+    for row in replicas:
+        yield (
+            f"{row.start:10} {_percent(row.size):>6} {int(row.delay):6}s "
+            f"{row.replica}{_mark(row.expired)}"
+        )
+    yield ""
+    yield f'Hash ring "{name}" nodes:'
+    nodes = node_rows(snapshot, scoring)
+    yield "Range    Replicas Delay   Hostname             PID" if nodes else "(no nodes)"
+    for node in nodes:
+        yield (
+            f"{_percent(node.size):>6} {node.replicas:8} {int(node.delay):6}s "
+            f"{node.host:20} {node.pid:>5}{_mark(node.expired)}"
+        )
+
+
+def _delay(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
+    if scoring is not None and scoring.lag:
+        return max(0.0, snapshot.now - record.score)
+    told = snapshot.nodes.get(record.replica.node)
+    ttl = told.told.get("ttl") if told else None
+    if not isinstance(ttl, int | float):
+        ttl = _ASSUMED_TTL
+    return max(0.0, ttl - record.expires_in)
+
+
+def _percent(points: int) -> str:
+    return f"{100 * points / RING_SIZE:.2f}%"
+
+
+def _mark(expired: bool) -> str:
+    return " (EXPIRED)" if expired else ""
