@@ -151,20 +151,22 @@ class Ring:
         return self._owners[bisect_right(points, point) - 1]
 
     def successors(self, point: int) -> Iterator[str]:
-        """Each node once, clockwise from the point's owner: owner first, then by next replicas.
+        """Each node once, in the order in which they would own the point.
 
-        The second is who would inherit were the owner gone *and* the point in its last range;
-        for overflow it is the order in which nodes with room are asked.
+        The owner comes first; the second would own the point if the owner left, the third if
+        both did, and so on: the walk of a look-up, gone on past the owner. Nothing on an empty
+        ring.
+
+        Raises:
+            ConfigError: the point is outside ``[0, 2**32)``.
         """
-        if not self._points:
-            return
-        first = self.owner_of_point(point)
-        seen = {first}
-        yield first
-        index = bisect_right(self._points, point)
-        size = len(self._owners)
-        for step in range(size):
-            node = self._owners[(index + step) % size]
+        _check_point(point)
+        owners = self._owners
+        seen: set[str] = set()
+        last = bisect_right(self._points, point) - 1
+        for step in range(len(owners)):
+            # Below zero it goes on at the top of the ring, as Python's indices do.
+            node = owners[last - step]
             if node not in seen:
                 seen.add(node)
                 yield node
