@@ -1,0 +1,71 @@
+"""Rules for who should own which partition. One file each; see :mod:`.protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from hashring.core.assignors.balanced import Balanced
+from hashring.core.assignors.contiguous import Contiguous
+from hashring.core.assignors.learner import Learner
+from hashring.core.assignors.protocol import (
+    AssignFunction,
+    Assignor,
+    FunctionAssignor,
+    Member,
+    MemberState,
+    Owners,
+    Situation,
+    Target,
+    checked_target,
+)
+from hashring.core.assignors.ring import RingOwner
+from hashring.errors import ConfigError
+
+ASSIGNORS: Final[dict[str, Callable[[], Assignor]]] = {
+    "balanced": Balanced,
+    "contiguous": Contiguous,
+    "learner": Learner,
+    "ring": RingOwner,
+}
+"""The assignors that can be named; each with its default settings."""
+
+
+def as_assignor(given: str | Assignor | AssignFunction) -> Assignor:
+    """The assignor of that name, the assignor itself, or a function made one.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(given, str):
+        if given in ASSIGNORS:
+            return ASSIGNORS[given]()
+    elif hasattr(given, "assign") and isinstance(getattr(given, "name", None), str):
+        return cast("Assignor", given)
+    elif callable(given):
+        return FunctionAssignor(given)
+    raise ConfigError(
+        "assignor",
+        given,
+        f"choose one of {', '.join(sorted(ASSIGNORS))}, or pass an object with a name and "
+        f"assign(situation), or a function from a situation to the partitions of each member",
+    )
+
+
+__all__ = [
+    "ASSIGNORS",
+    "AssignFunction",
+    "Assignor",
+    "Balanced",
+    "Contiguous",
+    "FunctionAssignor",
+    "Learner",
+    "Member",
+    "MemberState",
+    "Owners",
+    "RingOwner",
+    "Situation",
+    "Target",
+    "as_assignor",
+    "checked_target",
+]

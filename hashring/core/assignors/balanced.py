@@ -1,0 +1,69 @@
+"""Even counts with the fewest moves: the rule of Solace's partitioned queues, generalised.
+
+Solace hands one partition at a time from the member with the most to the member with the least
+until their counts differ by at most one. The end of that loop can be computed at once: every
+member keeps what it has up to its quota, and what is over goes to those below theirs. The kernel
+then makes the moves in Solace's order. With weights the quota is the fair share, rounded.
+
+No assignment within the quotas needs fewer moves: a member above its share rounded up must give
+the difference, and those who have more than their share rounded down are rounded up first.
+
+Ties: of a member that must give, the highest partitions go; freed partitions are taken in rising
+order, each by the member that is furthest below its quota, among equals by who joined first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from hashring.core.assignors.protocol import Situation, Target
+from hashring.core.assignors.quotas import quotas
+
+
+class Balanced:
+    """Counts as even as weights allow, by the fewest moves."""
+
+    name = "balanced"
+
+    def assign(self, situation: Situation) -> Target:
+        """Who should own what."""
+        members = situation.candidates()
+        having: dict[str, list[int]] = {member.name: [] for member in members}
+        owners: list[str | None] = [None] * situation.partitions
+        free: list[int] = []
+        for partition in range(situation.partitions):
+            owner = situation.owner_before(partition)
+            if owner is not None and owner in having:
+                having[owner].append(partition)
+                owners[partition] = owner
+            else:
+                free.append(partition)
+
+        quota = quotas(members, situation.partitions, {n: len(p) for n, p in having.items()})
+        for name, partitions in having.items():
+            free.extend(partitions[quota[name] :])
+            del partitions[quota[name] :]
+
+        free.sort()
+        missing = {name: quota[name] - len(partitions) for name, partitions in having.items()}
+        for partition, name in zip(free, by_need(missing), strict=True):
+            owners[partition] = name
+        return Target.at_once(owners)
+
+
+def by_need(missing: dict[str, int]) -> Iterable[str]:
+    """Each name as often as it misses a partition, always the neediest next.
+
+    Args:
+        missing: how many each misses, in order of joining, which breaks ties.
+    """
+    heap = [(-count, order, name) for order, (name, count) in enumerate(missing.items()) if count]
+    heapq.heapify(heap)
+    while heap:
+        negative, order, name = heap[0]
+        yield name
+        if negative == -1:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (negative + 1, order, name))

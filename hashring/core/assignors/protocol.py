@@ -1,0 +1,287 @@
+"""What an assignor is asked, and what it answers.
+
+An assignor is a pure function from a :class:`Situation` to a :class:`Target`. It decides where
+partitions *should* be; moving them there without two owners and without losing work is the
+business of the kernel (:mod:`hashring.core.groups`), the same for every assignor.
+
+An assignment is a tuple indexed by partition: ``("a", "b", "a")`` gives partitions 0 and 2 to
+``a``. ``None`` stands where a partition has no owner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from hashring.errors import AssignorError, ConfigError
+
+Owners = tuple[str | None, ...]
+"""For each partition its member, or ``None``."""
+
+
+class MemberState(str, Enum):
+    """What may be given to a member."""
+
+    ACTIVE = "active"
+    """Takes its share."""
+    STALLED = "stalled"
+    """Alive, but its application makes no progress: gets nothing new and sheds what it has."""
+    LEAVING = "leaving"
+    """Hands over what it has, and goes."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a group.
+
+    Attributes:
+        name: unique in the group.
+        joined: its place in the order of joining; unique in the group.
+        weight: its share relative to the others'; finite and above 0.
+        state: what may be given to it.
+    """
+
+    name: str
+    joined: int = 0
+    weight: float = 1.0
+    state: MemberState = MemberState.ACTIVE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError("name", self.name, "a member's name is a non-empty str")
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise ConfigError(
+                "weight", self.weight, f"of member {self.name!r} must be a finite number above 0"
+            )
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything an assignor may look at.
+
+    Attributes:
+        members: in any order; an answer must not depend on it.
+        partitions: how many; they are numbered from 0.
+        previous: who owns each partition, or owned it last. It may name members that are gone,
+            and be shorter than ``partitions`` when the count has grown.
+        warming: for each partition that a member is warming up for, that member.
+        standbys: for each partition the members that keep a warm copy of it.
+        lags: for each member how far it is behind on partitions it does not own, in units of the
+            application's; absent means unknown, 0 means caught up.
+
+    Raises:
+        ConfigError: two members of one name or one place in the order, or partitions < 1.
+    """
+
+    members: tuple[Member, ...]
+    partitions: int
+    previous: Owners = ()
+    warming: Mapping[int, str] = field(default_factory=dict)
+    standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    lags: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1:
+            raise ConfigError("partitions", self.partitions, "a group has at least one partition")
+        for what in ("name", "joined"):
+            seen = set()
+            for member in self.members:
+                value = getattr(member, what)
+                if value in seen:
+                    raise ConfigError(
+                        "members", value, f"two members have this {what}; it must be unique"
+                    )
+                seen.add(value)
+
+    def owner_before(self, partition: int) -> str | None:
+        """Who owned the partition last."""
+        return self.previous[partition] if partition < len(self.previous) else None
+
+    def candidates(self) -> tuple[Member, ...]:
+        """The members that may be given something, in order of joining.
+
+        The active ones; when there is none, the stalled ones, for a slow owner is better than
+        none; when there is none of these either, the leaving ones.
+        """
+        for state in MemberState:
+            found = [member for member in self.members if member.state is state]
+            if found:
+                return tuple(sorted(found, key=lambda member: member.joined))
+        return ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an assignor wants.
+
+    Attributes:
+        owners: where every partition should end.
+        interim: where it should be now: equal to ``owners``, unless a partition has to wait at
+            its present owner until the next one is warm.
+        warmups: for a partition that waits, the member that is to warm up for it now.
+        standbys: for each partition the members that are to keep a warm copy of it.
+    """
+
+    owners: Owners
+    interim: Owners
+    warmups: Mapping[int, str] = field(default_factory=dict)
+    standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def at_once(cls, owners: Iterable[str | None]) -> Target:
+        """A target that nothing has to wait for."""
+        whole = tuple(owners)
+        return cls(whole, whole)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing more to come after this."""
+        return self.owners == self.interim and not self.warmups
+
+
+class Assignor(Protocol):
+    """A rule for who should own what.
+
+    It must be deterministic, must not depend on the order of ``members`` or of any mapping, must
+    give every partition exactly one of the members as long as there are members, and must come
+    to rest: given its own answer as ``previous``, it answers the same.
+    """
+
+    @property
+    def name(self) -> str:
+        """What members of one group must agree on; it tells the rule and its settings."""
+        ...
+
+    def assign(self, situation: Situation) -> Target:
+        """Who should own what."""
+        ...
+
+
+AssignFunction = Callable[[Situation], Mapping[str, Iterable[int]]]
+"""The simplest assignor of one's own: for each member its partitions."""
+
+
+class FunctionAssignor:
+    """A function of one's own as an assignor.
+
+    Args:
+        function: from a situation to the partitions of each member; a member without partitions
+            may be left out.
+        name: what members agree on; the function's own name by default.
+    """
+
+    def __init__(self, function: AssignFunction, name: str | None = None) -> None:
+        self._function = function
+        self.name: str = name or getattr(function, "__name__", "") or type(function).__name__
+
+    def assign(self, situation: Situation) -> Target:
+        """Who should own what.
+
+        Raises:
+            AssignorError: the function's answer is no assignment.
+        """
+        answer = self._function(situation)
+        if not isinstance(answer, Mapping):
+            raise AssignorError(
+                self.name, f"returned {type(answer).__name__}, not a mapping of members"
+            )
+        owners: list[str | None] = [None] * situation.partitions
+        for member, partitions in answer.items():
+            for partition in partitions:
+                if (
+                    not isinstance(partition, int)
+                    or isinstance(partition, bool)
+                    or not 0 <= partition < situation.partitions
+                ):
+                    raise AssignorError(
+                        self.name,
+                        f"gave partition {partition!r} to {member!r}, but partitions are numbered "
+                        f"0 to {situation.partitions - 1}",
+                        member=member,
+                    )
+                if owners[partition] is not None:
+                    raise AssignorError(
+                        self.name,
+                        f"gave partition {partition} twice, to {owners[partition]!r} and to "
+                        f"{member!r}",
+                        partition=partition,
+                        member=member,
+                    )
+                owners[partition] = member
+        return Target.at_once(owners)
+
+
+def checked_target(assignor: Assignor, situation: Situation) -> Target:
+    """The assignor's answer, when it is a whole one.
+
+    Without members there is no owner to name, and the assignor is not asked.
+
+    Raises:
+        AssignorError: the answer names a member that is not there, leaves a partition out, moves
+            one to a member that must get nothing new, or is no target at all.
+    """
+    if not situation.members:
+        return Target.at_once([None] * situation.partitions)
+    target = assignor.assign(situation)
+    if not isinstance(target, Target):
+        raise AssignorError(
+            assignor.name, f"returned {type(target).__name__}, not a Target (see Target.at_once)"
+        )
+    names = {member.name for member in situation.members}
+    takers = {member.name for member in situation.candidates()}
+    for owners in (target.owners, target.interim):
+        _check_owners(assignor.name, owners, situation, names, takers)
+    for partition, member in target.warmups.items():
+        _check_known(assignor.name, partition, member, names)
+    for partition, members in target.standbys.items():
+        for member in members:
+            _check_known(assignor.name, partition, member, names)
+    return target
+
+
+def _check_owners(
+    assignor: str, owners: Owners, situation: Situation, names: set[str], takers: set[str]
+) -> None:
+    if len(owners) != situation.partitions:
+        raise AssignorError(
+            assignor, f"assigned {len(owners)} partitions, but there are {situation.partitions}"
+        )
+    if takers.issuperset(owners):
+        return
+    for partition, member in enumerate(owners):
+        if member is None:
+            raise AssignorError(
+                assignor, f"left partition {partition} without a member", partition=partition
+            )
+        _check_known(assignor, partition, member, names)
+        if member not in takers and situation.owner_before(partition) != member:
+            raise AssignorError(
+                assignor,
+                f"gave partition {partition} to {member!r}, which must get nothing new: choose "
+                f"among Situation.candidates()",
+                partition=partition,
+                member=member,
+            )
+
+
+def _check_known(assignor: str, partition: int, member: str, names: set[str]) -> None:
+    if member not in names:
+        raise AssignorError(
+            assignor,
+            f"gave partition {partition} to {member!r}, which is not a member; the members are "
+            f"{', '.join(sorted(names)[:10])}{', ...' if len(names) > 10 else ''}",
+            partition=partition,
+            member=member,
+        )
+
+
+def counts(owners: Sequence[str | None]) -> dict[str, int]:
+    """How many partitions each member that has any has."""
+    found: dict[str, int] = {}
+    for owner in owners:
+        if owner is not None:
+            found[owner] = found.get(owner, 0) + 1
+    return found

@@ -1,0 +1,57 @@
+"""The partition's owner on a consistent hash ring: the rule of redis-hashring.
+
+Each member has points on a ring, proportional to its weight; a partition belongs to the owner of
+the key that is its number, ``"17"`` for partition 17. Nothing but names and weights decides, so
+two members that know the same members agree without any history, and a member that joins or
+leaves moves only what it gains or had. The price is uneven counts: use ``balanced`` where that
+matters.
+
+Unlike a node's points on a live ring, a member's points are not random but the first bytes of
+``blake2b(name + NUL + i)``, so that everybody computes the same ones.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from hashring.core.assignors.protocol import Situation, Target
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+
+
+class RingOwner:
+    """Partition -> owner on the ring of the members.
+
+    Args:
+        replicas: points of a member of weight 1.
+    """
+
+    def __init__(self, replicas: int = 64) -> None:
+        if replicas < 1:
+            raise ConfigError("replicas", replicas, "a member has at least one point")
+        self.replicas = replicas
+
+    @property
+    def name(self) -> str:
+        """The rule and how many points a member has."""
+        return f"ring({self.replicas})"
+
+    def assign(self, situation: Situation) -> Target:
+        """Who should own what; ``previous`` does not matter."""
+        ring = Ring(
+            {
+                # A low weight still gets a point.
+                member.name: _points(member.name, max(1, round(member.weight * self.replicas)))
+                for member in situation.candidates()
+            }
+        )
+        return Target.at_once(ring.owner(str(p)) for p in range(situation.partitions))
+
+
+@lru_cache(maxsize=4096)
+def _points(name: str, count: int) -> tuple[int, ...]:
+    return tuple(
+        int.from_bytes(blake2b(f"{name}\0{i}".encode(), digest_size=4).digest(), "big")
+        for i in range(count)
+    )

@@ -1,0 +1,258 @@
+"""What every assignor must hold to. A new one is added to ``ASSIGNORS`` below, and passes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.core.assignors import (
+    ASSIGNORS,
+    Assignor,
+    Balanced,
+    FunctionAssignor,
+    Learner,
+    Member,
+    MemberState,
+    RingOwner,
+    Situation,
+    Target,
+    as_assignor,
+    checked_target,
+)
+from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
+
+
+def striped(situation: Situation) -> Mapping[str, range]:
+    """A user's own assignor: every nth partition."""
+    members = situation.candidates()
+    return {
+        member.name: range(place, situation.partitions, len(members))
+        for place, member in enumerate(members)
+    }
+
+
+ALL: list[Assignor] = [
+    *(as_assignor(name) for name in ASSIGNORS),
+    Learner(balancing_factor=1.0),
+    Learner(balancing_factor=1.5, standbys=1),
+    Learner(standbys=2, warmups=5),
+    RingOwner(replicas=3),
+    FunctionAssignor(striped),
+]
+EVEN: list[Assignor] = [
+    as_assignor("contiguous"),
+    Balanced(),
+    Learner(balancing_factor=1.0),
+    Learner(balancing_factor=1.0, standbys=1),
+    FunctionAssignor(striped),
+]
+STICKY: list[Assignor] = [Balanced(), Learner(), Learner(balancing_factor=1.0), RingOwner()]
+
+every_assignor = pytest.mark.parametrize("assignor", ALL, ids=lambda a: a.name)
+
+
+@st.composite
+def situations(
+    draw: st.DrawFn, weights: st.SearchStrategy[float] | None = None, active_only: bool = False
+) -> Situation:
+    """Situations as untidy as they come: ghosts, warm-ups, standbys, lags, grown counts."""
+    names = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1))
+    states = st.just(MemberState.ACTIVE) if active_only else st.sampled_from(MemberState)
+    weigh = st.sampled_from([0.1, 0.5, 1.0, 1.0, 2.0, 7.25]) if weights is None else weights
+    members = tuple(
+        Member(name, joined, draw(weigh), draw(states)) for joined, name in enumerate(names)
+    )
+    partitions = draw(st.integers(1, 24))
+    anyone = st.sampled_from([*names, "ghost"])
+    known = draw(st.integers(0, partitions))
+    numbers = st.integers(0, partitions - 1)
+    return Situation(
+        members,
+        partitions,
+        tuple(draw(st.lists(st.none() | anyone, min_size=known, max_size=known))),
+        draw(st.dictionaries(numbers, anyone, max_size=4)),
+        draw(st.dictionaries(numbers, st.tuples(anyone), max_size=4)),
+        draw(st.dictionaries(anyone, st.dictionaries(numbers, st.sampled_from([0.0, 9.0])))),
+    )
+
+
+def follow(target: Target, situation: Situation) -> Situation:
+    """The situation once the interim assignment is reached, everything else unchanged."""
+    return replace(
+        situation,
+        previous=target.interim,
+        warming=dict(target.warmups),
+        standbys=dict(target.standbys),
+    )
+
+
+@every_assignor
+@given(situation=situations())
+def test_every_partition_has_exactly_one_member(assignor: Assignor, situation: Situation) -> None:
+    target = checked_target(assignor, situation)
+    names = {member.name for member in situation.members}
+    for owners in (target.owners, target.interim):
+        assert len(owners) == situation.partitions
+        assert names.issuperset(owners)
+
+
+@every_assignor
+@given(situation=situations(), seed=st.randoms())
+def test_the_answer_does_not_depend_on_any_order(
+    assignor: Assignor, situation: Situation, seed: random.Random
+) -> None:
+    def shuffled(mapping: Mapping) -> dict:
+        items = list(mapping.items())
+        seed.shuffle(items)
+        return dict(items)
+
+    other = replace(
+        situation,
+        members=tuple(seed.sample(situation.members, len(situation.members))),
+        warming=shuffled(situation.warming),
+        standbys=shuffled(situation.standbys),
+        lags=shuffled({m: shuffled(lags) for m, lags in situation.lags.items()}),
+    )
+    assert assignor.assign(other) == assignor.assign(situation)
+
+
+@every_assignor
+@given(situation=situations())
+def test_it_comes_to_rest_and_stays_there(assignor: Assignor, situation: Situation) -> None:
+    # Whoever is told to warm up is warm by the next round.
+    for _ in range(2 * situation.partitions + 2):
+        target = checked_target(assignor, situation)
+        if target.settled:
+            break
+        lags = {member.name: {} for member in situation.members} | {
+            member: dict(lag) for member, lag in situation.lags.items()
+        }
+        for partition, member in target.warmups.items():
+            lags[member][partition] = 0.0
+        situation = replace(follow(target, situation), lags=lags)
+    assert target.settled
+    settled = follow(target, situation)
+    again = checked_target(assignor, settled)
+    assert again.owners == target.owners
+    # Standbys may still follow the owners once; then nothing moves at all.
+    assert checked_target(assignor, follow(again, settled)).owners == again.owners
+
+
+@every_assignor
+@given(situation=situations())
+def test_members_that_leave_or_stall_get_nothing_new(
+    assignor: Assignor, situation: Situation
+) -> None:
+    target = checked_target(assignor, situation)
+    takers = {member.name for member in situation.candidates()}
+    for partition, owner in enumerate(target.interim):
+        assert owner in takers or owner == situation.owner_before(partition)
+    assert takers.issuperset(target.owners)
+    assert takers.issuperset(target.warmups.values())
+
+
+@every_assignor
+@given(situation=situations())
+def test_a_partition_waits_only_at_its_live_owner(assignor: Assignor, situation: Situation) -> None:
+    target = checked_target(assignor, situation)
+    alive = {member.name for member in situation.members}
+    for partition, (now, finally_) in enumerate(zip(target.interim, target.owners, strict=True)):
+        if now != finally_:
+            assert now == situation.owner_before(partition)
+            assert now in alive
+
+
+@pytest.mark.parametrize("assignor", EVEN, ids=lambda a: a.name)
+@given(situation=situations(weights=st.just(1.0), active_only=True))
+def test_equal_members_differ_by_at_most_one(assignor: Assignor, situation: Situation) -> None:
+    # A warm-up under way and a warm member may hold one more; without them it is exact.
+    bare = replace(situation, warming={}, standbys={}, lags={})
+    count = Counter(assignor.assign(bare).owners)
+    sizes = [count[member.name] for member in bare.members]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    "assignor", [a for a in EVEN if not isinstance(a, FunctionAssignor)], ids=lambda a: a.name
+)
+@given(situation=situations(active_only=True))
+def test_a_members_count_is_its_fair_share_rounded(
+    assignor: Assignor, situation: Situation
+) -> None:
+    bare = replace(situation, warming={}, standbys={}, lags={})
+    count = Counter(assignor.assign(bare).owners)
+    for name, share in fair_shares(bare.members, bare.partitions).items():
+        assert round_down(share) <= count[name] <= round_up(share)
+
+
+@pytest.mark.parametrize("assignor", STICKY, ids=lambda a: a.name)
+@given(situation=situations(active_only=True))
+def test_a_join_moves_partitions_only_to_the_joiner(
+    assignor: Assignor, situation: Situation
+) -> None:
+    bare = replace(
+        situation,
+        members=tuple(replace(m, weight=1.0) for m in situation.members),
+        warming={},
+        standbys={},
+        lags={},
+    )
+    before = assignor.assign(bare).owners
+    joined = replace(bare, members=(*bare.members, Member("joiner", joined=99)), previous=before)
+    after = assignor.assign(joined).owners
+    moved = {(was, now) for was, now in zip(before, after, strict=True) if was != now}
+    assert {now for _, now in moved} <= {"joiner"}
+
+
+@pytest.mark.parametrize("assignor", STICKY, ids=lambda a: a.name)
+@given(situation=situations(active_only=True))
+def test_a_leave_moves_only_what_the_leaver_had(assignor: Assignor, situation: Situation) -> None:
+    bare = replace(
+        situation,
+        members=tuple(replace(m, weight=1.0) for m in situation.members),
+        warming={},
+        standbys={},
+        lags={},
+    )
+    before = assignor.assign(bare).owners
+    gone = bare.members[0].name
+    rest = replace(bare, members=bare.members[1:], previous=before)
+    if not rest.members:
+        return
+    after = assignor.assign(rest).owners
+    for was, now in zip(before, after, strict=True):
+        assert was in (now, gone)
+
+
+@given(situation=situations(active_only=True))
+def test_quotas_add_up_to_all_partitions(situation: Situation) -> None:
+    members = situation.candidates()
+    shares = fair_shares(members, situation.partitions)
+    quota = quotas(members, situation.partitions)
+    assert sum(quota.values()) == situation.partitions
+    for name, share in shares.items():
+        assert round_down(share) <= quota[name] <= round_up(share)
+
+
+@every_assignor
+def test_without_members_no_partition_has_an_owner(assignor: Assignor) -> None:
+    assert checked_target(assignor, Situation((), 3)).owners == (None, None, None)
+
+
+@every_assignor
+def test_a_single_member_gets_everything(assignor: Assignor) -> None:
+    assert assignor.assign(Situation((Member("a"),), 3)).interim == ("a", "a", "a")
+
+
+@every_assignor
+def test_when_everybody_leaves_everybody_keeps_something(assignor: Assignor) -> None:
+    members = tuple(
+        Member(name, joined, state=MemberState.LEAVING) for joined, name in enumerate("ab")
+    )
+    assert set(checked_target(assignor, Situation(members, 40)).owners) == {"a", "b"}

@@ -1,0 +1,328 @@
+"""Warm up before taking over. Sources: the Kafka Streams notes on learner tasks (K); the research
+notes on rebalancing, section 2 (N 2). Workers and tasks keep their names S1.. and T1.. there."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from hashring.core.assignors import Learner, Member, Owners, Situation, Target
+from hashring.errors import ConfigError
+
+from .situations import having, members, moves, owners, sizes
+
+STABLE = owners(1, S1=[1, 2], S2=[3, 4], S3=[5])
+
+
+def tasks(having_: dict[str, list[int]]) -> dict[str, list[int]]:
+    return dict(sorted(having_.items()))
+
+
+def learning(target: Target) -> dict[int, str]:
+    return {partition + 1: name for partition, name in target.warmups.items()}
+
+
+def warm(**ready: list[int]) -> dict[str, dict[int, float]]:
+    """Who said ready(T)."""
+    return {name: {task - 1: 0.0 for task in own} for name, own in ready.items()}
+
+
+# --- the seed's own story ---------------------------------------------------------------------
+
+
+def test_when_s4_joins_nobody_moves_and_s4_learns_t1() -> None:
+    # K, "Scale-down stream applications", first rebalance.
+    target = Learner().assign(Situation(members("S1", "S2", "S3", "S4"), 5, STABLE))
+    assert target.interim == STABLE
+    assert learning(target) == {1: "S4"}
+
+
+def test_when_s1_dies_while_s4_is_unready_t1_goes_to_its_learner_and_t2_to_s3() -> None:
+    # K, second rebalance.
+    target = Learner().assign(Situation(members("S2", "S3", "S4"), 5, STABLE, warming={0: "S4"}))
+    assert tasks(having(target.interim, 1)) == {"S2": [3, 4], "S3": [2, 5], "S4": [1]}
+    assert target.settled
+
+
+def test_when_s4_is_ready_it_takes_t1() -> None:
+    # K, priority 1.
+    target = Learner().assign(
+        Situation(members("S1", "S2", "S3", "S4"), 5, STABLE, warming={0: "S4"}, lags=warm(S4=[1]))
+    )
+    assert tasks(having(target.interim, 1)) == {"S1": [2], "S2": [3, 4], "S3": [5], "S4": [1]}
+    assert target.settled
+
+
+def test_when_s5_joins_with_s4_unready_t1_returns_to_s1_and_s4_keeps_learning() -> None:
+    # N 2, "More".
+    target = Learner().assign(
+        Situation(members("S1", "S2", "S3", "S4", "S5"), 5, STABLE, warming={0: "S4"})
+    )
+    assert target.interim == STABLE
+    assert learning(target) == {1: "S4", 3: "S5"}
+
+
+def test_a_leaving_member_keeps_its_tasks_while_others_learn_them() -> None:
+    # N 2: S2 leaving: S1 learns 3, S3 learns 4.
+    target = Learner().assign(Situation(members("S1", "S2", "S3", leaving="S2"), 5, STABLE))
+    assert target.interim == STABLE
+    assert learning(target) == {3: "S1", 4: "S3"}
+
+
+def test_each_task_leaves_as_soon_as_its_learner_is_ready() -> None:
+    # N 2: S3 ready -> S3[4,5] S2[3]; S1 ready -> S1[1,2,3], and S2 exits.
+    trio = members("S1", "S2", "S3", leaving="S2")
+    first = Learner().assign(
+        Situation(trio, 5, STABLE, warming={2: "S1", 3: "S3"}, lags=warm(S3=[4]))
+    )
+    assert tasks(having(first.interim, 1)) == {"S1": [1, 2], "S2": [3], "S3": [4, 5]}
+    second = Learner().assign(
+        Situation(trio, 5, first.interim, warming=first.warmups, lags=warm(S1=[3]))
+    )
+    assert tasks(having(second.interim, 1)) == {"S1": [1, 2, 3], "S3": [4, 5]}
+    assert second.settled
+
+
+def test_when_the_leaver_is_gone_its_learners_become_active_at_once() -> None:
+    # N 2: if its leave timeout fires, learners become active at once.
+    target = Learner().assign(Situation(members("S1", "S3"), 5, STABLE, warming={2: "S1", 3: "S3"}))
+    assert tasks(having(target.interim, 1)) == {"S1": [1, 2, 3], "S3": [4, 5]}
+
+
+# --- KIP-441's scenarios ----------------------------------------------------------------------
+
+
+def test_nine_partitions_two_warmups_one_standby() -> None:
+    # N 2: c1 active on all, c2 nearly caught up, c3 cold: totals 9/9/2 and "more to come".
+    everything = range(9)
+    situation = Situation(
+        members("c1", "c2", "c3"),
+        9,
+        owners(c1=list(everything)),
+        standbys=dict.fromkeys(everything, ("c2",)),
+        lags={"c1": dict.fromkeys(everything, 0.0), "c2": dict.fromkeys(everything, 10.0)},
+    )
+    target = Learner(1.0, warmups=2, standbys=1, acceptable_lag=11).assign(situation)
+    assert totals(target) == {"c1": 9, "c2": 9, "c3": 2}
+    assert not target.settled
+
+
+def test_with_no_lag_limit_the_nine_are_spread_at_once() -> None:
+    # N 2: with no lag limit 6/6/6 and done.
+    everything = range(9)
+    situation = Situation(
+        members("c1", "c2", "c3"),
+        9,
+        owners(c1=list(everything)),
+        standbys=dict.fromkeys(everything, ("c2",)),
+    )
+    target = Learner(1.0, warmups=1, standbys=1, acceptable_lag=math.inf).assign(situation)
+    assert totals(target) == {"c1": 6, "c2": 6, "c3": 6}
+    assert target.settled
+
+
+def totals(target: Target) -> dict[str, int]:
+    """Everything a member has to do with: owned, standby, warming up."""
+    found: dict[str, int] = {}
+    everything = [*target.interim, *target.warmups.values()]
+    for name in everything + [n for names in target.standbys.values() for n in names]:
+        assert name is not None
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("weights", "partitions", "expected"), [((1, 2, 3), 6, [1, 2, 3]), ((6, 3), 9, [6, 3])]
+)
+def test_counts_follow_weights(
+    weights: tuple[float, ...], partitions: int, expected: list[int]
+) -> None:
+    # N 2.
+    situation = Situation(members(*"abc"[: len(weights)], weights=weights), partitions)
+    assert sizes(situation, Learner().assign(situation)) == expected
+
+
+def test_with_one_warmup_the_owner_keeps_four_and_the_newcomer_warms_one() -> None:
+    # N 2: 4 on c1, c2 empty, one warm-up.
+    before = owners(c1=[0, 1, 2, 3])
+    target = Learner(warmups=1).assign(Situation(members("c1", "c2"), 4, before))
+    assert having(target.interim) == {"c1": [0, 1, 2, 3]}
+    assert target.warmups == {0: "c2"}
+
+
+def test_exactly_one_partition_is_to_move_to_a_new_member() -> None:
+    # N 2: p1{0,2} p2{1} + new p3: exactly one of 0, 2 moves.
+    before = owners(p1=[0, 2], p2=[1])
+    target = Learner(1.0).assign(Situation(members("p1", "p2", "p3"), 3, before))
+    assert moves(before, target.owners) == 1
+    assert target.owners[1] == "p2"
+
+
+def test_an_empty_member_evens_out_seven_to_four_and_three() -> None:
+    # N 2.
+    situation = Situation(members("a", "b"), 7, owners(a=[0, 1, 2, 3, 4, 5, 6]))
+    assert sizes(situation, Learner(1.0).assign(situation)) == [4, 3]
+
+
+# --- how many rounds --------------------------------------------------------------------------
+
+
+def rounds(assignor: Learner, names: list[str], partitions: int, before: Owners) -> int:
+    """How often everybody has to warm up before nothing is left to do."""
+    present = tuple(Member(name, int(name[1:])) for name in names)
+    situation = Situation(present, partitions, before)
+    for number in range(10 * partitions):
+        target = assignor.assign(situation)
+        if target.settled:
+            return number
+        situation = Situation(
+            present,
+            partitions,
+            target.interim,
+            dict(target.warmups),
+            target.standbys,
+            {name: {p: 0.0 for p, n in target.warmups.items() if n == name} for name in names},
+        )
+    return -1
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_growing_from_one_to_two_members_takes_at_most_seven_rounds(factor: float) -> None:
+    # N 2: 13 partitions, 2 warm-ups.
+    needed = rounds(Learner(factor, warmups=2), ["m0", "m1"], 13, ("m0",) * 13)
+    assert 0 < needed <= 7
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_dropping_one_of_seven_takes_at_most_eight_rounds(factor: float) -> None:
+    # N 2.
+    assignor = Learner(factor, warmups=2)
+    names = [f"m{n}" for n in range(7)]
+    before = assignor.assign(Situation(tuple(Member(n, int(n[1:])) for n in names), 13)).owners
+    for gone in names:
+        assert 0 <= rounds(assignor, [n for n in names if n != gone], 13, before) <= 8
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.3, 2.0])
+@pytest.mark.parametrize("seed", range(10))
+def test_random_churn_settles_within_two_rounds_a_partition(factor: float, seed: int) -> None:
+    # N 2: random churn <= 2 x partitions.
+    rng = random.Random(seed)
+    assignor = Learner(factor, warmups=rng.randint(1, 4), standbys=rng.randint(0, 2))
+    partitions = rng.randint(1, 30)
+    present: list[str] = ["m0"]
+    before: Owners = ("m0",) * partitions
+    for number in range(1, 12):
+        if rng.random() < 0.6 or len(present) == 1:
+            present.append(f"m{number}")
+        else:
+            present.remove(rng.choice(present))
+        assert 0 <= rounds(assignor, present, partitions, before) <= 2 * partitions
+        everyone = tuple(Member(n, int(n[1:])) for n in present)
+        before = assignor.assign(Situation(everyone, partitions, before)).owners
+
+
+# --- properties -------------------------------------------------------------------------------
+
+
+def random_situation(rng: random.Random) -> Situation:
+    names = [f"m{n}" for n in range(rng.randint(1, 6))]
+    partitions = rng.randint(1, 20)
+    numbers = range(partitions)
+    return Situation(
+        tuple(Member(name, place) for place, name in enumerate(names)),
+        partitions,
+        tuple(rng.choice([*names, "gone", None]) for _ in numbers),
+        {p: rng.choice(names) for p in numbers if rng.random() < 0.2},
+        {},
+        {n: {p: rng.choice([0.0, 50.0]) for p in numbers if rng.random() < 0.3} for n in names},
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_nothing_with_a_live_owner_is_given_to_a_cold_member(seed: int) -> None:
+    situation = random_situation(random.Random(seed))
+    target = Learner().assign(situation)
+    alive = {member.name for member in situation.members}
+    for partition, (was, now) in enumerate(zip(situation.previous, target.interim, strict=True)):
+        if was != now and was in alive:
+            assert now is not None
+            assert situation.lags[now][partition] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_warmups_stay_within_the_budget_and_are_for_where_a_partition_should_end(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    situation = random_situation(rng)
+    budget = rng.randint(1, 3)
+    target = Learner(warmups=budget).assign(situation)
+    assert len(target.warmups) <= budget
+    for partition, name in target.warmups.items():
+        assert target.owners[partition] == name != target.interim[partition]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_warmups_under_way_use_the_budget_first(seed: int) -> None:
+    situation = random_situation(random.Random(seed))
+    target = Learner(warmups=2).assign(situation)
+    waiting = {
+        p
+        for p, (now, end) in enumerate(zip(target.interim, target.owners, strict=True))
+        if now != end
+    }
+    under_way = {p for p in waiting if situation.warming.get(p) == target.owners[p]}
+    assert len(under_way & set(target.warmups)) == min(2, len(under_way))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_when_everybody_is_warm_the_interim_is_the_target(seed: int) -> None:
+    situation = random_situation(random.Random(seed))
+    everywhere = {
+        m.name: dict.fromkeys(range(situation.partitions), 0.0) for m in situation.members
+    }
+    target = Learner().assign(replace(situation, lags=everywhere))
+    assert target.interim == target.owners
+    assert target.settled
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("factor", [1.0, 1.5, 2.0, 4.0])
+def test_counts_stay_within_the_balancing_factor(seed: int, factor: float) -> None:
+    # K: "within the range of 0.5 ~ 2 times of the expected number of tasks", by default.
+    situation = replace(random_situation(random.Random(seed)), warming={})
+    fair = situation.partitions / len(situation.members)
+    for size in sizes(situation, Learner(factor).assign(situation)):
+        assert math.floor(fair / factor) <= size <= math.ceil(fair * factor)
+
+
+def test_a_member_with_a_warm_standby_is_chosen_to_take_over_at_once() -> None:
+    # K, learner rule 4: the standby task will convert to learner task immediately.
+    before = owners(a=[0, 1], b=[2, 3], c=[4, 5])
+    situation = Situation(
+        members("b", "c"), 6, before, standbys={0: ("c",), 1: ("c",)}, lags={"c": {0: 0, 1: 0}}
+    )
+    target = Learner(standbys=1).assign(situation)
+    assert having(target.interim) == {"b": [2, 3], "c": [0, 1, 4, 5]}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("balancing_factor", 0.5),
+        ("balancing_factor", math.nan),
+        ("warmups", 0),
+        ("standbys", -1),
+        ("acceptable_lag", -1.0),
+        ("acceptable_lag", math.nan),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_by_name(setting: str, value: float) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Learner(**{setting: value})  # type: ignore[arg-type]
+    assert raised.value.setting == setting
+    assert setting in str(raised.value)

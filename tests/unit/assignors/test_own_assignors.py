@@ -1,0 +1,145 @@
+"""Assignors that users bring, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hashring.core.assignors import (
+    ASSIGNORS,
+    FunctionAssignor,
+    Member,
+    MemberState,
+    Situation,
+    Target,
+    as_assignor,
+    checked_target,
+)
+from hashring.errors import AssignorError, ConfigError, HashringError
+
+from .situations import members
+
+TWO = Situation(members("a", "b"), 3)
+
+
+def answering(answer: Any) -> FunctionAssignor:
+    return FunctionAssignor(lambda situation: answer, name="mine")
+
+
+def test_a_function_can_be_an_assignor() -> None:
+    def everything_to_the_first(situation: Situation) -> Mapping[str, list[int]]:
+        return {situation.candidates()[0].name: list(range(situation.partitions))}
+
+    assignor = as_assignor(everything_to_the_first)
+    assert assignor.name == "everything_to_the_first"
+    assert checked_target(assignor, TWO).owners == ("a", "a", "a")
+
+
+def test_an_object_with_a_name_and_assign_is_taken_as_it_is() -> None:
+    class Mine:
+        name = "mine"
+
+        def assign(self, situation: Situation) -> Target:
+            return Target.at_once("aba")
+
+    mine = Mine()
+    assert as_assignor(mine) is mine
+    assert checked_target(mine, TWO).owners == ("a", "b", "a")
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_the_projects_own_assignors_are_found_by_name(name: str) -> None:
+    assert as_assignor(name).name.startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("answer", "partition", "member", "text"),
+    [
+        ({"a": [0, 1], "x": [2]}, 2, "x",
+         "gave partition 2 to 'x', which is not a member; the members are a, b"),
+        ({"a": [0], "b": [1]}, 2, None, "left partition 2 without a member"),
+        ({"a": [0, 1], "b": [1, 2]}, 1, "b", "gave partition 1 twice, to 'a' and to 'b'"),
+        ({"a": [0, 1, 2, 3]}, None, "a",
+         "gave partition 3 to 'a', but partitions are numbered 0 to 2"),
+        ({"a": ["0"]}, None, "a", "gave partition '0' to 'a', but partitions are numbered 0 to 2"),
+        ([0, 1, 2], None, None, "returned list, not a mapping of members"),
+    ],
+)  # fmt: skip
+def test_a_wrong_answer_is_refused_and_says_what_is_wrong(
+    answer: Any, partition: int | None, member: str | None, text: str
+) -> None:
+    with pytest.raises(AssignorError) as raised:
+        checked_target(answering(answer), TWO)
+    error = raised.value
+    assert (error.assignor, error.partition, error.member) == ("mine", partition, member)
+    assert str(error) == f"assignor 'mine' {text}"
+    assert isinstance(error, HashringError)
+    assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (Target.at_once("ab"), "assigned 2 partitions, but there are 3"),
+        (Target(("a", "a", "a"), ("a", "x", "a")), "gave partition 1 to 'x'"),
+        (Target.at_once("aba"), None),
+        (Target(("a",) * 3, ("a",) * 3, {1: "x"}), "gave partition 1 to 'x'"),
+        (Target(("a",) * 3, ("a",) * 3, {}, {2: ("b", "x")}), "gave partition 2 to 'x'"),
+        ("aba", "returned str, not a Target"),
+    ],
+)
+def test_a_whole_target_is_checked_too(target: Any, text: str | None) -> None:
+    class Mine:
+        name = "mine"
+
+        def assign(self, situation: Situation) -> Target:
+            return target
+
+    if text is None:
+        assert checked_target(Mine(), TWO) is target
+        return
+    with pytest.raises(AssignorError) as raised:
+        checked_target(Mine(), TWO)
+    assert text in str(raised.value)
+
+
+def test_a_partition_cannot_be_given_to_a_member_that_leaves() -> None:
+    leaving = Situation((Member("a"), Member("b", 1, state=MemberState.LEAVING)), 2, ("a", "b"))
+    assert checked_target(answering({"a": [0], "b": [1]}), leaving).owners == ("a", "b")
+    with pytest.raises(AssignorError, match="gave partition 0 to 'b', which must get nothing new"):
+        checked_target(answering({"b": [0], "a": [1]}), leaving)
+
+
+@pytest.mark.parametrize("given", ["roundrobin", 3, None])
+def test_what_is_no_assignor_is_refused_with_the_choices(given: Any) -> None:
+    with pytest.raises(ConfigError, match="choose one of balanced, contiguous, learner, ring"):
+        as_assignor(given)
+
+
+@pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf])
+def test_a_weight_must_be_finite_and_above_zero(weight: float) -> None:
+    with pytest.raises(ConfigError, match="of member 'a' must be a finite number above 0"):
+        Member("a", weight=weight)
+
+
+def test_a_member_has_a_name() -> None:
+    with pytest.raises(ConfigError, match="name=''"):
+        Member("")
+
+
+@pytest.mark.parametrize(
+    ("pair", "what"), [((Member("a", 0), Member("a", 1)), "name"),
+                       ((Member("a", 3), Member("b", 3)), "joined")]
+)  # fmt: skip
+def test_two_members_cannot_share_a_name_or_a_place(pair: tuple[Member, ...], what: str) -> None:
+    with pytest.raises(ConfigError, match=f"two members have this {what}"):
+        Situation(pair, 3)
+
+
+@pytest.mark.parametrize("partitions", [0, -1])
+def test_a_group_has_at_least_one_partition(partitions: int) -> None:
+    with pytest.raises(ConfigError, match=f"partitions={partitions}"):
+        Situation(members("a"), partitions)
