@@ -463,14 +463,20 @@ def _launch_shared(directory: Path, path: Path, program: Path, log: Path) -> boo
     config.write_text("".join(f"{line}\n" for line in (*lines, *_VOLATILE)))
     log.write_bytes(b"")
     with log.open("ab") as output:
-        launched = subprocess.run(
-            _keeper_command(keeper.SHARED, directory, program, str(config)),
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        try:
+            launched = subprocess.run(
+                _keeper_command(keeper.SHARED, directory, program, str(config)),
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                timeout=_PATIENCE,
+            )
+        except subprocess.TimeoutExpired:
+            raise ServerFailed(
+                str(program), "cannot start: the one before it does not end", _tail(log)
+            ) from None
     if launched.returncode not in (0, keeper.ANOTHER_KEEPER):
         raise ServerFailed(str(program), "has a keeper that ended at its start", _tail(log))
     return launched.returncode == 0

@@ -357,7 +357,9 @@ def test_ctrl_c_at_the_terminal_does_not_reach_the_server() -> None:
     script += "print(server._keeper.poll(), flush=True)\nserver.stop()"
     with python(script) as owner:
         assert owner.stdout is not None
-        pid, _, home = owner.stdout.readline().split()
+        pid, kept_by, home = owner.stdout.readline().split()
+        # A terminal's Ctrl-C goes to the process group.
+        assert owner.pid not in (os.getpgid(int(pid)), os.getpgid(int(kept_by)))
         os.killpg(owner.pid, signal.SIGINT)
         assert owner.stdout.readline() == "None\n"
         assert owner.wait() == 0
@@ -488,6 +490,7 @@ def test_ctrl_c_of_the_one_that_started_it_ends_only_that_one(directory: Path) -
         with users(1) as [other]:
             assert told(other) == (False, url)
             pid = server_pid(url)
+            assert starter.pid not in (os.getpgid(pid), os.getpgid(keeper_pid(directory)))
             os.killpg(starter.pid, signal.SIGINT)
             starter.wait()
             assert server_pid(url) == pid
