@@ -150,6 +150,7 @@ class BaseNode:
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "weight": self._weight,
+                "hash_algorithm": self._algorithm.name,
                 "version": __version__,
             },
         )
