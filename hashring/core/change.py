@@ -47,6 +47,10 @@ class ChangeKind(str, Enum):
     """A node left, or was removed by hand."""
     EXPIRE = "expire"
     """Nodes were not refreshed within their ttl, and a heartbeat swept them."""
+    FULL = "full"
+    """A node holds as many keys as it may; the ring itself is as before."""
+    ROOM = "room"
+    """A node that was full is not any more; the ring itself is as before."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Change:
         """The ring after this change, from the ring just before it."""
         if self.kind is ChangeKind.JOIN:
             return ring.with_node(self.nodes[0], self.points)
+        if self.kind in (ChangeKind.FULL, ChangeKind.ROOM):
+            return ring
         return ring.without_nodes(*self.nodes)
 
 

@@ -243,7 +243,7 @@ class _Loop:
         subscription = None
         error: StoreError | None = None
         try:
-            subscription = await self._store.subscribe(self._config.keys.channel)
+            subscription = await self._store.subscribe(*machine.channels)
             timeout = self._config.io_timeout
             while True:
                 notice = await subscription.wait(timeout)
@@ -253,7 +253,7 @@ class _Loop:
                     continue
                 timeout = _LISTEN
                 if isinstance(notice, Told):
-                    machine.told(number, notice.payload, monotonic())
+                    machine.told(number, notice.channel, notice.payload, monotonic())
                 else:
                     machine.subscribed(number, monotonic())
                 # The main task may be waiting for an answer of Redis: readers need not.

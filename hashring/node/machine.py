@@ -313,6 +313,11 @@ class NodeMachine:
             self._view = View(known.bounds, deadline, known.ranges, known.ring)
         return self._view
 
+    @property
+    def channels(self) -> tuple[bytes, ...]:
+        """What to subscribe to."""
+        return (self.config.keys.channel,)
+
     # --- told by the runner: the channel ------------------------------------------------------
 
     def subscribed(self, number: int, now: float) -> None:
@@ -340,8 +345,8 @@ class NodeMachine:
             self._note(error, now)
             self._give_up_if_strict(error)
 
-    def told(self, number: int, payload: bytes, now: float) -> None:
-        """A message on the channel."""
+    def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
+        """A message on one of :attr:`channels`."""
         if number != self._subscription:
             return
         try:

@@ -158,7 +158,7 @@ class Runner:
         now = self.clock()
         if isinstance(item, _Heard):
             if isinstance(item.notice, Told):
-                self.machine.told(item.number, item.notice.payload, now)
+                self.machine.told(item.number, item.notice.channel, item.notice.payload, now)
             else:
                 self.machine.subscribed(item.number, now)
         elif isinstance(item, _Lost):
@@ -191,7 +191,7 @@ class Runner:
         subscription = None
         error: StoreError | None = None
         try:
-            subscription = self.backend.call(self.store.subscribe, self.machine.config.keys.channel)
+            subscription = self.backend.call(self.store.subscribe, *self.machine.channels)
             if self._listening == number:
                 self._subscription = subscription
             stands = False

@@ -96,6 +96,7 @@ class BeatReply:
         soonest: seconds until the next member expires; ``None`` on an empty ring.
         swept: how many members this call took away.
         members: the ring's ZSET, when it was asked for.
+        full: the nodes that hold as many keys as they may, when it was asked for.
     """
 
     status: BeatStatus
@@ -104,6 +105,7 @@ class BeatReply:
     soonest: float | None
     swept: int
     members: tuple[bytes, ...] | None
+    full: frozenset[str] = frozenset()
 
 
 def beat(
@@ -117,6 +119,7 @@ def beat(
     joining: bool = False,
     take_name: bool = False,
     fetch: bool = False,
+    full: bool = False,
     expect: str = "",
     drop: Iterable[Replica] = (),
     events_kept: int = EVENTS_KEPT,
@@ -127,11 +130,13 @@ def beat(
         told: what the node tells of itself; ``named`` true when its name is not made up.
         joining: a first beat, which may take a free name; a later one only keeps what it has.
         take_name: with ``joining``, take the name from a session that holds it.
-        fetch: answer with the ring's members as well.
+        fetch: answer with the ring's members, and who is full, as well.
+        full: the node holds as many keys as it may.
         expect: the tag the ring must have, or the call does nothing; empty for any.
         drop: members to take away in the same step (points that the name had before).
     """
     flags = ("j" if joining else "") + ("t" if take_name else "") + ("s" if fetch else "")
+    flags += "f" if full else ""
     dropped = [replica.member for replica in drop]
     arguments: tuple[Argument, ...] = (
         node,
@@ -158,6 +163,7 @@ def _read_beat(raw: Any) -> BeatReply:
         float(soonest) if soonest else None,
         int(swept),
         tuple(raw[8]) if len(raw) > 8 else None,
+        frozenset(_text(node) for node in raw[9]) if len(raw) > 9 else frozenset(),
     )
 
 

@@ -6,9 +6,8 @@ and let nothing else out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hashring.errors import StoreError
 from hashring.store.client import derive
@@ -28,8 +27,9 @@ class Subscribed:
 
 @dataclass(frozen=True)
 class Told:
-    """A message on the channel."""
+    """A message on a channel."""
 
+    channel: bytes
     payload: bytes
 
 
@@ -40,22 +40,24 @@ class Unsubscribed:
 
 Notice = Subscribed | Told | Unsubscribed
 
-_NOTICES: Final[dict[str, Callable[[Any], Notice | None]]] = {
-    "subscribe": lambda _: Subscribed(),
-    "unsubscribe": lambda _: Unsubscribed(),
-    "message": lambda data: Told(data if isinstance(data, bytes) else str(data).encode()),
-}
-
 
 def _notice(message: dict[str, Any] | None) -> Notice | None:
-    if message is None:
+    kind = message["type"] if message else None
+    if kind == "subscribe":
+        return Subscribed()
+    if kind == "unsubscribe":
+        return Unsubscribed()
+    if message is None or kind != "message":
         return None
-    read = _NOTICES.get(message["type"])
-    return read(message["data"]) if read else None
+    return Told(_bytes(message["channel"]), _bytes(message["data"]))
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 class Subscription(Protocol):
-    """A standing subscription to one channel."""
+    """A standing subscription to one or more channels."""
 
     def wait(self, timeout: float) -> Notice | None:
         """The next notice, or ``None`` when none came within ``timeout`` seconds.
@@ -81,8 +83,8 @@ class Store(Protocol):
             StoreError: it was not done, or nobody knows whether it was.
         """
 
-    def subscribe(self, channel: bytes) -> Subscription:
-        """Begin a subscription; it stands once ``wait`` has returned :class:`Subscribed`.
+    def subscribe(self, *channels: bytes) -> Subscription:
+        """Begin a subscription; a channel's stands once ``wait`` has told :class:`Subscribed`.
 
         Raises:
             StoreError: the connection cannot be made.
@@ -93,11 +95,11 @@ class Store(Protocol):
 
 
 class _RedisSubscription:
-    def __init__(self, client: Any, channel: bytes) -> None:
-        self._doing = f"subscription to {channel.decode('utf-8', 'replace')!r}"
+    def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
+        self._doing = f"subscription to {channels[0].decode('utf-8', 'replace')!r}"
         self._pubsub = client.pubsub()
         try:
-            self._pubsub.subscribe(channel)
+            self._pubsub.subscribe(*channels)
         except Exception as error:
             self.close()
             raise translate(error, self._doing) from error
@@ -151,9 +153,9 @@ class RedisStore:
             raise _failure(error, command) from error
         return command.read(raw)
 
-    def subscribe(self, channel: bytes) -> Subscription:
+    def subscribe(self, *channels: bytes) -> Subscription:
         """Begin a subscription; see :meth:`Store.subscribe`."""
-        return _RedisSubscription(self._client, channel)
+        return _RedisSubscription(self._client, channels)
 
     def call(self, *arguments: Any) -> Any:
         """A plain Redis command, for tools that look around.
@@ -172,14 +174,14 @@ class RedisStore:
 
 
 class _AsyncRedisSubscription:
-    def __init__(self, client: Any, channel: bytes) -> None:
-        self._doing = f"subscription to {channel.decode('utf-8', 'replace')!r}"
-        self._channel = channel
+    def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
+        self._doing = f"subscription to {channels[0].decode('utf-8', 'replace')!r}"
+        self._channels = channels
         self._pubsub = client.pubsub()
 
     async def open(self) -> None:
         try:
-            await self._pubsub.subscribe(self._channel)
+            await self._pubsub.subscribe(*self._channels)
         except Exception as error:
             await self.close()
             raise translate(error, self._doing) from error
@@ -228,13 +230,13 @@ class AsyncRedisStore:
             raise _failure(error, command) from error
         return command.read(raw)
 
-    async def subscribe(self, channel: bytes) -> _AsyncRedisSubscription:
+    async def subscribe(self, *channels: bytes) -> _AsyncRedisSubscription:
         """Begin a subscription.
 
         Raises:
             StoreError: the connection cannot be made.
         """
-        subscription = _AsyncRedisSubscription(self._client, channel)
+        subscription = _AsyncRedisSubscription(self._client, channels)
         await subscription.open()
         return subscription
 

@@ -21,7 +21,8 @@ class RingKeys:
 
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
-        epoch, nodes, events, left: see docs/redis-layout.rst.
+        epoch, nodes, events, left, full, token: see docs/redis-layout.rst.
+        locks: what every lock's key begins with.
     """
 
     ring: bytes
@@ -29,6 +30,9 @@ class RingKeys:
     nodes: bytes
     events: bytes
     left: bytes
+    full: bytes
+    token: bytes
+    locks: bytes
 
     @property
     def channel(self) -> bytes:
@@ -37,7 +41,15 @@ class RingKeys:
 
     def script_keys(self) -> tuple[bytes, ...]:
         """The KEYS of every script, in their order."""
-        return (self.ring, self.epoch, self.nodes, self.events, self.left)
+        return (self.ring, self.epoch, self.nodes, self.events, self.left, self.full)
+
+    def lock(self, key: bytes) -> bytes:
+        """The name of a key's lock."""
+        return self.locks + key
+
+    def node_channel(self, node: str) -> bytes:
+        """The channel that tells one node of locks: freed ones it waits for, wanted ones it has."""
+        return self.locks[: -len(b"lock:")] + b"to:" + node.encode()
 
 
 def ring_keys(name: str | bytes) -> RingKeys:
@@ -76,4 +88,13 @@ def ring_keys(name: str | bytes) -> RingKeys:
                 "these do not: leave them out",
             )
         base = ring
-    return RingKeys(ring, base + b":epoch", base + b":nodes", base + b":events", base + b":left")
+    return RingKeys(
+        ring=ring,
+        epoch=base + b":epoch",
+        nodes=base + b":nodes",
+        events=base + b":events",
+        left=base + b":left",
+        full=base + b":full",
+        token=base + b":token",
+        locks=base + b":lock:",
+    )

@@ -20,11 +20,21 @@ from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
 from hashring.store.commands import SESSION_LENGTH, Command
 from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.keys import RingKeys
 
 T = TypeVar("T")
 
 _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
+
+
+@dataclass
+class _LockState:
+    token: int
+    session: bytes
+    node: bytes
+    expires: float
+    waiter: bytes = b""
 
 
 @dataclass
@@ -35,6 +45,9 @@ class _RingState:
     nodes: dict[bytes, bytes] = field(default_factory=dict)
     events: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
     left: dict[bytes, tuple[list[int], float]] = field(default_factory=dict)
+    full: set[bytes] = field(default_factory=set)
+    token: int = 0
+    locks: dict[bytes, _LockState] = field(default_factory=dict)
 
 
 class MemoryServer:
@@ -92,9 +105,25 @@ class MemoryServer:
         """Run a command, atomically."""
         with self._lock:
             self.calls += 1
-            call = _Call(self, self._ring(command.keys[0]), command.keys[0], self._clock())
+            now = self._clock()
+            name = command.keys[0]
+            call: _Call | _LockCall
+            if command.script.name.startswith("locks_"):
+                call = _LockCall(self, command.keys, now)
+            else:
+                call = _Call(self, self._ring(name), name, now)
             raw = getattr(call, command.script.name)(*command.arguments)
         return command.read(raw)
+
+    def locks(self, ring: RingKeys) -> dict[bytes, tuple[int, str, float]]:
+        """The locks of a ring that stand now: token, session and when they expire, by key."""
+        with self._lock:
+            now = self._clock()
+            return {
+                name[len(ring.locks) :]: (lock.token, lock.session.decode(), lock.expires)
+                for name, lock in self._ring(ring.token).locks.items()
+                if lock.expires > now
+            }
 
     def _ring(self, name: bytes) -> _RingState:
         return self._rings.setdefault(name, _RingState())
@@ -163,6 +192,10 @@ class _Call:
                     history,
                 )
                 ring.left.pop(name, None)
+            full = "f" in flags
+            if full != (name in ring.full):
+                (ring.full.add if full else ring.full.discard)(name)
+                self._announce({"kind": "full" if full else "room", "nodes": [node]}, node, history)
         soonest = min(ring.members.values(), default=None)
         reply: list[Any] = [
             status.encode(),
@@ -176,6 +209,7 @@ class _Call:
         ]
         if "s" in flags:
             reply.append(sorted(ring.members, key=lambda member: (ring.members[member], member)))
+            reply.append(sorted(ring.full))
         return reply
 
     def leave(
@@ -189,6 +223,7 @@ class _Call:
         if entry is not None and members and _is_named(entry):
             self._remember(name, [parse_replica(member).point for member in members])
         ring.nodes.pop(name, None)
+        ring.full.discard(name)
         if not removed:
             return [b"absent", 0]
         self._announce({"kind": "leave", "nodes": [node], "reason": reason}, by, history)
@@ -273,6 +308,7 @@ class _Call:
                 since = since or f"{ring.members[member]:.6f}"
             del ring.members[member]
         for node, own in points.items():
+            ring.full.discard(node)
             entry = ring.nodes.pop(node, None)
             if entry is not None and _is_named(entry):
                 self._remember(node, own)
@@ -281,6 +317,87 @@ class _Call:
             body["nodes"] = [node.decode("utf-8", "surrogateescape") for node in points]
         self._announce(body, by, history)
         return len(expired)
+
+
+class _LockCall:
+    """One run of a script about locks; the state is kept under the token counter's name."""
+
+    def __init__(self, server: MemoryServer, keys: tuple[bytes, ...], now: float) -> None:
+        self._server = server
+        self._state = server._ring(keys[0])
+        self._names = keys[1:]
+        self._now = now
+        for name in self._names:
+            lock = self._state.locks.get(name)
+            if lock is not None and lock.expires <= now:
+                del self._state.locks[name]
+
+    def locks_acquire(
+        self, channel: bytes, prefix: int, node: str, session: str, ttl: int
+    ) -> list[Any]:
+        state = self._state
+        answers: list[Any] = []
+        for name in self._names:
+            lock = state.locks.get(name)
+            expires = self._now + ttl / 1000
+            if lock is None:
+                state.token = max(state.token + 1, round(self._now * 1e6))
+                state.locks[name] = _LockState(
+                    state.token, session.encode(), node.encode(), expires
+                )
+                answers.append([b"%d" % state.token])
+            elif lock.session == session.encode():
+                lock.expires = expires
+                answers.append([b"%d" % lock.token])
+            else:
+                if lock.waiter != node.encode():
+                    lock.waiter = node.encode()
+                    self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
+                answers.append([lock.node, int((lock.expires - self._now) * 1000)])
+        return answers
+
+    def locks_renew(self, channel: bytes, prefix: int, session: str, *rest: int) -> list[Any]:
+        lost: list[int] = []
+        wanted: list[Any] = []
+        for number, name in enumerate(self._names):
+            token, ttl = rest[2 * number : 2 * number + 2]
+            lock = self._state.locks.get(name)
+            if lock is None or lock.token != token or lock.session != session.encode():
+                lost.append(number)
+                continue
+            lock.expires = self._now + ttl / 1000
+            if lock.waiter:
+                wanted += [number, lock.waiter]
+        return [lost, wanted]
+
+    def locks_release(self, channel: bytes, prefix: int, session: str) -> int:
+        released = 0
+        for name in self._names:
+            lock = self._state.locks.get(name)
+            if lock is not None and session in ("", lock.session.decode()):
+                del self._state.locks[name]
+                released += 1
+                if lock.waiter:
+                    self._tell(channel, lock.waiter, b"freed", name[prefix:])
+        return released
+
+    def locks_look(self, channel: bytes, prefix: int) -> list[Any]:
+        found = [self._state.locks.get(name) for name in self._names]
+        return [
+            [
+                b"%d" % lock.token,
+                lock.session,
+                lock.node,
+                lock.waiter,
+                int((lock.expires - self._now) * 1000),
+            ]
+            if lock
+            else []
+            for lock in found
+        ]
+
+    def _tell(self, channel: bytes, node: bytes, what: bytes, key: bytes) -> None:
+        self._server.publish(channel + node, what + b"\n" + key)
 
 
 class MemoryStore:
@@ -297,20 +414,23 @@ class MemoryStore:
         """Run a command; see :meth:`hashring.store.executor.Store.run`."""
         return self.server.run(command)
 
-    def subscribe(self, channel: bytes) -> Subscription:
+    def subscribe(self, *channels: bytes) -> Subscription:
         """Begin a subscription; see :meth:`hashring.store.executor.Store.subscribe`."""
-        return _MemorySubscription(self.server, channel)
+        return _MemorySubscription(self.server, channels)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 class _MemorySubscription:
-    def __init__(self, server: MemoryServer, channel: bytes) -> None:
+    def __init__(self, server: MemoryServer, channels: tuple[bytes, ...]) -> None:
         self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
-        self._notices.put(Subscribed())
-        self._end = server.listen(channel, lambda payload: self._notices.put(Told(payload)))
-        self._closed = False
+        self._ends = [server.listen(channel, self._hear(channel)) for channel in channels]
+        for _ in channels:
+            self._notices.put(Subscribed())
+
+    def _hear(self, channel: bytes) -> Callable[[bytes], None]:
+        return lambda payload: self._notices.put(Told(channel, payload))
 
     def wait(self, timeout: float) -> Notice | None:
         try:
@@ -322,9 +442,8 @@ class _MemorySubscription:
         self._notices.put(Unsubscribed())
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._end()
+        while self._ends:
+            self._ends.pop()()
 
 
 def _node_of(member: bytes) -> bytes | None:

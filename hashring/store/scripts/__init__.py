@@ -1,4 +1,7 @@
-"""The Lua scripts, each a file of its own behind the shared head ``_common.lua``."""
+"""The Lua scripts, each a file of its own behind a shared head.
+
+The head is ``_locks.lua`` for scripts about locks, and ``_common.lua`` for all others.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ class Script:
 def script(name: str) -> Script:
     """The script of that name."""
     folder = files(__package__)
-    text = folder.joinpath("_common.lua").read_text("utf-8") + folder.joinpath(
-        f"{name}.lua"
-    ).read_text("utf-8")
+    head = "_locks.lua" if name.startswith("locks_") else "_common.lua"
+    text = "".join(folder.joinpath(file).read_text("utf-8") for file in (head, f"{name}.lua"))
     return Script(name, text, sha1(text.encode()).hexdigest())

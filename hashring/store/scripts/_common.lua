@@ -6,6 +6,7 @@
 --   3  {<ring>}:nodes    hash     node -> 16 characters of session, then JSON of what it tells
 --   4  {<ring>}:events   stream   history, capped
 --   5  {<ring>}:left     hash     node -> JSON of the points a named node had when it went
+--   6  {<ring>}:full     set      the nodes that hold as many keys as they may
 -- The channel has the name of KEYS[1].
 --
 -- Time is this server's; no client's clock is ever used.
@@ -106,6 +107,7 @@ local function sweep(horizon, by, history)
     return 0
   end
   for _, node in ipairs(nodes) do
+    redis.call('SREM', KEYS[6], node)
     local entry = redis.call('HGET', KEYS[3], node)
     if entry then
       if is_named(entry) then

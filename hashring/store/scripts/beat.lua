@@ -1,14 +1,15 @@
 -- A node's heartbeat: join or refresh, sweep what expired, say where the ring stands.
 --
 -- ARGV  1 node          2 session (16 characters)
---       3 flags: j join, t take the name from whoever has it, s answer with the ring
+--       3 flags: j join, t take the name from whoever has it, s answer with the ring,
+--         f it holds as many keys as it may
 --       4 lead: a score is now + lead    5 lag: a member is dead when its score < now - lag
 --       6 the tag the ring must have ('' = any)
 --       7 what the node tells of itself, JSON      8 how many events to keep
 --       9 how many members to drop                10... those, then the node's own members
 -- Answer  status, epoch, tag, tag before this call's own change, members, Redis time in
 --         microseconds, seconds until the next member expires, how many were swept,
---         then the ring's members when asked for.
+--         then, when asked for, the ring's members and the nodes that are full.
 --         status: ok, taken (the name is in use), superseded (by another session under this
 --         name), moved (the ring is not the one expected). Only ok changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
@@ -72,6 +73,14 @@ if status == 'ok' then
   end
 end
 
+if status == 'ok' then
+  local full = string.find(flags, 'f', 1, true) ~= nil
+  if full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
+    redis.call(full and 'SADD' or 'SREM', KEYS[6], node)
+    announce({kind = full and 'full' or 'room', nodes = {node}}, node, history)
+  end
+end
+
 local epoch, tag = stamp()
 local soonest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local reply = {
@@ -80,5 +89,6 @@ local reply = {
 }
 if string.find(flags, 's', 1, true) then
   reply[#reply + 1] = redis.call('ZRANGE', KEYS[1], 0, -1)
+  reply[#reply + 1] = redis.call('SMEMBERS', KEYS[6])
 end
 return reply

@@ -20,6 +20,7 @@ if entry and #points > 0 and is_named(entry) then
   remember(node, points)
 end
 redis.call('HDEL', KEYS[3], node)
+redis.call('SREM', KEYS[6], node)
 if removed == 0 then
   return {'absent', 0}
 end

@@ -1,0 +1,223 @@
+"""What can be asked of the locks on keys, and what it answers.
+
+All are atomic for all the locks of one call. Callers keep calls to a few thousand locks, so that
+no call holds up Redis for long; renewing goes in one call whatever the number (see
+:data:`LOCKS_A_CALL`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hashring.errors import KeyValueError
+from hashring.store.commands import Argument, Command
+from hashring.store.keys import RingKeys
+from hashring.store.scripts import script
+
+LOCKS_A_CALL: Final = 2000
+"""How many locks one call takes or releases."""
+
+MAX_LOCKED_KEY_BYTES: Final = 4096
+"""A lock's name holds the key, and Redis keeps it in memory: longer keys cannot be locked."""
+
+
+def check_locked_key(key: bytes) -> bytes:
+    """The key itself, when it can be locked.
+
+    Raises:
+        KeyValueError: it is too long.
+    """
+    if len(key) > MAX_LOCKED_KEY_BYTES:
+        raise KeyValueError(
+            key[:32],
+            f"begins a key of {len(key)} bytes; a key that is locked has at most "
+            f"{MAX_LOCKED_KEY_BYTES}: lock a digest of it instead",
+        )
+    return key
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The lock is this session's.
+
+    Attributes:
+        token: the fencing token.
+    """
+
+    token: int
+
+
+@dataclass(frozen=True)
+class HeldByOther:
+    """The lock is another session's.
+
+    Attributes:
+        holder: the node that holds it.
+        expires_in: seconds until it expires unless renewed.
+    """
+
+    holder: str
+    expires_in: float
+
+
+def _head(keys: RingKeys) -> tuple[Argument, Argument]:
+    return keys.node_channel(""), len(keys.locks)
+
+
+def _lock_keys(keys: RingKeys, locked: Iterable[bytes]) -> tuple[bytes, ...]:
+    return (keys.token, *(keys.lock(key) for key in locked))
+
+
+def acquire(
+    keys: RingKeys, *, node: str, session: str, ttl: float, locked: Sequence[bytes]
+) -> Command[list[Granted | HeldByOther]]:
+    """Take those of the locks that are free, and wait for the others: see ``locks_acquire.lua``.
+
+    Args:
+        ttl: seconds after which a lock expires unless renewed.
+        locked: the keys, at most :data:`LOCKS_A_CALL` of them.
+    """
+
+    def read(raw: Any) -> list[Granted | HeldByOther]:
+        return [
+            Granted(int(answer[0]))
+            if len(answer) == 1
+            else HeldByOther(_text(answer[0]), max(0, int(answer[1])) / 1000)
+            for answer in raw
+        ]
+
+    arguments = (*_head(keys), node, session, _milliseconds(ttl))
+    return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, read)
+
+
+@dataclass(frozen=True)
+class Renewed:
+    """How a renewal went, by the locks' numbers in the call.
+
+    Attributes:
+        lost: those that are not this session's any more.
+        wanted: those that another node waits for, with its name.
+    """
+
+    lost: tuple[int, ...]
+    wanted: dict[int, str]
+
+
+def renew(
+    keys: RingKeys, *, session: str, locked: Sequence[tuple[bytes, int, float]]
+) -> Command[Renewed]:
+    """Renew locks, and take none that has expired.
+
+    Args:
+        locked: for each lock its key, its token, and the seconds it shall last from now.
+    """
+
+    def read(raw: Any) -> Renewed:
+        lost, wanted = raw
+        return Renewed(
+            tuple(int(number) for number in lost),
+            {
+                int(number): _text(node)
+                for number, node in zip(wanted[::2], wanted[1::2], strict=True)
+            },
+        )
+
+    arguments: list[Argument] = [*_head(keys), session]
+    for _, token, ttl in locked:
+        arguments += (token, _milliseconds(ttl))
+    names = _lock_keys(keys, (key for key, _, _ in locked))
+    return Command(script("locks_renew"), names, tuple(arguments), read)
+
+
+def release(keys: RingKeys, *, session: str, locked: Sequence[bytes]) -> Command[int]:
+    """Let go of locks; how many were held.
+
+    Args:
+        session: the session that must hold them; empty lets go whoever holds them.
+        locked: the keys, at most :data:`LOCKS_A_CALL` of them.
+    """
+    arguments = (*_head(keys), session)
+    return Command(script("locks_release"), _lock_keys(keys, locked), arguments, int)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock as it stands in Redis.
+
+    Attributes:
+        key: the key.
+        token: the fencing token of the holder.
+        session, node: who holds it.
+        waiter: the node that waits for it; empty when none does.
+        expires_in: seconds until it expires unless renewed.
+    """
+
+    key: bytes
+    token: int
+    session: str
+    node: str
+    waiter: str
+    expires_in: float
+
+    @property
+    def taken_at(self) -> float:
+        """Redis time when it was taken, in seconds since 1970; tokens follow that clock."""
+        return self.token / 1e6
+
+
+def look(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[dict[bytes, Lock]]:
+    """Who holds these locks; keys that nobody holds are left out. Writes nothing."""
+
+    def read(raw: Any) -> dict[bytes, Lock]:
+        return {
+            key: Lock(
+                key,
+                int(answer[0]),
+                _text(answer[1]),
+                _text(answer[2]),
+                _text(answer[3]),
+                max(0, int(answer[4])) / 1000,
+            )
+            for key, answer in zip(locked, raw, strict=True)
+            if answer
+        }
+
+    return Command(script("locks_look"), _lock_keys(keys, locked), _head(keys), read)
+
+
+@dataclass(frozen=True)
+class LockNews:
+    """A message on a node's own channel.
+
+    Attributes:
+        key: the key it is about.
+        wanted_by: the node that waits for it; ``None`` when it tells that the key was freed.
+    """
+
+    key: bytes
+    wanted_by: str | None
+
+
+def parse_lock_news(payload: bytes) -> LockNews | None:
+    """The news in a message on a node's own channel; ``None`` for anything else."""
+    # Neither a kind nor a name holds a line feed; a key may hold anything.
+    what, _, key = payload.partition(b"\n")
+    kind, _, waiter = what.partition(b":")
+    if not key:
+        return None
+    if kind == b"freed":
+        return LockNews(key, None)
+    try:
+        return LockNews(key, waiter.decode()) if kind == b"wanted" and waiter else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,9 @@
+-- Who holds these locks. Writes nothing.
+--
+-- Answer  for each lock {token, session, node, waiter, milliseconds left}, or {} when it is free.
+local answers = {}
+for i = 2, #KEYS do
+  local token, session, node, waiter = read(KEYS[i])
+  answers[i - 1] = token and {token, session, node, waiter, redis.call('PTTL', KEYS[i])} or {}
+end
+return answers
