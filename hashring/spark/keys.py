@@ -1,0 +1,159 @@
+"""From a key column to a column of points: the fleet's own text form, and its hash.
+
+A node hashes the UTF-8 bytes of a ``str`` and ``bytes`` as they are. So a string column is hashed
+as UTF-8, a binary column as it is, and an integer column as its decimal digits (Python's
+``str(n)``). Everything else is refused: there are many ways to write a float, a date or a
+decimal, and a job that picks another one than the fleet sends every key to the wrong node.
+
+A null or empty key has no point, and so no owner (``Ring.owner`` refuses both). Text that holds
+a lone surrogate cannot be stored by Spark, which replaces it before this code sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    NumericType,
+    ShortType,
+    StringType,
+    TimestampType,
+)
+
+from hashring.core.hashing import hash_algorithm
+from hashring.errors import ColumnError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+logger = logging.getLogger("hashring.spark")
+
+NATIVE_ALGORITHMS: Final = ("crc-32", "jamcrc")
+"""The hash algorithms that Spark computes in generated code; others go through Python."""
+
+_INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it, whatever dots and backticks it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def column_type(df: DataFrame, name: str) -> DataType:
+    """The type of a column.
+
+    Raises:
+        ColumnError: there is none of that name, or more than one.
+    """
+    found = [field.dataType for field in df.schema.fields if field.name == name]
+    if not found:
+        raise ColumnError(name, f"is missing; the columns are {', '.join(df.columns) or 'none'}")
+    if len(found) > 1:
+        raise ColumnError(name, "is there more than once: rename one of them")
+    return found[0]
+
+
+def check_free(df: DataFrame, *names: str) -> None:
+    """Check that the columns about to be added are not there.
+
+    Raises:
+        ColumnError: one is; Spark compares names without case, and so does this.
+    """
+    present = {column.lower() for column in df.columns}
+    for name in names:
+        if name.lower() in present:
+            raise ColumnError(name, "is there already, and would be hidden: rename or drop it")
+
+
+def check_number(df: DataFrame, name: str) -> None:
+    """Check that a column is of a numeric type.
+
+    Raises:
+        ColumnError: it is missing, or of another type.
+    """
+    kind = column_type(df, name)
+    if not isinstance(kind, NumericType):
+        raise ColumnError(name, f"is {kind.simpleString()}; a weight is a number: cast it")
+
+
+def key_text(df: DataFrame, key: str) -> Column:
+    """The key in the form that is hashed: string or binary, and null where it has no point.
+
+    Raises:
+        ColumnError: the column is missing, or of a type that has no one text form.
+    """
+    kind = column_type(df, key)
+    column = F.col(quoted(key))
+    if isinstance(kind, _INTEGERS):
+        return column.cast("string")
+    if isinstance(kind, StringType):
+        if kind.collation != "UTF8_BINARY":
+            # A collated column groups keys that have different bytes, and so different owners.
+            column = F.collate(column, "UTF8_BINARY")
+        return F.nullif(column, F.lit(""))
+    if isinstance(kind, BinaryType):
+        return F.nullif(column, F.lit(b""))
+    raise ColumnError(
+        key,
+        f"is {kind.simpleString()}; a key is string, binary or an integer: cast it to string "
+        f"the way the fleet writes it{_example(kind)}",
+    )
+
+
+def _example(kind: DataType) -> str:
+    if isinstance(kind, DateType | TimestampType):
+        return ", for example with date_format"
+    if isinstance(kind, NumericType):
+        return ", for example with format_string (Spark writes 1e7 as 1.0E7, Python as 10000000.0)"
+    return ""
+
+
+def is_native(algorithm: str) -> bool:
+    """Whether Spark computes this hash algorithm itself."""
+    return algorithm in NATIVE_ALGORITHMS
+
+
+def point(df: DataFrame, key: str, algorithm: str) -> Column:
+    """The point of each key, a BIGINT in ``[0, 2**32)``; null for a null or empty key.
+
+    With an algorithm outside :data:`NATIVE_ALGORITHMS` the points are computed in Python, a batch
+    of rows at a time through Arrow, and the log says so; every worker then needs this package
+    (and for xxh32 its own).
+
+    Raises:
+        ColumnError: the column is missing or of a type that is no key.
+        MissingDependencyError: the algorithm's package is not installed.
+    """
+    text = key_text(df, key)
+    if algorithm == "crc-32":
+        return F.crc32(text)
+    if algorithm == "jamcrc":
+        # The complement of CRC-32.
+        return F.lit(2**32 - 1) - F.crc32(text)
+    hash_algorithm(algorithm)  # fails here, and not on a worker in the middle of the job
+    logger.warning(
+        "Spark has no %s of its own: points are computed in Python, several times slower", algorithm
+    )
+
+    def points(texts: pd.Series) -> pd.Series:
+        to_point = hash_algorithm(algorithm).point_of_bytes
+        return texts.map(
+            lambda value: (
+                None
+                if value is None
+                else to_point(value.encode() if isinstance(value, str) else bytes(value))
+            )
+        ).astype("Int64")
+
+    hashed: Column = pandas_udf(points, "bigint")(text)  # type: ignore[call-overload]
+    return hashed

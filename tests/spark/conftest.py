@@ -1,0 +1,47 @@
+"""One Spark session for all tests: starting one costs as much as fifty of them."""
+
+import os
+import sys
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from hashring.core.ring import Ring
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("hashring tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
+        )
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def ring() -> Ring:
+    """Three nodes with ranges that can be read by eye, in quarters of the ring."""
+    quarter = 2**30
+    return Ring({"a": [0], "b": [quarter, 3 * quarter], "c": [2 * quarter]})
+
+
+def rows(df: DataFrame) -> list[tuple]:
+    return [tuple(row) for row in df.collect()]

@@ -1,0 +1,91 @@
+"""The cell table finds what a binary search finds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+from hashring.spark.cells import cell_table, overlay, ring_ranges
+
+TOP = 2**32
+
+
+def searched(starts, codes, numbers):
+    return np.asarray(codes)[np.searchsorted(starts, numbers, side="right") - 1]
+
+
+@st.composite
+def ranges(draw, bits=32):
+    # Clusters as well as spread: close boundaries are what makes child blocks.
+    spread = draw(st.lists(st.integers(0, 2**bits - 1), max_size=40))
+    centre = draw(st.integers(0, 2**bits - 1))
+    near = draw(st.lists(st.integers(-40, 40), max_size=40))
+    starts = sorted({0, *spread, *(min(max(centre + d, 0), 2**bits - 1) for d in near)})
+    codes = draw(st.lists(st.integers(0, 200), min_size=len(starts), max_size=len(starts)))
+    return starts, codes
+
+
+@given(ranges())
+@settings(max_examples=150, deadline=None)
+def test_every_boundary_and_its_neighbours_are_found(given_ranges):
+    starts, codes = given_ranges
+    table = cell_table(starts, codes, 32)
+    near = np.array(starts)[:, None] + np.arange(-2, 3)[None, :]
+    numbers = np.clip(near.ravel(), 0, TOP - 1)
+    assert (table.find(numbers) == searched(starts, codes, numbers)).all()
+
+
+@given(ranges(bits=50), st.integers(0, 2**50 - 1))
+@settings(max_examples=50, deadline=None)
+def test_wider_numbers_are_found_too(given_ranges, number):
+    starts, codes = given_ranges
+    table = cell_table(starts, codes, 50)
+    numbers = np.array([*starts, number, 2**50 - 1])
+    assert (table.find(numbers) == searched(starts, codes, numbers)).all()
+
+
+def test_a_number_space_of_few_bits_has_no_more_cells_than_numbers():
+    table = cell_table([0, 3, 5], [7, 8, 9], 3)
+    assert list(table.find(range(8))) == [7, 7, 7, 8, 8, 9, 9, 9]
+    assert len(table.cells) == 8
+
+
+def test_neighbours_with_one_code_are_one_range():
+    many = cell_table(np.arange(0, 2**20, 2), np.zeros(2**19, dtype=int), 32)
+    assert len(many.cells) == 2**12
+
+
+def test_codes_that_do_not_fit_a_word_are_refused():
+    with pytest.raises(ConfigError, match="too many to look up"):
+        cell_table([0, 1], [0, 2**40], 62)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcdefg"), st.lists(st.integers(0, TOP - 1), min_size=1, max_size=9)
+    ).filter(bool)
+)
+@settings(max_examples=100, deadline=None)
+def test_the_ranges_of_a_ring_are_its_own(points):
+    ring = Ring(points)
+    starts, codes, nodes = ring_ranges(ring)
+    probes = [p for own in points.values() for q in own for p in (q - 1, q, q + 1) if 0 <= p < TOP]
+    for probe in (0, TOP - 1, *probes):
+        assert nodes[int(searched(starts, codes, probe))] == ring.owner_of_point(probe)
+
+
+def test_on_a_shared_point_the_greatest_name_owns():
+    starts, codes, nodes = ring_ranges(Ring({"a": [5], "b": [5, 9]}))
+    assert [nodes[code] for code in codes] == ["b", "b", "b"]
+    assert list(starts) == [0, 5, 9]
+
+
+@given(ranges(), ranges(), st.integers(0, TOP - 1))
+@settings(max_examples=100, deadline=None)
+def test_an_overlay_answers_both_tables(first, second, number):
+    both = overlay(*(np.array(part) for part in (*first, *second)))
+    index = int(searched(both.starts, both.codes, number))
+    assert both.before[index] == searched(*first, number)
+    assert both.after[index] == searched(*second, number)

@@ -1,0 +1,300 @@
+"""Owners, loads and moves are those of the ring itself."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812
+
+from hashring.core.hashing import hash_algorithm
+from hashring.core.ring import Ring
+from hashring.errors import ColumnError, ConfigError, EmptyRingError
+from hashring.spark import hot_keys, load, moves, partition_by_owner, with_move, with_owner
+from hashring.spark.keys import is_native
+from tests.spark.conftest import rows
+
+
+def random_ring(nodes, replicas, seed=1, algorithm="crc-32"):
+    rng = random.Random(seed)
+    points = {f"n{i}": [rng.randrange(2**32) for _ in range(replicas)] for i in range(nodes)}
+    return Ring(points, algorithm)
+
+
+def keys_frame(spark, keys, kind=None):
+    return spark.createDataFrame(pa.table({"key": pa.array(keys, kind)}))
+
+
+# --- with_owner -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (3, 2), (100, 16), (400, 64)])
+def test_every_one_of_a_million_keys_has_the_owner_that_the_ring_says(spark, nodes, replicas):
+    ring = random_ring(nodes, replicas)
+    df = spark.range(1_000_000).select(F.format_string("user:%d", "id").alias("key"))
+    found = with_owner(df, ring).toPandas()
+    point = hash_algorithm("crc-32").point
+    assert [point(key) for key in found.key[:1000]] == list(found.point[:1000])
+    owners = {int(p): ring.owner_of_point(int(p)) for p in found.point.unique()}
+    assert (found.point.map(owners) == found.owner).all()
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable()),
+        st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_ring_and_any_text_agree_with_the_ring(spark, points, keys):
+    ring = Ring(points)
+    found = with_owner(keys_frame(spark, keys), ring)
+    assert {r.key: r.owner for r in found.collect()} == {key: ring.owner(key) for key in keys}
+
+
+def test_a_key_on_a_boundary_belongs_to_the_range_that_begins_there(spark):
+    point = hash_algorithm("crc-32").point("hello")
+    ring = Ring({"below": [0], "at": [point], "above": [point + 1]})
+    assert rows(with_owner(keys_frame(spark, ["hello"]), ring)) == [("hello", 907060870, "at")]
+
+
+def test_binary_keys_are_hashed_as_they_are(spark, ring):
+    keys = [b"\xff\x00", "héllo".encode(), b"a" * 1000]
+    found = with_owner(keys_frame(spark, keys, pa.binary()), ring)
+    assert {bytes(r.key): r.owner for r in found.collect()} == {k: ring.owner(k) for k in keys}
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
+def test_integers_are_hashed_as_their_digits(spark, ring, kind):
+    keys = [0, -1, 7, 127, -128]
+    found = with_owner(keys_frame(spark, keys, kind), ring)
+    assert {r.key: r.owner for r in found.collect()} == {k: ring.owner(str(k)) for k in keys}
+
+
+def test_null_and_empty_keys_have_no_point_and_no_owner(spark, ring):
+    found = with_owner(keys_frame(spark, ["", None, "x"]), ring)
+    assert rows(found.where("key is null or key = ''").select("point", "owner")) == [
+        (None, None),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["jamcrc", "crc-32c", "posix", "xxh32"])
+def test_other_hash_algorithms_agree_with_the_ring(spark, algorithm, caplog):
+    ring = random_ring(5, 8, algorithm=algorithm)
+    keys = [f"k{i}" for i in range(300)] + ["ключ", None, ""]
+    found = with_owner(keys_frame(spark, keys), ring).collect()
+    assert {r.key: r.owner for r in found} == {k: ring.owner(k) if k else None for k in keys}
+    said = [r.message for r in caplog.records if "computed in Python" in r.message]
+    assert bool(said) is not is_native(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        ("cast(id as double)", "double"),
+        ("cast(id as decimal(10,2))", "decimal(10,2)"),
+        ("date'2024-01-01'", "date"),
+        ("timestamp'2024-01-01 00:00:00'", "timestamp"),
+        ("id > 1", "boolean"),
+        ("array(id)", "array<bigint>"),
+        ("struct(id)", "struct<id:bigint>"),
+    ],
+)
+def test_a_type_without_one_text_form_is_refused_by_name(spark, ring, expression, name):
+    with pytest.raises(ColumnError) as caught:
+        with_owner(spark.range(3).selectExpr(f"{expression} as key"), ring)
+    assert caught.value.column == "key"
+    assert f"is {name}; a key is string, binary or an integer" in str(caught.value)
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(spark, ring):
+    with pytest.raises(ColumnError, match=r"'account' is missing; the columns are id"):
+        with_owner(spark.range(1), ring, "account")
+
+
+def test_columns_that_would_be_hidden_are_refused(spark, ring):
+    df = spark.range(1).selectExpr("id as key", "id as Owner")
+    with pytest.raises(ColumnError, match="'owner' is there already"):
+        with_owner(df, ring)
+
+
+def test_an_ambiguous_key_column_is_refused(spark, ring):
+    df = spark.range(1).selectExpr("id as key", "id as key")
+    with pytest.raises(ColumnError, match="more than once"):
+        with_owner(df, ring)
+
+
+def test_an_empty_ring_owns_nothing(spark):
+    with pytest.raises(EmptyRingError):
+        with_owner(spark.range(1), Ring(), "id")
+
+
+def test_an_empty_frame_gives_an_empty_frame_with_the_columns(spark, ring):
+    found = with_owner(spark.range(0), ring, "id")
+    assert found.columns == ["id", "point", "owner"]
+    assert rows(found) == []
+
+
+def test_a_column_name_with_dots_and_backticks_is_just_a_name(spark, ring):
+    df = spark.range(1).withColumnRenamed("id", "a.b`c")
+    assert with_owner(df, ring, "a.b`c").collect()[0].owner == ring.owner("0")
+
+
+def test_a_collated_key_has_the_owner_of_its_bytes(spark, ring):
+    df = spark.sql("select collate(k, 'UTF8_LCASE') as key from values ('Ab'), ('aB') as t(k)")
+    found = {r.key: r.owner for r in with_owner(df, ring).collect()}
+    assert found == {"Ab": ring.owner("Ab"), "aB": ring.owner("aB")}
+
+
+def test_a_filter_on_the_owner_is_not_pushed_into_the_lookup(spark, capsys):
+    ring = random_ring(50, 16)
+    df = with_owner(spark.range(1000), ring, "id").where("owner = 'n7'").groupBy("owner").count()
+    df.where("count > 1").explain("extended")
+    plan = capsys.readouterr().out.partition("Optimized Logical Plan")[2]
+    # Pushed down, the definition of the owner would be written out dozens of times.
+    assert 0 < plan.count("shiftright") < 30
+
+
+def test_the_result_works_in_a_stream(spark, ring, tmp_path):
+    keys_frame(spark, ["a", "b", "c"]).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("key string").parquet(str(tmp_path / "in"))
+    query = (
+        with_owner(stream, ring)
+        .writeStream.format("memory")
+        .queryName("tagged")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = {r.key: r.owner for r in spark.table("tagged").collect()}
+    assert found == {key: ring.owner(key) for key in "abc"}
+
+
+# --- load -------------------------------------------------------------------------------------
+
+
+def test_load_counts_what_each_node_owns_and_weighs_it(spark, ring):
+    df = spark.createDataFrame([(f"k{i}", float(i)) for i in range(200)], "key string, w double")
+    found = {r.node: r for r in load(df, ring, weight="w").collect()}
+    expected = {node: [i for i in range(200) if ring.owner(f"k{i}") == node] for node in "abc"}
+    assert {n: r.keys for n, r in found.items()} == {n: len(v) for n, v in expected.items()}
+    assert {n: r.weight for n, r in found.items()} == {n: sum(v) for n, v in expected.items()}
+    assert found["b"].fair_share == found["b"].ring_share == 0.5
+    assert found["b"].share == pytest.approx(sum(expected["b"]) / sum(range(200)))
+
+
+def test_a_node_without_keys_is_in_the_load(spark, ring):
+    found = load(keys_frame(spark, ["hello"]), ring)
+    assert sorted((r.node, r["keys"], r.share) for r in found.collect()) == [
+        ("a", 1, 1.0),
+        ("b", 0, 0.0),
+        ("c", 0, 0.0),
+    ]
+
+
+def test_rows_without_a_key_are_counted_and_shown(spark, ring):
+    found = load(keys_frame(spark, [None, "", "hello"]), ring)
+    assert rows(found.where("node is null").select("keys", "share")) == [(2, None)]
+    assert found.where("node = 'a'").first().share == 1.0
+
+
+def test_all_keys_null_gives_shares_of_zero(spark, ring):
+    found = load(keys_frame(spark, [None, None], pa.string()), ring)
+    assert {r.node: r.share for r in found.collect()} == {"a": 0, "b": 0, "c": 0, None: None}
+
+
+def test_an_empty_frame_gives_a_load_of_nothing(spark, ring):
+    assert [r["keys"] for r in load(spark.range(0), ring, "id").collect()] == [0, 0, 0]
+
+
+def test_weights_that_are_none_are_counted_and_weigh_nothing(spark):
+    values = [("a", None), ("b", float("nan")), ("c", -1.0), ("d", 2.0)]
+    df = spark.createDataFrame(values, "key string, w double")
+    (found,) = load(df, Ring({"n": [0]}), weight="w").collect()
+    assert (found["keys"], found.weight, found.bad_weights) == (4, 2.0, 3)
+
+
+def test_a_weight_that_is_no_number_is_refused(spark, ring):
+    with pytest.raises(ColumnError, match="is string; a weight is a number"):
+        load(keys_frame(spark, ["a"]), ring, weight="key")
+
+
+# --- hot keys ---------------------------------------------------------------------------------
+
+
+def test_hot_keys_are_the_heaviest_first_with_their_owner(spark, ring):
+    df = keys_frame(spark, ["x"] * 6 + ["y"] * 3 + ["z", None])
+    found = hot_keys(df, ring, n=2).collect()
+    assert [(r.key, r.rows, r.share, r.owner) for r in found] == [
+        ("x", 6, 0.6, ring.owner("x")),
+        ("y", 3, 0.3, ring.owner("y")),
+    ]
+    assert found[0].of_mean == pytest.approx(1.8)
+
+
+def test_no_hot_keys_are_a_mistake(spark, ring):
+    with pytest.raises(ConfigError, match="n=0: ask for at least one key"):
+        hot_keys(spark.range(1), ring, "id", n=0)
+
+
+# --- moves ------------------------------------------------------------------------------------
+
+
+def test_moves_count_the_keys_whose_owner_differs(spark):
+    before = random_ring(20, 16)
+    after = before.with_node("new", [random.Random(5).randrange(2**32) for _ in range(16)])
+    after = after.without_nodes("n3")
+    keys = [f"k{i}" for i in range(5000)]
+    expected = {}
+    for key in keys:
+        pair = before.owner(key), after.owner(key)
+        if pair[0] != pair[1]:
+            expected[pair] = expected.get(pair, 0) + 1
+    found = moves(keys_frame(spark, keys), before, after)
+    assert {(r.before, r.after): r["keys"] for r in found.collect()} == expected
+
+
+def test_with_move_gives_both_owners(spark):
+    before, after = random_ring(9, 4), random_ring(9, 4, seed=2)
+    keys = [f"k{i}" for i in range(500)] + [None]
+    found = with_move(keys_frame(spark, keys), before, after).collect()
+    assert {r.key: (r.before, r.after) for r in found} == {
+        key: (before.owner(key), after.owner(key)) if key else (None, None) for key in keys
+    }
+
+
+def test_rings_that_hash_differently_are_not_compared(spark, ring):
+    other = Ring({"a": [0]}, "jamcrc")
+    with pytest.raises(ConfigError, match="compare rings of one algorithm"):
+        moves(spark.range(1), ring, other, "id")
+
+
+def test_nothing_moves_between_equal_rings(spark, ring):
+    assert rows(moves(spark.range(100), ring, ring, "id")) == []
+
+
+# --- partition by owner -----------------------------------------------------------------------
+
+
+def test_each_node_has_a_spark_partition_of_its_own(spark):
+    ring = random_ring(7, 4)
+    parts = partition_by_owner(spark.range(500), ring, "id")
+    assert parts.rdd.getNumPartitions() == 7
+    found = parts.select(F.spark_partition_id().alias("part"), "owner").distinct().collect()
+    assert {r.part: r.owner for r in found} == dict(enumerate(ring.nodes))
+
+
+def test_a_node_reads_its_keys_alone(spark, tmp_path):
+    ring = random_ring(5, 4)
+    path = str(tmp_path / "out")
+    partition_by_owner(spark.range(300), ring, "id").write.partitionBy("owner").parquet(path)
+    own = spark.read.parquet(f"{path}/owner=n2")
+    assert sorted(r.id for r in own.collect()) == [
+        i for i in range(300) if ring.owner(str(i)) == "n2"
+    ]
