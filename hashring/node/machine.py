@@ -47,6 +47,7 @@ from hashring.errors import (
     HashringError,
     MessageFormatError,
     NodeSuperseded,
+    RedisUnavailable,
     StoreError,
 )
 from hashring.store.commands import (
@@ -233,9 +234,12 @@ class NodeMachine:
         self._strict = False
         self._placed = False
         self._drop: tuple[Replica, ...] = ()
-        self._expect = ""
+        self._expect: str | None = None
+        self._take_from = ""
         self._behind: Stamp | None = None
         self._deaf = False
+        # What was told since the heartbeat under way was sent; None when none is.
+        self._heard: list[Change] | None = None
         self._subscription = 0
         self._subscribed = False
         self._may_be_on_ring = False
@@ -335,9 +339,11 @@ class NodeMachine:
             self._at.beat = min(self._at.beat, now)
 
     def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
-        """The subscription is gone, or could not be made."""
+        """The subscription is gone, or could not be made; without an error, in silence."""
         if number != self._subscription:
             return
+        if error is None and not self._subscribed:
+            error = RedisUnavailable("Redis did not confirm the subscription in time")
         self._subscribed = False
         self._subscribe_tries += 1
         self._at.subscribe = now + self._backoff(self._subscribe_tries)
@@ -358,6 +364,8 @@ class NodeMachine:
             else:
                 self.counters.bad_messages += 1
             return
+        if self._heard is not None:
+            self._heard.append(change)
         self._change(change, now)
 
     # --- the channel's changes ----------------------------------------------------------------
@@ -416,7 +424,9 @@ class NodeMachine:
         old = reply.replicas_of(self.name)
         points = [replica.point for replica in old] or list(reply.remembered)
         ring = reply.ring(self.config.algorithm)
-        self._expect = reply.stamp.tag if self.config.placement == "balanced" else ""
+        self._expect = reply.stamp.tag if self.config.placement == "balanced" else None
+        holder = reply.nodes.get(self.name)
+        self._take_from = holder.session if holder and self.config.named else ""
         taken = {point for point, node in ring.replicas() if node != self.name}
         self._place(ring, [point for point in points if point not in taken])
         kept = {replica.member for replica in self.replicas}
@@ -448,7 +458,12 @@ class NodeMachine:
         joining = self.state is NodeState.JOINING
         if not self._placed:
             self._place(Ring(hash_algorithm=config.algorithm), [])
-        fetch = self.state is not NodeState.LIVE or self._at.fetch < float("inf")
+        # Nodes of redis-hashring change the ring without a new epoch: only looking finds it.
+        fetch = (
+            self.state is not NodeState.LIVE
+            or self._at.fetch < float("inf")
+            or config.follow_foreign
+        )
         command = beat(
             config.keys,
             node=self.name,
@@ -457,13 +472,22 @@ class NodeMachine:
             replicas=self.replicas,
             told=self._told(),
             joining=joining,
-            take_name=joining and config.named,
+            take_from=self._take_from if joining else "",
             fetch=fetch,
-            expect=self._expect if joining else "",
+            expect=self._expect if joining else None,
             drop=self._drop,
         )
         self._may_be_on_ring = True
-        return Run(command, self._beaten, self._beat_failed)
+        self._heard = []
+        session = self.session
+
+        def done(reply: BeatReply, sent: float, now: float) -> None:
+            heard, self._heard = self._heard or [], None
+            # An answer to whom the node is no more, after what it was told meanwhile, is nothing.
+            if self.session == session:
+                self._beaten(reply, heard, sent, now)
+
+        return Run(command, done, self._beat_failed)
 
     def _told(self) -> dict[str, Any]:
         told = {**self.config.told, "named": self.config.named, "ttl": self.config.ttl}
@@ -473,15 +497,17 @@ class NodeMachine:
             told["sees"] = {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}
         return told
 
-    def _beaten(self, reply: BeatReply, sent: float, now: float) -> None:
+    def _beaten(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
         self.counters.heartbeats += 1
         self.failed_since = None
         self._tries = 0
-        if self.state is NodeState.LEAVING:
+        if self.state in (NodeState.LEAVING, *_ENDED):
             return
         if reply.status is BeatStatus.OK:
-            self._renewed(reply, sent, now)
-        elif reply.status is BeatStatus.MOVED:
+            self._renewed(reply, heard, sent, now)
+        elif reply.status is BeatStatus.MOVED or (
+            reply.status is BeatStatus.TAKEN and self.config.named
+        ):
             # Somebody joined between the look and the join: look again, after a moment that
             # differs from that of others who wait for the same.
             self._placed = False
@@ -490,7 +516,7 @@ class NodeMachine:
         else:
             self._lose_name(now)
 
-    def _renewed(self, reply: BeatReply, sent: float, now: float) -> None:
+    def _renewed(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
         config = self.config
         self.last_beat = now
         self.last_error = None
@@ -516,7 +542,8 @@ class NodeMachine:
             at.fetch = float("inf")
             self._adopt(Ring(points, config.algorithm), reply.stamp)
         elif self.stamp is None or reply.stamp.tag != self.stamp.tag:
-            self._catch_up(reply, now)
+            if all(reply.stamp.tag not in (change.prev, change.stamp.tag) for change in heard):
+                self._catch_up(reply, now)
         elif reply.stamp.members != self.stamp.members:
             at.fetch = now
         if self.state is not NodeState.LIVE:
@@ -527,6 +554,10 @@ class NodeMachine:
             else:
                 self.state = NodeState.LIVE
                 self._strict = False
+        if reply.members is not None:
+            # Told while the answer was on its way, so perhaps later than what it says.
+            for change in heard:
+                self._change(change, now)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
         mine = self.stamp
@@ -548,6 +579,7 @@ class NodeMachine:
     # --- failing ------------------------------------------------------------------------------
 
     def _beat_failed(self, error: StoreError, now: float) -> None:
+        self._heard = None
         self._note(error, now)
         self._tries += 1
         retry = now + self._backoff(self._tries)

@@ -11,6 +11,7 @@ timeout. :class:`Scoring` holds the difference.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +31,9 @@ T = TypeVar("T")
 SESSION_LENGTH: Final = 16
 EVENTS_KEPT: Final = 10_000
 """About how many entries the history of a ring keeps."""
+
+# The scripts go by the same form.
+_ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
 
 Argument = bytes | str | int | float
 
@@ -78,7 +82,7 @@ class BeatStatus(str, Enum):
 
     OK = "ok"
     TAKEN = "taken"
-    """The name is in use by another session, and was not to be taken from it."""
+    """The name is in use by another session than the one it may be taken from."""
     SUPERSEDED = "superseded"
     """Another session has taken this node's name."""
     MOVED = "moved"
@@ -117,10 +121,10 @@ def beat(
     replicas: Iterable[Replica],
     told: Mapping[str, Any],
     joining: bool = False,
-    take_name: bool = False,
+    take_from: str = "",
     fetch: bool = False,
     full: bool = False,
-    expect: str = "",
+    expect: str | None = None,
     drop: Iterable[Replica] = (),
     events_kept: int = EVENTS_KEPT,
 ) -> Command[BeatReply]:
@@ -129,22 +133,25 @@ def beat(
     Args:
         told: what the node tells of itself; ``named`` true when its name is not made up.
         joining: a first beat, which may take a free name; a later one only keeps what it has.
-        take_name: with ``joining``, take the name from a session that holds it.
+        take_from: with ``joining``, the session that was seen to hold the name and may lose it
+            to this one; empty when nobody was seen. Naming it keeps a join that was long on its
+            way from taking the name back from whoever has it by then.
         fetch: answer with the ring's members, and who is full, as well.
         full: the node holds as many keys as it may.
-        expect: the tag the ring must have, or the call does nothing; empty for any.
+        expect: the tag the ring must have, or the call does nothing; empty for a ring without
+            history, ``None`` for any.
         drop: members to take away in the same step (points that the name had before).
     """
-    flags = ("j" if joining else "") + ("t" if take_name else "") + ("s" if fetch else "")
-    flags += "f" if full else ""
+    flags = ("j" if joining else "") + ("s" if fetch else "") + ("f" if full else "")
     dropped = [replica.member for replica in drop]
     arguments: tuple[Argument, ...] = (
         node,
         session,
         flags,
+        take_from,
         scoring.lead,
         scoring.lag,
-        expect,
+        "" if expect is None else f"={expect}",
         json.dumps(told, sort_keys=True),
         events_kept,
         len(dropped),
@@ -256,7 +263,7 @@ class NodeRecord:
     """What a node tells of itself.
 
     Attributes:
-        session: the process that holds the name.
+        session: the process that holds the name; empty when the entry was not written by one.
         told: host, pid, started, weight and so on; empty when it is unreadable.
     """
 
@@ -337,15 +344,20 @@ def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:
     for name, entry in zip(entries[::2], entries[1::2], strict=True):
         try:
             node = name.decode()
-            session = entry[:SESSION_LENGTH].decode()
         except UnicodeDecodeError:
             continue
         try:
             told = json.loads(entry[SESSION_LENGTH:])
         except (ValueError, RecursionError):
             told = {}
-        found[node] = NodeRecord(session, told if isinstance(told, dict) else {})
+        found[node] = NodeRecord(holder_of(entry), told if isinstance(told, dict) else {})
     return found
+
+
+def holder_of(entry: bytes) -> str:
+    """The session that holds a name, from the name's entry; empty for one not written here."""
+    written = _ENTRY.match(entry)
+    return written[1].decode() if written else ""
 
 
 def _read_memory(memory: bytes) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
-from hashring.store.commands import SESSION_LENGTH, Command
+from hashring.store.commands import SESSION_LENGTH, Command, holder_of
 from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
 from hashring.store.keys import RingKeys
 
@@ -145,6 +145,7 @@ class _Call:
         node: str,
         session: str,
         flags: str,
+        take_from: str,
         lead: float,
         lag: float,
         expect: str,
@@ -158,13 +159,14 @@ class _Call:
         before = ring.tag
         joining = "j" in flags
         entry = ring.nodes.get(name)
-        other = entry is not None and entry[:SESSION_LENGTH] != session.encode()
+        holder = holder_of(entry or b"")
+        other = holder not in ("", session)
         status = "ok"
         if other and not joining:
             status = "superseded"
-        elif other and "t" not in flags:
+        elif other and holder != take_from:
             status = "taken"
-        elif expect not in ("", before):
+        elif expect not in ("", f"={before}"):
             status = "moved"
         if status == "ok":
             dropped = [ring.members.pop(member, None) for member in members[:dropping]]
@@ -174,7 +176,7 @@ class _Call:
                 changed |= member not in ring.members
                 ring.members[member] = round(self._now + lead, 6)
             ring.nodes[name] = session.encode() + told.encode()
-            if changed or other:
+            if changed or other or not before:
                 reason = "return"
                 if other:
                     reason = "restart"
@@ -217,7 +219,7 @@ class _Call:
     ) -> list[Any]:
         ring, name = self._ring, node.encode()
         entry = ring.nodes.get(name)
-        if session and entry is not None and entry[:SESSION_LENGTH] != session.encode():
+        if session and holder_of(entry or b"") not in ("", session):
             return [b"superseded", 0]
         removed = sum(ring.members.pop(member, None) is not None for member in members)
         if entry is not None and members and _is_named(entry):
@@ -273,7 +275,7 @@ class _Call:
         self._server.publish(self._name, message)
         ring.events.append(
             (
-                b"%d-%d" % (int(self._now * 1000), len(ring.events)),
+                b"%d-%d" % (int(self._now * 1000), ring.epoch),
                 {
                     b"kind": body["kind"].encode(),
                     b"epoch": b"%d" % ring.epoch,

@@ -15,6 +15,14 @@ local SESSION = 16
 local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
 local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
 
+-- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
+redis.call('ZCARD', KEYS[1])
+redis.call('GET', KEYS[2])
+redis.call('HLEN', KEYS[3])
+redis.call('XLEN', KEYS[4])
+redis.call('HLEN', KEYS[5])
+redis.call('SCARD', KEYS[6])
+
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
@@ -23,8 +31,34 @@ local function seconds(value)
   return string.format('%.6f', value)
 end
 
+-- Whether a text is UTF-8: sequences that are become letters, and nothing else may be left.
+local function is_text(text)
+  if not string.find(text, '[\128-\255]') then
+    return true
+  end
+  for _, sequence in ipairs({
+    '[\194-\223][\128-\191]',
+    '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]',
+  }) do
+    text = string.gsub(text, sequence, 'x')
+  end
+  return not string.find(text, '[\128-\255]')
+end
+
+-- The node of a replica; nil for a member that every reader skips as garbage. A message that
+-- named the node of such a member would take the real one off the readers' rings.
 local function node_of(member)
-  return string.match(member, '^%d+:(.+):[^:]+$')
+  local point, node = string.match(member, '^(%d+):(.+):[^:]+$')
+  if not point or #point > 10 or tonumber(point) > 4294967295
+    or (#point > 1 and string.sub(point, 1, 1) == '0') or not is_text(member) then
+    return nil
+  end
+  return node
 end
 
 local function point_of(member)
@@ -32,13 +66,18 @@ local function point_of(member)
 end
 
 local function stamp()
-  local value = redis.call('GET', KEYS[2])
-  if not value then
+  local epoch, tag = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%x+)$')
+  -- Anything else was not written here: begin a new history, which every reader notices.
+  if not epoch or #epoch > 12 then
     return 0, ''
   end
-  local epoch, tag = string.match(value, '^(%d+) (%x+)$')
-  -- Anything else was not written here: begin a new history, which every reader notices.
-  return tonumber(epoch or 0), tag or ''
+  return tonumber(epoch), tag
+end
+
+-- The session that holds a name, from the name's entry; '' for an entry not written here.
+local function holder_of(entry)
+  local session = string.match(entry or '', '^([%w_-]+){') or ''
+  return #session == SESSION and session or ''
 end
 
 -- Number the change, tell the channel, and add it to the history.
@@ -97,7 +136,7 @@ local function sweep(horizon, by, history)
           points[node] = {}
         end
         table.insert(points[node], point_of(expired[i]))
-        since = since or expired[i + 1]
+        since = since or seconds(tonumber(expired[i + 1]))
       end
     end
     redis.call('ZREM', KEYS[1], unpack(members))

@@ -1,19 +1,20 @@
 -- A node's heartbeat: join or refresh, sweep what expired, say where the ring stands.
 --
 -- ARGV  1 node          2 session (16 characters)
---       3 flags: j join, t take the name from whoever has it, s answer with the ring,
---         f it holds as many keys as it may
---       4 lead: a score is now + lead    5 lag: a member is dead when its score < now - lag
---       6 the tag the ring must have ('' = any)
---       7 what the node tells of itself, JSON      8 how many events to keep
---       9 how many members to drop                10... those, then the node's own members
+--       3 flags: j join, s answer with the ring, f it holds as many keys as it may
+--       4 the session that a join may take the name from, as it was seen; '' = from nobody
+--       5 lead: a score is now + lead    6 lag: a member is dead when its score < now - lag
+--       7 '=' and the tag the ring must have; '' = any
+--       8 what the node tells of itself, JSON      9 how many events to keep
+--       10 how many members to drop                11... those, then the node's own members
 -- Answer  status, epoch, tag, tag before this call's own change, members, Redis time in
 --         microseconds, seconds until the next member expires, how many were swept,
 --         then, when asked for, the ring's members and the nodes that are full.
---         status: ok, taken (the name is in use), superseded (by another session under this
---         name), moved (the ring is not the one expected). Only ok changed anything of the node.
+--         status: ok, taken (the name is in use by another session than the one seen), superseded
+--         (by another session under this name), moved (the ring is not the one expected). Only ok
+--         changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
-local lead, lag, history = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[8]
+local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
 local joining = string.find(flags, 'j', 1, true)
 
 local swept = sweep(now - lag, node, history)
@@ -21,25 +22,26 @@ local _, before = stamp()
 
 local status = 'ok'
 local entry = redis.call('HGET', KEYS[3], node)
-local other = entry and string.sub(entry, 1, SESSION) ~= session
+local holder = holder_of(entry)
+local other = holder ~= '' and holder ~= session
 if other and not joining then
   status = 'superseded'
-elseif other and not string.find(flags, 't', 1, true) then
+elseif other and holder ~= ARGV[4] then
   status = 'taken'
-elseif ARGV[6] ~= '' and ARGV[6] ~= before then
+elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
   status = 'moved'
 end
 
 if status == 'ok' then
-  local drop = tonumber(ARGV[9])
+  local drop = tonumber(ARGV[10])
   local dropped = 0
   for i = 1, drop, 1000 do
     dropped = dropped
-      + redis.call('ZREM', KEYS[1], unpack(ARGV, 9 + i, 9 + math.min(i + 999, drop)))
+      + redis.call('ZREM', KEYS[1], unpack(ARGV, 10 + i, 10 + math.min(i + 999, drop)))
   end
   local score = seconds(now + lead)
   local added = 0
-  for i = 10 + drop, #ARGV, 500 do
+  for i = 11 + drop, #ARGV, 500 do
     local scored = {}
     for j = i, math.min(i + 499, #ARGV) do
       scored[#scored + 1] = score
@@ -47,13 +49,15 @@ if status == 'ok' then
     end
     added = added + redis.call('ZADD', KEYS[1], unpack(scored))
   end
-  local told = session .. ARGV[7]
+  local told = session .. ARGV[8]
   if entry ~= told then
     redis.call('HSET', KEYS[3], node, told)
   end
-  if added > 0 or dropped > 0 or other then
+  -- A ring without a tag (its epoch was evicted, or deleted) gets one from whoever beats first:
+  -- two such times must not look the same to a node that slept from one to the other.
+  if added > 0 or dropped > 0 or other or before == '' then
     local points = {}
-    for i = 10 + drop, #ARGV do
+    for i = 11 + drop, #ARGV do
       points[#points + 1] = point_of(ARGV[i])
     end
     local reason = 'return'

@@ -5,7 +5,8 @@
 -- Answer  status (ok, superseded, absent), how many members went.
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
 local entry = redis.call('HGET', KEYS[3], node)
-if session ~= '' and entry and string.sub(entry, 1, SESSION) ~= session then
+local holder = holder_of(entry)
+if session ~= '' and holder ~= '' and holder ~= session then
   return {'superseded', 0}
 end
 
