@@ -8,23 +8,28 @@ from hashring.errors import (
     ConfigError,
     EmptyRingError,
     HashringError,
+    HoldTimeout,
     KeyTypeError,
     KeyValueError,
+    LeaseLost,
     MissingDependencyError,
     NodeForked,
     NodeStateError,
     NodeSuperseded,
+    NotHeld,
     OutOfMemory,
     PermissionDenied,
     ReadOnlyReplica,
     RedisRefused,
     RedisUnavailable,
+    StaleToken,
     StoreError,
     UnknownNodeError,
     WrongKeyType,
 )
 from hashring.node.aio import AsyncRingNode
 from hashring.node.live import RingNode
+from hashring.node.locks import Lease
 from hashring.node.machine import NodeState
 from hashring.node.status import NodeStatus
 
@@ -35,8 +40,11 @@ __all__ = [
     "EmptyRingError",
     "HashAlgorithm",
     "HashringError",
+    "HoldTimeout",
     "KeyTypeError",
     "KeyValueError",
+    "Lease",
+    "LeaseLost",
     "MissingDependencyError",
     "Move",
     "NodeForked",
@@ -44,6 +52,7 @@ __all__ = [
     "NodeStateError",
     "NodeStatus",
     "NodeSuperseded",
+    "NotHeld",
     "OutOfMemory",
     "PermissionDenied",
     "Range",
@@ -53,6 +62,7 @@ __all__ = [
     "Replica",
     "Ring",
     "RingNode",
+    "StaleToken",
     "StoreError",
     "UnknownNodeError",
     "WrongKeyType",

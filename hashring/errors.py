@@ -14,6 +14,18 @@ from typing import Any
 class HashringError(Exception):
     """The root: catching it catches everything this package raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The text is made of the facts, so it cannot be made anew from the text, which is what
+        # pickle would try. An error must survive the way back from a worker process.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[HashringError], args: tuple[Any, ...], facts: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
 
 class ConfigError(HashringError, ValueError):
     """An argument that cannot work.
@@ -207,6 +219,17 @@ class AssignorError(HashringError, ValueError):
         super().__init__(f"assignor {assignor!r} {why}")
 
 
+class UnknownMemberError(HashringError, LookupError):
+    """A member that is not in the group."""
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+        super().__init__(
+            f"{member!r} is not a member of the group; its status lists the members, "
+            f"and mind that names are case-sensitive"
+        )
+
+
 # --- files, frames and Spark ------------------------------------------------------------------
 
 
@@ -276,3 +299,55 @@ class JavaNotFound(HashringError, RuntimeError):
 
 class HistoryError(HashringError, ValueError):
     """Events that do not make a whole history of a ring."""
+
+
+# --- locks ------------------------------------------------------------------------------------
+
+
+class NotHeld(HashringError):
+    """The key's lock is not this node's to take.
+
+    Attributes:
+        key: the key.
+        holder: the node that holds or owns it; ``None`` when nobody is known to.
+    """
+
+    def __init__(self, key: Any, holder: str | None, why: str) -> None:
+        self.key = key
+        self.holder = holder
+        super().__init__(f"key {key!r} is not held: {why}")
+
+
+class HoldTimeout(NotHeld, TimeoutError):
+    """Another node still held the key's lock when the time to wait was over."""
+
+
+class LeaseLost(NotHeld):
+    """A lease that is over: it expired, was taken, or its node stopped.
+
+    Attributes:
+        token: the fencing token it had.
+    """
+
+    def __init__(self, key: Any, token: int, holder: str | None, why: str) -> None:
+        self.token = token
+        super().__init__(key, holder, f"{why}; its token {token} may be refused from now on")
+
+
+class StaleToken(HashringError):
+    """A write under a fencing token older than one that was seen before.
+
+    Attributes:
+        resource: what was to be written.
+        token: the token that came.
+        newest: the newest token seen.
+    """
+
+    def __init__(self, resource: Any, token: int, newest: int) -> None:
+        self.resource = resource
+        self.token = token
+        self.newest = newest
+        super().__init__(
+            f"write to {resource!r} with token {token} refused: token {newest} has been seen, "
+            f"so somebody else holds the key now; stop working on it"
+        )

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from itertools import compress
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from hashring.core.hashing import HashAlgorithm
-from hashring.errors import ConfigError, NodeStateError, StoreError
-from hashring.node.base import (
-    DEFAULT_HEARTBEAT_INTERVAL,
-    DEFAULT_REPLICAS,
-    DEFAULT_TTL,
-    BaseNode,
-    OnChange,
-    monotonic,
-)
+from hashring.errors import NodeStateError, StoreError
+from hashring.node.base import BaseNode, OnChange, monotonic
+from hashring.node.locks import Lease, LockBook, Verdict
 from hashring.node.log import NodeLog
-from hashring.node.machine import Finished, NodeState, Run, Subscribe, Wait
-from hashring.store.client import is_async
+from hashring.node.machine import NodeState
+from hashring.node.steps import Finished, Run, Subscribe, Wait
 from hashring.store.executor import AsyncRedisStore, Told
+from hashring.store.lock_commands import LOCKS_A_CALL
 
 logger = logging.getLogger("hashring")
+
+T = TypeVar("T")
+
+# How often `hold` looks whether the lock it waits for was freed, in seconds.
+_PIN_POLL = 0.01
 
 # How long one wait for a message lasts, in seconds; cancelling ends it at once.
 _LISTEN = 60.0
@@ -43,37 +45,8 @@ class AsyncRingNode(BaseNode):
     blocked for a ttl sends no heartbeat, and the node owns nothing until it does again.
     """
 
-    def __init__(
-        self,
-        redis: Any,
-        ring: str | bytes,
-        *,
-        n_replicas: int = DEFAULT_REPLICAS,
-        hash_algorithm: str | HashAlgorithm | None = None,
-        name: str | None = None,
-        weight: float = 1.0,
-        ttl: float = DEFAULT_TTL,
-        heartbeat_interval: float = DEFAULT_HEARTBEAT_INTERVAL,
-        placement: str = "random",
-        on_change: OnChange | None = None,
-        wire: str | None = None,
-    ) -> None:
-        super().__init__(
-            redis,
-            ring,
-            n_replicas=n_replicas,
-            hash_algorithm=hash_algorithm,
-            name=name,
-            weight=weight,
-            ttl=ttl,
-            heartbeat_interval=heartbeat_interval,
-            placement=placement,
-            on_change=on_change,
-            wire=wire,
-        )
-        if not is_async(redis):
-            raise ConfigError("redis", redis, "is not an asyncio client: use RingNode")
-        self._run: _Loop | None = None
+    _asynchronous = True
+    _run: _Loop | None = None
 
     async def start(self) -> None:
         """Join the ring, and stay on it from a task until :meth:`stop`.
@@ -119,6 +92,133 @@ class AsyncRingNode(BaseNode):
         if self._run is run:
             self._run = None
 
+    # --- keys ---------------------------------------------------------------------------------
+
+    async def select(
+        self, items: Iterable[T], key: Callable[[T], str | bytes] | None = None
+    ) -> list[T]:
+        """Those of the items whose keys this node may work on now, in their order.
+
+        See :meth:`hashring.RingNode.select`.
+
+        Raises:
+            KeyTypeError, KeyValueError: a key has no point. Nothing was taken for items after it.
+            NodeForked: the node was started in a parent process.
+        """
+        chosen = list(items)
+        keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
+        if self._book is None:
+            return list(compress(chosen, self._select_plain(keys)))
+        mask = bytearray(len(chosen))
+        wanted: list[tuple[int, bytes, int]] = []
+        for number, each in enumerate(keys):
+            data = self._checked(each)
+            point = self._point_of_bytes(data)
+            verdict = self._verdict(data, point)
+            if verdict is Verdict.YES:
+                mask[number] = 1
+            elif verdict is Verdict.TAKE:
+                wanted.append((number, data, point))
+                if len(wanted) == LOCKS_A_CALL:
+                    await self._take(wanted, mask)
+                    wanted = []
+        if wanted:
+            await self._take(wanted, mask)
+        return list(compress(chosen, mask))
+
+    @asynccontextmanager
+    async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:
+        """Hold a key for as long as the block runs; see :meth:`hashring.RingNode.hold`.
+
+        ``lease.lost`` and ``lease.revoked`` are ``asyncio.Event``.
+
+        Raises:
+            NotHeld: the key is not this node's to hold; says whose it is.
+            HoldTimeout: another node still held it; says which.
+            ConfigError: the node has no locks.
+            KeyTypeError, KeyValueError: the key has no point.
+        """
+        lease = await self._pin(key, timeout)
+        book = cast(LockBook, self._book)
+        try:
+            yield lease
+        finally:
+            if book.unpin(lease, monotonic()):
+                self._stir()
+                if self._run is None:
+                    await self._release_late(book)
+
+    def _ask_book(self, data: bytes) -> bool:
+        # A plain call cannot wait for Redis: what it may take is taken by the loop, at once,
+        # and is held when it is asked for the next time.
+        data = self._checked(data)
+        point = self._point_of_bytes(data)
+        verdict = self._verdict(data, point)
+        if verdict is Verdict.TAKE:
+            if self._run is None:
+                cast(LockBook, self._book).acquire_failed([data], monotonic())
+            else:
+                self._run.take_soon((0, data, point))
+        return verdict is Verdict.YES
+
+    async def _take(self, wanted: list[tuple[int, bytes, int]], mask: bytearray) -> None:
+        """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
+        book = cast(LockBook, self._book)
+        keys = [data for _, data, _ in wanted]
+        run = self._run
+        session = book.session()
+        sent = monotonic()
+        try:
+            if run is None:
+                raise NodeStateError(f"node {self.name!r} has stopped")
+            answers = await run.store.run(book.take_command(keys))
+        except BaseException as error:
+            book.acquire_failed(keys, monotonic())
+            self._stir()
+            if not isinstance(error, StoreError):
+                raise
+            # Not ours then: the loop's own heartbeats say what is wrong with Redis.
+            logger.debug("hashring %s: %s", self.name, error)
+            return
+        book.acquired(wanted, answers, sent, monotonic(), session=session)
+        for number, data, point in wanted:
+            # Asked again: the ring may have moved the key away while Redis was asked.
+            mask[number] = data in book.held and self._verdict(data, point) is Verdict.YES
+
+    async def _pin(self, key: str | bytes, timeout: float) -> Lease:
+        data = self._lockable(key)
+        point = self._point_of_bytes(data)
+        book = cast(LockBook, self._book)
+        end = monotonic() + timeout
+        while True:
+            verdict = self._verdict(data, point)
+            if verdict is Verdict.TAKE:
+                await self._take([(0, data, point)], bytearray(1))
+                verdict = self._verdict(data, point) if data in book.held else Verdict.NO
+            if verdict is Verdict.YES and (lease := book.pin(data, monotonic, asyncio.Event)):
+                return lease
+            if book.holder(data) is None or monotonic() >= end or self._run is None:
+                raise self._not_held(data, waited=timeout)
+            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
+            await asyncio.sleep(min(_PIN_POLL, max(0.0, end - monotonic())))
+
+    async def _release_late(self, book: LockBook) -> None:
+        """Let go of a lease's lock after the node has stopped."""
+        store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
+        try:
+            while (step := book.step(monotonic())) is not None:
+                sent = monotonic()
+                step.done(await store.run(step.command), sent, monotonic())
+        except StoreError as error:
+            book.forget_releases()
+            logger.warning("hashring %s: %s; the lock expires by itself", self.name, error)
+        finally:
+            await store.close()
+
+    def _poke(self) -> None:
+        if self._run is not None:
+            self._run.wake()
+
     async def __aenter__(self) -> AsyncRingNode:
         await self.start()
         return self
@@ -144,12 +244,14 @@ class _Loop:
         self._node = node
         self._machine = node._machine
         self._config = node._machine.config
-        self._store = AsyncRedisStore(node._redis, self._config.io_timeout)
+        self.store = AsyncRedisStore(node._redis, self._config.io_timeout)
         self._log = NodeLog(node._machine)
         self._woken = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._callback: asyncio.Task[None] | None = None
         self._changes: asyncio.Queue[Any] = asyncio.Queue()
+        self._wanted: list[tuple[int, bytes, int]] = []
+        self._taker: asyncio.Task[None] | None = None
         self.settled = asyncio.Event()
         self.task = asyncio.create_task(self._main(), name=f"hashring {node.name}")
 
@@ -157,6 +259,23 @@ class _Loop:
         """Make the node leave."""
         self._machine.stop()
         self._woken.set()
+
+    def wake(self) -> None:
+        """Make the loop ask the machine what to do."""
+        self._woken.set()
+
+    def take_soon(self, wanted: tuple[int, bytes, int]) -> None:
+        """Take a lock at the next turn of the event loop, together with others."""
+        if not self._wanted:
+            self._taker = asyncio.create_task(self._take_wanted())
+        self._wanted.append(wanted)
+
+    async def _take_wanted(self) -> None:
+        await asyncio.sleep(0)
+        wanted, self._wanted = self._wanted, []
+        for first in range(0, len(wanted), LOCKS_A_CALL):
+            part = wanted[first : first + LOCKS_A_CALL]
+            await self._node._take(part, bytearray(1))
 
     async def _main(self) -> None:
         if self._node._on_change is not None:
@@ -172,7 +291,7 @@ class _Loop:
             self.settled.set()
             self._changes.put_nowait(None)
             await self._drop_listener()
-            await self._store.close()
+            await self.store.close()
 
     async def _try_step(self) -> bool:
         try:
@@ -214,7 +333,7 @@ class _Loop:
         sent = monotonic()
         failing = self._machine.failed_since is not None
         try:
-            reply = await self._store.run(step.command)
+            reply = await self.store.run(step.command)
         except StoreError as error:
             step.failed(error, monotonic())
             self._log.failure(failing, error)
@@ -243,7 +362,7 @@ class _Loop:
         subscription = None
         error: StoreError | None = None
         try:
-            subscription = await self._store.subscribe(*machine.channels)
+            subscription = await self.store.subscribe(*machine.channels)
             timeout = self._config.io_timeout
             while True:
                 notice = await subscription.wait(timeout)

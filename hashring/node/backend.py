@@ -53,6 +53,9 @@ class Backend(Protocol):
     def latch(self) -> Latch:
         """A new latch."""
 
+    def event(self) -> Any:
+        """A new event, of the kind that the user's own code waits for."""
+
     def may_wait(self) -> bool:
         """Whether the caller may wait here: not in gevent's hub."""
 
@@ -110,6 +113,10 @@ class ThreadBackend:
         """See :class:`Backend`."""
         return _QueueLatch()
 
+    def event(self) -> Any:
+        """See :class:`Backend`."""
+        return threading.Event()
+
     def may_wait(self) -> bool:
         """See :class:`Backend`."""
         return True
@@ -160,6 +167,10 @@ class GeventBackend:
     def latch(self) -> Latch:
         """See :class:`Backend`."""
         return _GeventLatch(self._gevent)
+
+    def event(self) -> Any:
+        """See :class:`Backend`."""
+        return self._gevent.event.Event()
 
     def may_wait(self) -> bool:
         """See :class:`Backend`."""

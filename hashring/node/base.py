@@ -9,19 +9,24 @@ import threading
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 from hashring._version import __version__
+from hashring.core.bulk import inside
 from hashring.core.hashing import HashAlgorithm, hash_algorithm, key_bytes
 from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Range, Ring
-from hashring.errors import ConfigError, NodeForked
+from hashring.errors import ConfigError, HoldTimeout, NodeForked, NotHeld
+from hashring.node.locks import LockBook, LockConfig, Verdict
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View, ownership_change
 from hashring.node.status import NodeStatus, status_of
+from hashring.store.client import is_async
 from hashring.store.commands import Scoring
 from hashring.store.keys import ring_keys
+from hashring.store.lock_commands import check_locked_key
+from hashring.store.memory import MemoryStore
 
 # The defaults of redis-hashring 0.7.
 DEFAULT_REPLICAS: Final = 16
@@ -91,8 +96,16 @@ class BaseNode:
         heartbeat_interval: float = DEFAULT_HEARTBEAT_INTERVAL,
         placement: str = "random",
         on_change: OnChange | None = None,
+        lock: bool = False,
+        limit: int | None = None,
+        lock_ttl: float | None = None,
+        idle: float | None = None,
+        max_handoff_time: float | None = None,
         wire: str | None = None,
     ) -> None:
+        if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
+            kind, use = ("not an", "RingNode") if self._asynchronous else ("an", "AsyncRingNode")
+            raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
         keys = ring_keys(ring)
         if wire not in (None, "redis-hashring"):
             raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
@@ -119,9 +132,43 @@ class BaseNode:
         self._ttl = ttl
         self._heartbeat_interval = heartbeat_interval
         self._on_change = on_change
+        self._locks = self._lock_config(lock, limit, lock_ttl, idle, max_handoff_time)
         self._parent: int | None = None
         self._setup(check_node_name(name) if name is not None else _own_name(keys.ring, self))
         _nodes.add(self)
+
+    def _lock_config(
+        self,
+        lock: bool,
+        limit: int | None,
+        lock_ttl: float | None,
+        idle: float | None,
+        max_handoff_time: float | None,
+    ) -> LockConfig | None:
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise ConfigError("limit", limit, "give a number of keys, or None for any number")
+        if limit is not None and limit < 1:
+            raise ConfigError("limit", limit, "a node that may hold no key should not be started")
+        ttl = self._ttl if lock_ttl is None else _checked_seconds("lock_ttl", lock_ttl)
+        if ttl < 2 * self._heartbeat_interval:
+            raise ConfigError(
+                "lock_ttl",
+                ttl,
+                f"is less than two heartbeats of {self._heartbeat_interval:g} s: one late "
+                f"heartbeat would lose every lock; use at least {2 * self._heartbeat_interval:g}",
+            )
+        config = LockConfig(
+            locking=bool(lock),
+            limit=limit,
+            ttl=ttl,
+            idle=self._ttl if idle is None else _checked_seconds("idle", idle),
+            max_handoff_time=(
+                self._ttl
+                if max_handoff_time is None
+                else _checked_seconds("max_handoff_time", max_handoff_time)
+            ),
+        )
+        return config if lock or limit is not None else None
 
     def _setup(self, name: str) -> None:
         """A machine of its own, of that name, which has not started."""
@@ -146,6 +193,7 @@ class BaseNode:
             algorithm=self._algorithm,
             placement=self._placement,
             follow_foreign=self._wire is not None,
+            locks=self._locks,
             told={
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
@@ -156,7 +204,12 @@ class BaseNode:
         )
         # Seeded by the operating system: forked or cloned processes must not place alike.
         self._machine = NodeMachine(config, random.SystemRandom())
-        self._view = self._machine.view()
+        self._view = self._machine.view(monotonic())
+        self._book = self._machine.book
+        if self._book is not None:
+            self._held = self._book.held
+            # The plain question has no branch for locks: it is asked millions of times.
+            self.contains = self._contains_held  # type: ignore[method-assign]
         self._point_of_bytes = self._algorithm.point_of_bytes
         # What `contains` reads, in one piece; None in a forked child.
         self._lease: tuple[tuple[int, ...], float] | None = (
@@ -189,6 +242,89 @@ class BaseNode:
             self._refuse_if_forked()
             raise
         return bisect_right(bounds, point) & 1 == 1 and monotonic() < deadline
+
+    def _contains_held(self, key: str | bytes) -> bool:
+        """:meth:`contains` of a node with locks or a limit."""
+        if not key:
+            key_bytes(key)
+        try:
+            data = key.encode()  # type: ignore[union-attr]
+        except (AttributeError, UnicodeEncodeError):
+            data = key_bytes(key)
+        held = self._held.get(data)
+        if held is not None:
+            now = monotonic()
+            lease = self._lease
+            if (
+                lease is not None
+                and now < held.deadline
+                and now < lease[1]
+                and not held.wanted
+                and (held.overflow or bisect_right(lease[0], held.point) & 1)
+            ):
+                held.asked = now
+                return True
+        return self._ask_book(data)
+
+    def _verdict(self, data: bytes, point: int) -> Verdict:
+        """What the book says of a key; a node that is not running holds nothing."""
+        self._refuse_if_forked()
+        bounds, until = self._lease or ((), float("-inf"))
+        verdict = cast(LockBook, self._book).ask(data, point, bounds, until, monotonic())
+        self._stir()
+        return verdict
+
+    def _stir(self) -> None:
+        """Wake the loop when the book has something new for it."""
+        book = self._book
+        if book is not None and book.stirred:
+            book.stirred = False
+            self._poke()
+
+    def _poke(self) -> None:
+        """Wake the loop."""
+        raise NotImplementedError
+
+    def _ask_book(self, data: bytes) -> bool:
+        """Whether a key that is not known to be held may be worked on."""
+        raise NotImplementedError
+
+    def _checked(self, key: str | bytes) -> bytes:
+        data = key_bytes(key)
+        return check_locked_key(data) if cast(LockBook, self._book).config.locking else data
+
+    def _lockable(self, key: str | bytes) -> bytes:
+        """A key's bytes, when it can be held."""
+        if self._locks is None or not self._locks.locking:
+            raise ConfigError("lock", False, "holding a key needs a node with lock=True")
+        return check_locked_key(key_bytes(key))
+
+    def _not_held(self, data: bytes, *, waited: float) -> NotHeld:
+        """Why a key cannot be held now."""
+        book = cast(LockBook, self._book)
+        shown = data.decode("utf-8", "replace")
+        holder = book.holder(data)
+        if holder is not None:
+            if waited:
+                return HoldTimeout(shown, holder, f"{holder} still held it after {waited:g} s")
+            return NotHeld(shown, holder, f"{holder} holds it")
+        if self._lease is None or monotonic() >= self._lease[1]:
+            return NotHeld(shown, None, f"this node is {self.state.value}, and owns nothing")
+        owner = self.owner(data)
+        if owner != self.name:
+            return NotHeld(shown, owner, f"{owner} owns it")
+        limit = book.config.limit
+        if limit is not None and book.count >= limit:
+            return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
+        return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")
+
+    def _select_plain(self, keys: Sequence[str | bytes]) -> Sequence[int]:
+        """For each key 1 when this node owns it now, else 0."""
+        self._refuse_if_forked()
+        bounds, deadline = self._lease or ((), float("-inf"))
+        mask = inside(keys, bounds, self._algorithm)
+        # Hashing many keys takes a while; the answer is as of its end.
+        return mask if monotonic() < deadline else bytes(len(mask))
 
     def owner(self, key: str | bytes) -> str:
         """The name of the node that owns the key, on the ring as this node last saw it.
@@ -278,7 +414,7 @@ class BaseNode:
 
     def _publish(self) -> tuple[tuple[Range, ...], tuple[Range, ...]] | None:
         """Show readers the machine's view; what was gained and lost, if anything was."""
-        before, after = self._view, self._machine.view()
+        before, after = self._view, self._machine.view(monotonic())
         if after is before:
             return None
         # The ring first, then the ranges: both are whole in themselves.

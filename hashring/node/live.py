@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import compress
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from hashring.core.hashing import HashAlgorithm
-from hashring.errors import ConfigError, NodeStateError, StoreError
+from hashring.errors import NodeStateError, StoreError
 from hashring.node.backend import Backend, GeventBackend, Inbox, ThreadBackend
-from hashring.node.base import (
-    DEFAULT_HEARTBEAT_INTERVAL,
-    DEFAULT_REPLICAS,
-    DEFAULT_TTL,
-    BaseNode,
-    OnChange,
-    monotonic,
-)
-from hashring.node.machine import NodeState, Run
-from hashring.node.runner import Request, Runner, Stop
-from hashring.store.client import is_async
+from hashring.node.base import BaseNode, OnChange, monotonic
+from hashring.node.locks import Lease, LockBook, Verdict
+from hashring.node.machine import NodeState
+from hashring.node.runner import WAKE, Request, Runner, Stop
+from hashring.node.steps import Run
 from hashring.store.commands import snapshot, sweep
 from hashring.store.executor import RedisStore, Store
+from hashring.store.lock_commands import LOCKS_A_CALL
 from hashring.store.memory import MemoryStore
 from hashring.store.tables import ring_tables
 
 logger = logging.getLogger("hashring")
+
+T = TypeVar("T")
 
 
 class RingNode(BaseNode):
@@ -58,49 +56,28 @@ class RingNode(BaseNode):
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges
             changed; one call at a time, in order, in a thread (greenlet) of its own. What it
             raises is logged.
+        lock: whether each key is locked in Redis while this node works on it. ``contains`` is
+            then true only for keys whose lock the node holds, and takes it on first asking.
+        limit: how many keys the node holds at most. With ``lock``, what it must refuse goes to
+            the node that would inherit it; without, nobody serves it.
+        lock_ttl: seconds that a lock lasts unless renewed; the ttl unless given.
+        idle: seconds after which a held key that nobody asked for is let go; the ttl unless
+            given. Work that takes longer between two questions belongs in :meth:`hold`.
+        max_handoff_time: seconds that a lease may go on once the key belongs to another node;
+            the ttl unless given.
         wire: ``"redis-hashring"`` shares a ring with nodes of redis-hashring 0.7.
 
     Raises:
         ConfigError: an argument cannot work.
         MissingDependencyError: the hash algorithm's package is not installed.
 
+    With locks, at most one node holds a key at any time, and every hold has a fencing token.
     Not guaranteed without locks: that two nodes never both own a key. After a change of the
     ring they may for as long as the message travels, or for one heartbeat when it is lost.
     """
 
-    def __init__(
-        self,
-        redis: Any,
-        ring: str | bytes,
-        *,
-        n_replicas: int = DEFAULT_REPLICAS,
-        hash_algorithm: str | HashAlgorithm | None = None,
-        name: str | None = None,
-        weight: float = 1.0,
-        ttl: float = DEFAULT_TTL,
-        heartbeat_interval: float = DEFAULT_HEARTBEAT_INTERVAL,
-        placement: str = "random",
-        on_change: OnChange | None = None,
-        wire: str | None = None,
-    ) -> None:
-        super().__init__(
-            redis,
-            ring,
-            n_replicas=n_replicas,
-            hash_algorithm=hash_algorithm,
-            name=name,
-            weight=weight,
-            ttl=ttl,
-            heartbeat_interval=heartbeat_interval,
-            placement=placement,
-            on_change=on_change,
-            wire=wire,
-        )
-        if not isinstance(redis, MemoryStore) and is_async(redis):
-            raise ConfigError("redis", redis, "is an asyncio client: use AsyncRingNode")
-        self._store: Store | None = None
-        self._runner: Runner | None = None
-        self._changes: Inbox | None = None
+    _store: Store | None = None
+    _runner: Runner | None = None
 
     # --- running ------------------------------------------------------------------------------
 
@@ -195,6 +172,144 @@ class RingNode(BaseNode):
     ) -> None:
         self.stop()
 
+    # --- keys ---------------------------------------------------------------------------------
+
+    def select(self, items: Iterable[T], key: Callable[[T], str | bytes] | None = None) -> list[T]:
+        """Those of the items whose keys this node may work on now, in their order.
+
+        The fast way to ask for many: without locks a bulk filter, with locks one round trip for
+        each few thousand keys that are not held yet.
+
+        Args:
+            key: the key of an item; the item itself unless given.
+
+        Raises:
+            KeyTypeError, KeyValueError: a key has no point. Nothing was taken for items after it.
+            NodeForked: the node was started in a parent process.
+        """
+        chosen = list(items)
+        keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
+        if self._book is None:
+            return list(compress(chosen, self._select_plain(keys)))
+        mask = bytearray(len(chosen))
+        wanted: list[tuple[int, bytes, int]] = []
+        for number, each in enumerate(keys):
+            data = self._checked(each)
+            point = self._point_of_bytes(data)
+            verdict = self._verdict(data, point)
+            if verdict is Verdict.YES:
+                mask[number] = 1
+            elif verdict is Verdict.TAKE:
+                wanted.append((number, data, point))
+                if len(wanted) == LOCKS_A_CALL:
+                    self._take(wanted, mask)
+                    wanted = []
+        if wanted:
+            self._take(wanted, mask)
+        return list(compress(chosen, mask))
+
+    @contextmanager
+    def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:
+        """Hold a key for as long as the block runs::
+
+            with node.hold("account-7") as lease:
+                for page in pages:
+                    lease.check()
+                    write(page, token=lease.token)
+
+        The node goes on renewing the lock, asked for or not. When the key comes to belong to
+        another node, ``lease.revoked`` is set, and the lock is not renewed past
+        ``max_handoff_time``. After the block the key stays held like any other, or is let go
+        if it was revoked. A hold inside a hold of the same key is the same lease.
+
+        Args:
+            timeout: seconds to wait while another node still holds the lock.
+
+        Raises:
+            NotHeld: the key is not this node's to hold; says whose it is.
+            HoldTimeout: another node still held it; says which.
+            ConfigError: the node has no locks.
+            KeyTypeError, KeyValueError: the key has no point.
+        """
+        lease = self._pin(key, timeout)
+        book = cast(LockBook, self._book)
+        try:
+            yield lease
+        finally:
+            if book.unpin(lease, monotonic()):
+                self._stir()
+                if self._runner is None:
+                    self._release_late(book)
+
+    def _ask_book(self, data: bytes) -> bool:
+        data = self._checked(data)
+        point = self._point_of_bytes(data)
+        verdict = self._verdict(data, point)
+        if verdict is not Verdict.TAKE:
+            return verdict is Verdict.YES
+        mask = bytearray(1)
+        self._take([(0, data, point)], mask)
+        return bool(mask[0])
+
+    def _take(self, wanted: list[tuple[int, bytes, int]], mask: bytearray) -> None:
+        """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
+        book = cast(LockBook, self._book)
+        keys = [data for _, data, _ in wanted]
+        runner = self._runner
+        session = book.session()
+        sent = monotonic()
+        try:
+            command = book.take_command(keys)
+            store = self._get_store()
+            answers = runner.backend.call(store.run, command) if runner else store.run(command)
+        except BaseException as error:
+            book.acquire_failed(keys, monotonic())
+            self._stir()
+            if not isinstance(error, StoreError):
+                raise
+            # Not ours then: the loop's own heartbeats say what is wrong with Redis.
+            logger.debug("hashring %s: %s", self.name, error)
+            return
+        book.acquired(wanted, answers, sent, monotonic(), session=session)
+        for number, data, point in wanted:
+            # Asked again: the ring may have moved the key away while Redis was asked.
+            mask[number] = data in book.held and self._verdict(data, point) is Verdict.YES
+
+    def _pin(self, key: str | bytes, timeout: float) -> Lease:
+        data = self._lockable(key)
+        book = cast(LockBook, self._book)
+        runner = self._runner
+        event = runner.backend.event if runner else threading.Event
+        end = monotonic() + timeout
+        while True:
+            if self._ask_book(data) and (lease := book.pin(data, monotonic, event)):
+                return lease
+            if book.holder(data) is None or monotonic() >= end or runner is None:
+                raise self._not_held(data, waited=timeout)
+            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
+            runner.ended.wait(min(_PIN_POLL, max(0.0, end - monotonic())))
+
+    def _poke(self) -> None:
+        runner = self._runner
+        if runner is not None:
+            runner.inbox.put(WAKE)
+
+    def _release_late(self, book: LockBook) -> None:
+        """Let go of a lease's lock after the node has stopped."""
+        try:
+            self._run_book()
+        except StoreError as error:
+            book.forget_releases()
+            logger.warning("hashring %s: %s; the lock expires by itself", self.name, error)
+        finally:
+            self._get_store().close()
+
+    def _run_book(self) -> None:
+        """Do by hand what the loop does for locks."""
+        book = self._book
+        while book is not None and (step := book.step(monotonic())) is not None:
+            self._run_now(step)
+
     # --- by hand ------------------------------------------------------------------------------
 
     def heartbeat(self) -> None:
@@ -214,6 +329,8 @@ class RingNode(BaseNode):
         self._ask(machine.beat_step)
         while self._runner is None and machine.state is NodeState.JOINING:
             self._ask(machine.beat_step)
+        if self._runner is None:
+            self._run_book()
         if machine.error is not None:
             raise machine.error
 
@@ -341,15 +458,7 @@ class RingNode(BaseNode):
         self._refuse_if_forked()
         runner = self._runner
         if runner is None:
-            step = make()
-            sent = monotonic()
-            try:
-                reply = self._get_store().run(step.command)
-            except StoreError as error:
-                step.failed(error, monotonic())
-                raise
-            step.done(reply, sent, monotonic())
-            self._publish()
+            self._run_now(make())
             return
         request = Request(make, runner.backend.latch())
         runner.inbox.put(request)
@@ -359,6 +468,17 @@ class RingNode(BaseNode):
         if request.error is not None:
             raise request.error
 
+    def _run_now(self, step: Run) -> None:
+        """Run a step in the caller's thread, when no loop runs."""
+        sent = monotonic()
+        try:
+            reply = self._get_store().run(step.command)
+        except StoreError as error:
+            step.failed(error, monotonic())
+            raise
+        step.done(reply, sent, monotonic())
+        self._publish()
+
     def _abandon(self) -> None:
         super()._abandon()
         # Connections and loop are the parent's; closing them here would close them there.
@@ -367,6 +487,9 @@ class RingNode(BaseNode):
 
 
 _END = object()
+
+# How often `hold` looks whether the lock it waits for was freed, in seconds.
+_PIN_POLL = 0.01
 
 
 def _notify(changes: Inbox, on_change: OnChange) -> None:

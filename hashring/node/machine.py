@@ -33,7 +33,7 @@ How a node stays right:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -50,10 +50,11 @@ from hashring.errors import (
     RedisUnavailable,
     StoreError,
 )
+from hashring.node.locks import LockBook, LockConfig
+from hashring.node.steps import Finished, Run, Step, Subscribe, Wait
 from hashring.store.commands import (
     BeatReply,
     BeatStatus,
-    Command,
     LeaveStatus,
     Scoring,
     Snapshot,
@@ -63,6 +64,7 @@ from hashring.store.commands import (
     snapshot,
 )
 from hashring.store.keys import RingKeys
+from hashring.store.lock_commands import parse_lock_news
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only
 # that, in seconds, and in heartbeats for short ones.
@@ -125,6 +127,7 @@ class NodeConfig:
     placement: str
     follow_foreign: bool
     told: Mapping[str, Any]
+    locks: LockConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,9 @@ class View:
     """What readers see: swapped whole, never mutated.
 
     Attributes:
-        bounds: boundaries of the own ranges, flat (see :func:`hashring.core.ring.bounds_of`).
+        bounds: boundaries of the ranges in which the node may work, flat (see
+            :func:`hashring.core.ring.bounds_of`): its own, and with locks those that it inherits
+            from nodes that are full.
         deadline: monotonic seconds; from then on the node owns nothing.
         ranges: the own ranges.
         ring: the ring as the node knows it.
@@ -142,40 +147,6 @@ class View:
     deadline: float
     ranges: tuple[Range, ...]
     ring: Ring
-
-
-# --- what a runner is asked to do -------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Wait for something to be told, until then at most (monotonic seconds)."""
-
-    until: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """Run the command, then call ``done(reply, sent, now)`` or ``failed(error, now)``."""
-
-    command: Command[Any]
-    done: Callable[[Any, float, float], None]
-    failed: Callable[[StoreError, float], None]
-
-
-@dataclass(frozen=True)
-class Subscribe:
-    """Drop any subscription and make a new one, with this number in all that is told of it."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Finished:
-    """Nothing more to do, ever."""
-
-
-Step = Wait | Run | Subscribe | Finished
 
 
 @dataclass
@@ -220,6 +191,9 @@ class NodeMachine:
     replicas: tuple[Replica, ...] = ()
     session: str = ""
     garbage: int = 0
+    full_nodes: frozenset[str] = frozenset()
+    """The nodes that hold as many keys as they may."""
+    book: LockBook | None = field(init=False)
     counters: Counters = field(default_factory=Counters)
     last_beat: float | None = None
     last_error: HashringError | None = None
@@ -247,6 +221,14 @@ class NodeMachine:
         self._subscribe_tries = 0
         self._started_at = 0
         self._view = View((), float("-inf"), (), self.ring)
+        self._viewed_full = self.full_nodes
+        self._announced_full = False
+        config = self.config
+        self.book = (
+            LockBook(config.keys, config.locks, retry=min(0.5, config.heartbeat_interval / 2))
+            if config.locks
+            else None
+        )
 
     # --- asked by the user --------------------------------------------------------------------
 
@@ -286,7 +268,7 @@ class NodeMachine:
         """What to do now."""
         self._fence_when_due(now)
         if self.state in (NodeState.LEAVING, *_ENDED):
-            return self._next_of_leaving()
+            return self._next_of_leaving(now)
         at = self._at
         if now >= at.subscribe:
             return self._next_subscription(now)
@@ -300,19 +282,37 @@ class NodeMachine:
         due = min(at.beat, at.sweep, at.fetch)
         if now >= due:
             return self.beat_step()
+        if self.book is not None:
+            if self.book.full != self._announced_full and self.state is NodeState.LIVE:
+                return self.beat_step()
+            if (step := self.book.step(now)) is not None:
+                return step
+            due = min(due, self.book.due())
         until = min(due, at.subscribe)
         if self.state is NodeState.LIVE:
             until = min(until, self.deadline)
         return Wait(until)
 
-    def view(self) -> View:
+    def view(self, now: float) -> View:
         """What readers may see, as of the last call of ``next`` or answer to it."""
         owns = self.state is NodeState.LIVE
         deadline = self.deadline if owns else float("-inf")
         known = self._view
-        if known.ring is not self.ring or owns != (known.deadline > float("-inf")):
+        if (
+            known.ring is not self.ring
+            or owns != (known.deadline > float("-inf"))
+            or self._viewed_full is not self.full_nodes
+        ):
             ranges = self.ring.node_ranges(self.name) if owns else ()
-            self._view = View(bounds_of(ranges), deadline, ranges, self.ring)
+            own_bounds = bounds = bounds_of(ranges)
+            others = self.full_nodes - {self.name}
+            if owns and others and self.config.locks and self.config.locks.locking:
+                room = self.ring.without_nodes(*others)
+                bounds = bounds_of(room.node_ranges(self.name))
+            self._view = View(bounds, deadline, ranges, self.ring)
+            self._viewed_full = self.full_nodes
+            if self.book is not None:
+                self.book.see(self.ring, bounds, own_bounds, now)
         elif known.deadline != deadline:
             self._view = View(known.bounds, deadline, known.ranges, known.ring)
         return self._view
@@ -320,7 +320,8 @@ class NodeMachine:
     @property
     def channels(self) -> tuple[bytes, ...]:
         """What to subscribe to."""
-        return (self.config.keys.channel,)
+        keys = self.config.keys
+        return (keys.channel, keys.node_channel(self.name)) if self.book else (keys.channel,)
 
     # --- told by the runner: the channel ------------------------------------------------------
 
@@ -355,6 +356,13 @@ class NodeMachine:
         """A message on one of :attr:`channels`."""
         if number != self._subscription:
             return
+        if channel != self.config.keys.channel:
+            news = parse_lock_news(payload)
+            if news is None or self.book is None:
+                self.counters.bad_messages += 1
+            else:
+                self.book.news(news, now)
+            return
         try:
             change = parse_change(payload)
         except MessageFormatError:
@@ -377,6 +385,7 @@ class NodeMachine:
         if change.prev == mine.tag:
             expected = mine.members + self._growth(change)
             self._adopt(change.apply(self.ring), change.stamp)
+            self._follow_full(change)
             if change.stamp.members != expected:
                 # Somebody touched the ZSET without telling.
                 self._at.fetch = min(self._at.fetch, now + self._moment())
@@ -387,7 +396,15 @@ class NodeMachine:
         if self.name in change.nodes:
             self._change_of_own(change, now)
 
+    def _follow_full(self, change: Change) -> None:
+        if change.kind is ChangeKind.FULL:
+            self.full_nodes |= frozenset(change.nodes)
+        elif change.kind is not ChangeKind.JOIN and not self.full_nodes.isdisjoint(change.nodes):
+            self.full_nodes -= frozenset(change.nodes)
+
     def _growth(self, change: Change) -> int:
+        if change.kind in (ChangeKind.FULL, ChangeKind.ROOM):
+            return 0
         before = sum(len(self.ring.points_of(n)) for n in change.nodes if n in self.ring)
         return len(change.points) - before
 
@@ -395,6 +412,8 @@ class NodeMachine:
         if change.kind is ChangeKind.JOIN:
             if change.session != self.session:
                 self._lose_name(now)
+        elif change.kind in (ChangeKind.FULL, ChangeKind.ROOM):
+            return
         elif self.state in (NodeState.LIVE, NodeState.FENCED):
             # Swept while it was paused, or removed by hand: a live node comes back.
             self._at.beat = min(self._at.beat, now)
@@ -476,6 +495,7 @@ class NodeMachine:
             fetch=fetch,
             expect=self._expect if joining else None,
             drop=self._drop,
+            full=self._announcing(),
         )
         self._may_be_on_ring = True
         self._heard = []
@@ -489,12 +509,23 @@ class NodeMachine:
 
         return Run(command, done, self._beat_failed)
 
+    def _announcing(self) -> bool:
+        self._announced_full = self.book is not None and self.book.full
+        return self._announced_full
+
     def _told(self) -> dict[str, Any]:
         told = {**self.config.told, "named": self.config.named, "ttl": self.config.ttl}
         if self._started_at:
             told["started"] = self._started_at / 1e6
         if self.stamp is not None:
             told["sees"] = {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}
+        if self.book is not None:
+            told |= {
+                "limit": self.book.config.limit,
+                "held": len(self.book.held),
+                "refused": self.book.refused,
+                "unserved": self.book.unserved,
+            }
         return told
 
     def _beaten(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
@@ -541,6 +572,8 @@ class NodeMachine:
             self._deaf = False
             at.fetch = float("inf")
             self._adopt(Ring(points, config.algorithm), reply.stamp)
+            if reply.full != self.full_nodes:
+                self.full_nodes = reply.full
         elif self.stamp is None or reply.stamp.tag != self.stamp.tag:
             if all(reply.stamp.tag not in (change.prev, change.stamp.tag) for change in heard):
                 self._catch_up(reply, now)
@@ -558,6 +591,8 @@ class NodeMachine:
             # Told while the answer was on its way, so perhaps later than what it says.
             for change in heard:
                 self._change(change, now)
+        if self.book is not None:
+            self.book.heartbeat(self.full_nodes.issuperset(self.ring.nodes), now)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
         mine = self.stamp
@@ -611,6 +646,7 @@ class NodeMachine:
             self.error = NodeSuperseded(self.name)
             self.last_error = self.error
             self.state = NodeState.SUPERSEDED
+            self._new_session()
             return
         # A made-up name that two processes happen to share (two containers, both pid 1): be
         # somebody else.
@@ -620,12 +656,18 @@ class NodeMachine:
         self._new_session()
         self.state = NodeState.JOINING
         self._at.beat = now
+        if self.book is not None:
+            # Its own channel has its name.
+            self._subscribed = False
+            self._at.subscribe = now
 
     # --- leaving ------------------------------------------------------------------------------
 
-    def _next_of_leaving(self) -> Step:
+    def _next_of_leaving(self, now: float) -> Step:
         if self._may_be_on_ring and self.state in (NodeState.LEAVING, NodeState.FAILED):
             # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
+            if self.book is not None and (step := self.book.leave(now)) is not None:
+                return Run(step.command, step.done, self._release_failed)
             self._may_be_on_ring = False
             return self.leave_step("stop")
         if self.state is NodeState.LEAVING:
@@ -662,6 +704,11 @@ class NodeMachine:
         if self.state is NodeState.LEAVING:
             self.state = NodeState.STOPPED
 
+    def _release_failed(self, error: StoreError, now: float) -> None:
+        self._note(error, now)
+        if self.book is not None:
+            self.book.forget_releases()
+
     def _leave_failed(self, error: StoreError, now: float) -> None:
         self._note(error, now)
 
@@ -676,6 +723,8 @@ class NodeMachine:
 
     def _new_session(self) -> None:
         self.session = self._hex(16)
+        if self.book is not None:
+            self.book.begin(self.name, self.session)
 
     def _hex(self, digits: int) -> str:
         return f"{self.rng.randrange(16**digits):0{digits}x}"

@@ -10,7 +10,8 @@ from typing import Any
 from hashring.errors import StoreError
 from hashring.node.backend import Backend, Latch
 from hashring.node.log import NodeLog
-from hashring.node.machine import Finished, NodeMachine, NodeState, Run, Subscribe, Wait
+from hashring.node.machine import NodeMachine, NodeState
+from hashring.node.steps import Finished, Run, Subscribe, Wait
 from hashring.store.executor import Store, Subscribed, Subscription, Told, Unsubscribed
 
 logger = logging.getLogger("hashring")
@@ -38,6 +39,10 @@ class Request:
 @dataclass(frozen=True)
 class Stop:
     """The user wants the node to leave."""
+
+
+WAKE = object()
+"""Put into the inbox, makes the loop ask the machine what to do."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hashring.errors import KeyValueError
+from hashring.errors import ConfigError, KeyValueError
 from hashring.store.commands import Argument, Command
 from hashring.store.keys import RingKeys
 from hashring.store.scripts import script
@@ -132,12 +132,25 @@ def renew(
 
 
 def release(keys: RingKeys, *, session: str, locked: Sequence[bytes]) -> Command[int]:
-    """Let go of locks; how many were held.
+    """Let go of those locks that a session holds; how many they were.
 
     Args:
-        session: the session that must hold them; empty lets go whoever holds them.
         locked: the keys, at most :data:`LOCKS_A_CALL` of them.
+
+    Raises:
+        ConfigError: no session is given, which would let go of everybody's.
     """
+    if not session:
+        raise ConfigError("session", session, "name the session whose locks to let go")
+    return _release(keys, session, locked)
+
+
+def take_away(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[int]:
+    """Let go of locks whoever holds them; how many were held. For people, not for nodes."""
+    return _release(keys, "", locked)
+
+
+def _release(keys: RingKeys, session: str, locked: Sequence[bytes]) -> Command[int]:
     arguments = (*_head(keys), session)
     return Command(script("locks_release"), _lock_keys(keys, locked), arguments, int)
 
