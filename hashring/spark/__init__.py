@@ -17,5 +17,16 @@ except ImportError as error:
     raise MissingDependencyError("hashring.spark", error.name or "pyspark", "spark") from error
 
 from hashring.spark.owner import hot_keys, load, moves, partition_by_owner, with_move, with_owner
+from hashring.spark.plan import Plan, plan, planned_ring
 
-__all__ = ["hot_keys", "load", "moves", "partition_by_owner", "with_move", "with_owner"]
+__all__ = [
+    "Plan",
+    "hot_keys",
+    "load",
+    "moves",
+    "partition_by_owner",
+    "plan",
+    "planned_ring",
+    "with_move",
+    "with_owner",
+]

@@ -1,0 +1,205 @@
+"""What a change of the fleet would move, before anybody makes it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from hashring.core.placement import balanced_points, check_placement, random_points
+from hashring.core.replica import check_node_name
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
+from hashring.spark.owner import flows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A planned change and what it moves.
+
+    Attributes:
+        before, after: the rings. Where joining nodes would really put their points is up to
+            chance (with random placement), so ``after`` is one possible outcome.
+        keys, weight: of all rows that have an owner.
+        moved_keys, moved_weight: of the rows whose owner changes.
+        least_weight: the least weight that must move to get from the loads before to the loads
+            after, whatever the method: what the gaining nodes gain, summed.
+        fair_share_moved: the part of all weight, 0 to 1, that would have to move if every node
+            had exactly its fair share before and after.
+        rows_without_key, bad_weights: rows with a null or empty key; with an unusable weight.
+        moves: a frame as of :func:`hashring.spark.moves`, already computed.
+        nodes: a frame, already computed, one row a node of either ring: ``node``,
+            ``keys_before``, ``keys_after``, ``weight_before``, ``weight_after``, ``gained_keys``,
+            ``lost_keys``, ``fair_share_before``, ``fair_share_after`` (null where the node is
+            not on that ring).
+    """
+
+    before: Ring
+    after: Ring
+    keys: int
+    weight: float
+    moved_keys: int
+    moved_weight: float
+    least_weight: float
+    fair_share_moved: float
+    rows_without_key: int
+    bad_weights: int
+    moves: DataFrame
+    nodes: DataFrame
+
+
+def planned_ring(
+    ring: Ring,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    n_replicas: int = 16,
+    placement: str = "random",
+    seed: int = 0,
+) -> Ring:
+    """The ring after nodes leave, change their weight, and join, in that order.
+
+    Args:
+        weights: for a node that joins or stays, its new weight: it has
+            ``round(n_replicas * weight)`` points, at least one. A node that stays keeps as many
+            of its points as it can, as a live node does.
+        n_replicas: points of a node of weight 1.
+        placement: where joining nodes put their points: ``random`` or ``balanced``.
+        seed: equal seeds give equal points.
+
+    Raises:
+        UnknownNodeError: a node to leave or to reweigh is not on the ring.
+        ConfigError: a joining node is on the ring already, a weight is not positive, and so on.
+        EmptyRingError: nobody would be left.
+    """
+    join, leave, weights = tuple(join), tuple(leave), dict(weights or {})
+    check_placement(placement)
+    if n_replicas < 1:
+        raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
+    for node in leave:
+        if node not in ring:
+            raise UnknownNodeError(node)
+        if node in join or node in weights:
+            raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
+    for node in join:
+        check_node_name(node)
+        if node in ring or join.count(node) > 1:
+            raise ConfigError("join", node, "is on the ring already: give it another name")
+    for node, weight in weights.items():
+        if node not in ring and node not in join:
+            raise UnknownNodeError(node)
+        if not 0 < weight < 1e6:
+            raise ConfigError(
+                "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
+            )
+
+    after = ring.without_nodes(*leave)
+    for node, weight in weights.items():
+        if node in ring:
+            kept = list(ring.points_of(node))[: max(1, round(n_replicas * weight))]
+            missing = max(1, round(n_replicas * weight)) - len(kept)
+            taken = after.with_node("\0kept", kept)
+            rng = random.Random(f"{seed}:{node}")
+            after = after.with_node(node, [*kept, *random_points(taken, node, missing, rng)])
+    for node in join:
+        count = max(1, round(n_replicas * weights.get(node, 1)))
+        place = balanced_points if placement == "balanced" else random_points
+        after = after.with_node(node, place(after, node, count, random.Random(f"{seed}:{node}")))
+    if not after.node_count:
+        raise EmptyRingError
+    return after
+
+
+def plan(
+    df: DataFrame,
+    ring: Ring,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    key: str = "key",
+    weight: str | None = None,
+    n_replicas: int = 16,
+    placement: str = "random",
+    seed: int = 0,
+) -> Plan:
+    """What moves if these nodes join, leave, or change their weight.
+
+    Reads ``df`` once, at once; what is left to look at is small. The arguments are those of
+    :func:`planned_ring` and :func:`hashring.spark.load`, and so are the errors.
+    """
+    after = planned_ring(
+        ring,
+        join=join,
+        leave=leave,
+        weights=weights,
+        n_replicas=n_replicas,
+        placement=placement,
+        seed=seed,
+    )
+    found = flows(df, ring, after, key, weight).collect()
+    owned = [row for row in found if row["before"] is not None]
+    moved = [row for row in owned if row["before"] != row["after"]]
+
+    tally = {
+        node: {"kb": 0, "ka": 0, "wb": 0.0, "wa": 0.0, "gained": 0, "lost": 0}
+        for node in sorted({*ring.nodes, *after.nodes}, key=str.encode)
+    }
+    for row in owned:
+        source, target = tally[row["before"]], tally[row["after"]]
+        source["kb"] += row["keys"]
+        source["wb"] += row["weight"]
+        target["ka"] += row["keys"]
+        target["wa"] += row["weight"]
+        if row["before"] != row["after"]:
+            source["lost"] += row["keys"]
+            target["gained"] += row["keys"]
+
+    def fair(of: Ring, node: str) -> float | None:
+        return len(of.points_of(node)) / len(of) if node in of else None
+
+    shares = {node: (fair(ring, node), fair(after, node)) for node in tally}
+    session = df.sparkSession
+    ordered = sorted(moved, key=lambda row: (-row["keys"], row["before"], row["after"]))
+    moves_table = pa.table(
+        {
+            "before": pa.array([row["before"] for row in ordered], pa.string()),
+            "after": pa.array([row["after"] for row in ordered], pa.string()),
+            "keys": pa.array([row["keys"] for row in ordered], pa.int64()),
+            "weight": pa.array([row["weight"] for row in ordered], pa.float64()),
+        }
+    )
+    nodes_table = pa.table(
+        {
+            "node": pa.array(tally, pa.string()),
+            "keys_before": pa.array([t["kb"] for t in tally.values()], pa.int64()),
+            "keys_after": pa.array([t["ka"] for t in tally.values()], pa.int64()),
+            "weight_before": pa.array([t["wb"] for t in tally.values()], pa.float64()),
+            "weight_after": pa.array([t["wa"] for t in tally.values()], pa.float64()),
+            "gained_keys": pa.array([t["gained"] for t in tally.values()], pa.int64()),
+            "lost_keys": pa.array([t["lost"] for t in tally.values()], pa.int64()),
+            "fair_share_before": pa.array([b for b, _ in shares.values()], pa.float64()),
+            "fair_share_after": pa.array([a for _, a in shares.values()], pa.float64()),
+        }
+    )
+    return Plan(
+        before=ring,
+        after=after,
+        keys=sum(row["keys"] for row in owned),
+        weight=sum(row["weight"] for row in owned),
+        moved_keys=sum(row["keys"] for row in moved),
+        moved_weight=sum(row["weight"] for row in moved),
+        least_weight=sum(max(t["wa"] - t["wb"], 0.0) for t in tally.values()),
+        fair_share_moved=sum(max((a or 0.0) - (b or 0.0), 0.0) for b, a in shares.values()),
+        rows_without_key=sum(row["keys"] for row in found if row["before"] is None),
+        bad_weights=sum(row["bad_weights"] for row in found),
+        moves=session.createDataFrame(moves_table),
+        nodes=session.createDataFrame(nodes_table),
+    )
