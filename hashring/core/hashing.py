@@ -38,7 +38,7 @@ class HashAlgorithm:
     name: str
     point_of_bytes: PointFunction
 
-    # The names redis-hashring gives its two algorithms; set below, once they can be built.
+    # The names under which redis-hashring's users ask for its two algorithms.
     CRC32: ClassVar[str] = "crc-32"
     XXHASH: ClassVar[str] = "xxh32"
 

@@ -13,11 +13,10 @@ store therefore accepts a balanced join only on the very ring that was looked at
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ring import Range, Ring
+from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 
 
@@ -29,11 +28,15 @@ class Random(Protocol):
 
 
 def random_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int, ...]:
-    """``count`` different points, uniform over the free points of the ring.
+    """``count`` different points, uniform over the free points of the ring, rising.
 
     A point that another node has is drawn again: of two replicas on one point only one counts.
+
+    Raises:
+        ConfigError: there are not that many free points.
     """
     taken = {point for point, owner in ring.replicas() if owner != node}
+    _check_room(count, len(taken))
     chosen: set[int] = set()
     while len(chosen) < count:
         point = rng.randrange(RING_SIZE)
@@ -43,80 +46,73 @@ def random_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int, 
 
 
 def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int, ...]:
-    """``count`` points that take from the busiest nodes what the joiner should own.
+    """``count`` points that take from the busiest nodes what the joiner should own, rising.
 
     A node's fair share is in proportion to its number of points, as it is (on average) with
     random placement; so a node of weight 2 has twice the points and gets twice the share.
 
     Args:
         ring: the ring as it is; points the node already has on it are ignored.
+        rng: draws where the first node of a ring begins; a join to others draws nothing.
+
+    Raises:
+        ConfigError: there are not that many free points.
 
     The source of the method is the spread-minimising idea of grafana/dskit, reduced to one
-    joiner: each point goes to the node furthest above its target, in that node's largest range,
-    and cuts (what is missing) / (points left) off its end.
+    joiner: each point goes to the node furthest above its target, in the largest range of one of
+    its replicas, and cuts (what is missing) / (points left) off its end. What it does not do: it
+    takes, and never gives, so after a leave the ring is uneven until others have joined.
     """
     others = ring.without_nodes(node)
-    if not others.node_count:
+    replicas = list(others.replicas())
+    _check_room(count, len({point for point, _ in replicas}))
+    if not replicas:
         # Nobody to even out with: spread the points evenly, from a random start, so that later
         # joiners find ranges of one size.
         first = rng.randrange(RING_SIZE)
         return tuple(sorted((first + RING_SIZE * i // count) % RING_SIZE for i in range(count)))
 
-    total = len(others) + count
-    target = RING_SIZE * count / total
+    # What each replica owns, largest first, by its size and start. Not the node's ranges, which
+    # run on over its own replicas: a cut ends at the next replica, whoever has it.
+    largest: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
+    around = [*(point for point, _ in replicas[1:]), replicas[0][0] + RING_SIZE]
+    for (start, name), end in zip(replicas, around, strict=True):
+        if end - start > 1:
+            largest[name].append((start - end, start))
+    for sizes in largest.values():
+        heapq.heapify(sizes)
 
     # Furthest above its target first; ties by name and start, so that the same ring gives the
     # same points.
+    total = len(replicas) + count
     busiest = [
         (RING_SIZE * len(others.points_of(name)) / total - owned, name)
         for name, owned in others.shares.items()
     ]
     heapq.heapify(busiest)
-    largest: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
-    for range_, name in _circular_ranges(others):
-        largest[name].append((-(range_.end - range_.start), range_.start))
-    for ranges in largest.values():
-        heapq.heapify(ranges)
 
-    taken = {point for point, _ in others.replicas()}
+    missing = RING_SIZE * count / total
     chosen: list[int] = []
-    gained = 0.0
     while len(chosen) < count:
-        if not busiest:
-            # Every range left is a single point: there is nothing to cut, so fill up at random.
-            extra = random_points(others.with_node(node, chosen), node, count - len(chosen), rng)
-            chosen.extend(extra)
-            break
-        negative, name = heapq.heappop(busiest)
+        below, name = heapq.heappop(busiest)
         if not largest[name]:
-            continue
-        size_negative, start = heapq.heappop(largest[name])
-        size = -size_negative
-        if size < 2:
-            heapq.heappush(busiest, (negative, name))
-            continue
-        wanted = (target - gained) / (count - len(chosen))
-        cut = min(max(int(wanted), 1), size - 1)
-        point = (start + size - cut) % RING_SIZE
-        while point in taken and cut > 1:
-            cut -= 1
-            point = (start + size - cut) % RING_SIZE
-        taken.add(point)
-        chosen.append(point)
-        gained += cut
-        heapq.heappush(largest[name], (-(size - cut), start))
-        heapq.heappush(busiest, (negative + cut, name))
+            continue  # nothing left to cut: for good, since nobody's range grows
+        negative, start = heapq.heappop(largest[name])
+        size = -negative
+        cut = min(max(int(missing / (count - len(chosen))), 1), size - 1)
+        chosen.append((start + size - cut) % RING_SIZE)
+        missing -= cut
+        if size - cut > 1:
+            heapq.heappush(largest[name], (cut - size, start))
+        heapq.heappush(busiest, (below + cut, name))
     return tuple(sorted(chosen))
 
 
-def _circular_ranges(ring: Ring) -> Iterable[tuple[Range, str]]:
-    """The ranges with the one that wraps kept whole: its end is above 2**32."""
-    found = list(ring.ranges())
-    (first, owner), (last, last_owner) = found[0], found[-1]
-    if len(found) > 1 and owner == last_owner and first.start == 0:
-        found[-1] = (Range(last.start, RING_SIZE + first.end), owner)
-        del found[0]
-    return found
+def _check_room(count: int, taken: int) -> None:
+    if count > RING_SIZE - taken:
+        raise ConfigError(
+            "n_replicas", count, f"the ring has {RING_SIZE - taken} free points: ask for fewer"
+        )
 
 
 PLACEMENTS: Final = ("random", "balanced")

@@ -57,6 +57,9 @@ def parse_replica(member: bytes | str) -> Replica:
             raise ReplicaFormatError(member, "is not UTF-8") from None
     else:
         text = member
+        # What a client made of bytes that are not UTF-8, if it was told not to mind.
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ReplicaFormatError(member, "is not UTF-8")
     start, _, rest = text.partition(":")
     node, _, id_ = rest.rpartition(":")
     if not (start.isascii() and start.isdigit()) or (start[0] == "0" and start != "0"):

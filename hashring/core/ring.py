@@ -178,10 +178,12 @@ class Ring:
         """
         if not self._points:
             return
+        points, owners = self._points, self._owners
         start = 0
-        owner = self._owners[-1]
-        for point, node in zip(self._points, self._owners, strict=True):
-            if node == owner:
+        owner = owners[-1]
+        for index, (point, node) in enumerate(zip(points, owners, strict=True), 1):
+            if node == owner or (index < len(points) and points[index] == point):
+                # Of several replicas on one point only the last has a range.
                 continue
             if point > start:
                 yield Range(start, point), owner
@@ -220,8 +222,6 @@ class Ring:
                 found[0] = Range(0, found[0].end)
             else:
                 found.insert(0, Range(0, wrapped))
-        if len(found) > 1 and found[0] == (0, RING_SIZE):
-            return (found[0],)
         return tuple(found)
 
     # --- what is on the ring ------------------------------------------------------------------

@@ -1,0 +1,191 @@
+"""Where a joining node puts its points."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.placement import (
+    PLACEMENTS,
+    balanced_points,
+    check_placement,
+    random_points,
+)
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+
+TOP = RING_SIZE - 1
+
+seeds = st.integers(0, 2**32)
+point = st.one_of(st.integers(0, 5), st.integers(TOP - 2, TOP), st.integers(0, TOP))
+rings = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]), st.lists(point, max_size=8), max_size=4
+).map(Ring)
+
+
+class NoChance:
+    """A source of randomness that must not be asked."""
+
+    def randrange(self, stop: int, /) -> int:
+        raise AssertionError("asked for randomness")
+
+
+class Script:
+    """A source of randomness that says what it was told to."""
+
+    def __init__(self, *values: int) -> None:
+        self.values = list(values)
+
+    def randrange(self, stop: int, /) -> int:
+        assert stop == RING_SIZE
+        return self.values.pop(0)
+
+
+def peak(ring: Ring) -> float:
+    """The largest share against what the node's number of points entitles it to."""
+    return max(
+        ring.shares[name] * len(ring) / len(ring.points_of(name)) / RING_SIZE for name in ring.nodes
+    )
+
+
+# --- random -------------------------------------------------------------------------------------
+
+
+@given(rings, st.integers(0, 40), seeds)
+def test_random_points_are_new_and_as_many_as_asked(ring: Ring, count: int, seed: int) -> None:
+    chosen = random_points(ring, "joiner", count, random.Random(seed))
+    assert len(set(chosen)) == count
+    assert list(chosen) == sorted(chosen)
+    assert not set(chosen) & {p for p, _ in ring.replicas()}
+    assert chosen == random_points(ring, "joiner", count, random.Random(seed))
+
+
+def test_a_point_of_another_node_is_drawn_again_and_one_of_its_own_is_not() -> None:
+    ring = Ring({"other": [1, 2], "joiner": [3]})
+    assert random_points(ring, "joiner", 3, Script(2, 7, 3, 7, 1, 9)) == (3, 7, 9)
+
+
+@pytest.mark.parametrize("place", [random_points, balanced_points])
+@pytest.mark.parametrize("ring", [Ring(), Ring({"a": [5, 6], "b": [6]})], ids=["empty", "two"])
+def test_more_points_than_the_ring_has_are_refused(place: object, ring: Ring) -> None:
+    free = RING_SIZE - len({p for p, _ in ring.replicas()})
+    with pytest.raises(ConfigError) as caught:
+        place(ring, "joiner", free + 1, NoChance())  # type: ignore[operator]
+    assert str(caught.value) == (
+        f"n_replicas={free + 1}: the ring has {free} free points: ask for fewer"
+    )
+
+
+# --- balanced -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sixteen_points_keep_sixty_joiners_within_a_tenth_of_fair(seed: int) -> None:
+    rng = random.Random(seed)
+    ring = Ring()
+    for number in range(60):
+        ring = ring.with_node(f"n{number}", balanced_points(ring, f"n{number}", 16, rng))
+        assert peak(ring) <= 1.1
+
+
+def test_a_ring_that_churns_stays_within_a_tenth_of_fair_after_every_join() -> None:
+    rng = random.Random(7)
+    ring = Ring()
+    for number in range(160):
+        if number >= 20:
+            ring = ring.without_nodes(rng.choice(ring.nodes))
+        ring = ring.with_node(f"n{number}", balanced_points(ring, f"n{number}", 16, rng))
+        assert peak(ring) <= 1.1
+
+
+@given(
+    st.lists(st.sampled_from([8, 16, 32, 48]), min_size=2, max_size=12),
+    seeds,
+)
+@settings(max_examples=60)
+def test_a_node_with_more_points_gets_that_much_more(counts: list[int], seed: int) -> None:
+    rng = random.Random(seed)
+    ring = Ring()
+    for number, count in enumerate(counts):
+        ring = ring.with_node(f"n{number}", balanced_points(ring, f"n{number}", count, rng))
+    assert peak(ring) <= 1.25
+
+
+@given(rings, st.integers(0, 40), seeds)
+def test_a_balanced_joiner_only_takes(ring: Ring, count: int, seed: int) -> None:
+    chosen = balanced_points(ring, "joiner", count, random.Random(seed))
+    after = ring.with_node("joiner", chosen)
+    assert {move.after for move in ring.moves(after)} <= {"joiner"}
+    assert len(set(chosen)) == count
+    assert list(chosen) == sorted(chosen)
+    assert not set(chosen) & {p for p, _ in ring.replicas()}
+
+
+@given(rings, st.integers(1, 40), seeds)
+def test_a_balanced_joiner_gets_no_more_than_its_share_but_for_rounding(
+    ring: Ring, count: int, seed: int
+) -> None:
+    chosen = balanced_points(ring, "joiner", count, random.Random(seed))
+    after = ring.with_node("joiner", chosen)
+    target = RING_SIZE * count / len(after)
+    # One point at least for each replica, and what a cut leaves to the node it was cut from.
+    assert after.shares["joiner"] <= target + count
+
+
+@given(rings, st.integers(0, 40))
+def test_a_balanced_join_to_others_leaves_nothing_to_chance(ring: Ring, count: int) -> None:
+    if len(ring):
+        chosen = balanced_points(ring, "joiner", count, NoChance())
+        rebuilt = Ring({name: ring.points_of(name) for name in reversed(ring.nodes)})
+        assert balanced_points(rebuilt, "joiner", count, NoChance()) == chosen
+
+
+def test_the_first_node_spreads_evenly_from_a_random_start() -> None:
+    quarter = RING_SIZE // 4
+    assert balanced_points(Ring(), "a", 4, Script(quarter + 5)) == (
+        5,
+        quarter + 5,
+        2 * quarter + 5,
+        3 * quarter + 5,
+    )
+
+
+@given(seeds, st.integers(1, 20))
+def test_points_a_node_has_already_do_not_count_when_it_comes_back(seed: int, count: int) -> None:
+    ring = Ring({"a": [1, 2**31], "b": [2**30]})
+    back = ring.with_node("joiner", random_points(ring, "joiner", 9, random.Random(seed)))
+    assert balanced_points(back, "joiner", count, NoChance()) == balanced_points(
+        ring, "joiner", count, NoChance()
+    )
+
+
+def test_from_a_single_replica_every_point_can_be_cut() -> None:
+    ring = Ring({"a": [TOP]})
+    after = ring.with_node("b", balanced_points(ring, "b", 1, NoChance()))
+    assert after.share("b") == 0.5
+
+
+def test_where_only_a_few_points_are_left_to_a_node_they_are_left_to_it() -> None:
+    # One node owns a single point, the other all the rest: nothing can be cut off the first.
+    ring = Ring({"a": [10], "b": [11]})
+    chosen = balanced_points(ring, "joiner", 5, NoChance())
+    assert ring.with_node("joiner", chosen).shares["a"] == 1
+
+
+# --- the name -----------------------------------------------------------------------------------
+
+
+def test_a_placement_is_one_of_two() -> None:
+    assert PLACEMENTS == ("random", "balanced")
+    assert [check_placement(name) for name in PLACEMENTS] == ["random", "balanced"]
+
+
+@pytest.mark.parametrize("name", ["even", "", None])
+def test_an_unknown_placement_is_refused_with_the_known_ones(name: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_placement(name)  # type: ignore[arg-type]
+    assert str(caught.value) == f"placement={name!r}: unknown; choose one of random, balanced"

@@ -1,0 +1,345 @@
+"""The frozen ring, held against the rule spelled out the slow way."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Move, Range, Ring, bounds_of, subtract
+from hashring.errors import ConfigError, EmptyRingError, KeyTypeError, UnknownNodeError
+
+Points = dict[str, list[int]]
+
+TOP = RING_SIZE - 1
+
+# Few points, so that nodes meet on one, and the two ends, where the ring wraps.
+point = st.one_of(
+    st.integers(0, 12), st.integers(TOP - 3, TOP), st.integers(0, TOP), st.just(2**31)
+)
+node = st.sampled_from(["a", "b", "c", "d", "é", "z:1", "\uffff", "\U00010000"])
+rings = st.dictionaries(node, st.lists(point, max_size=6), max_size=6)
+
+
+def owner_by_rule(points: Mapping[str, list[int]], at: int) -> str:
+    """The greatest replica at or below the point, else of all; on one point the greatest name."""
+    replicas = [(p, name.encode()) for name, own in points.items() for p in own]
+    below = [replica for replica in replicas if replica[0] <= at]
+    return max(below or replicas)[1].decode()
+
+
+def telling(*rings: Ring) -> list[int]:
+    """Points that tell rings apart: every boundary, its neighbours, and the ends."""
+    bounds = {point for ring in rings for point, _ in ring.replicas()}
+    near = {b + d for b in bounds for d in (-1, 0, 1)}
+    return sorted({0, TOP, *(p for p in near if 0 <= p <= TOP)})
+
+
+# --- the worked example -------------------------------------------------------------------------
+
+
+def test_the_worked_example_of_the_specification() -> None:
+    ring = Ring({"first": [1_000_000_000], "second": [2_000_000_000]})
+    assert ring.node_ranges("first") == (Range(1_000_000_000, 2_000_000_000),)
+    assert ring.node_ranges("second") == (
+        Range(0, 1_000_000_000),
+        Range(2_000_000_000, RING_SIZE),
+    )
+    # `hello` is at 907 060 870, below the first node's start, so by these very ranges it is on the
+    # second node. (The specification gives the ranges and then says "on the first node", which
+    # contradicts them.)
+    assert ring.hash_algorithm.point("hello") == 907_060_870
+    assert ring.owner("hello") == "second"
+
+
+def test_the_share_of_the_worked_example() -> None:
+    ring = Ring({"first": [1_000_000_000], "second": [2_000_000_000]})
+    assert ring.share("first") == 1_000_000_000 / RING_SIZE
+    assert ring.share("first") + ring.share("second") == 1
+
+
+# --- who owns what ------------------------------------------------------------------------------
+
+
+@given(rings, point)
+@example({"a": [5], "b": [5]}, 5)
+@example({"a": [0]}, 0)
+@example({"a": [TOP], "b": [0]}, TOP)
+def test_the_owner_is_the_greatest_replica_at_or_below(points: Points, at: int) -> None:
+    ring = Ring(points)
+    if not len(ring):
+        return
+    for p in [at, *telling(ring)]:
+        assert ring.owner_of_point(p) == owner_by_rule(points, p)
+
+
+@given(rings, st.text(min_size=1))
+def test_a_keys_owner_is_that_of_its_point(points: Points, key: str) -> None:
+    ring = Ring(points)
+    if len(ring):
+        assert ring.owner(key) == ring.owner_of_point(ring.hash_algorithm.point(key))
+
+
+def test_on_a_shared_point_the_greatest_name_in_utf8_owns() -> None:
+    # As UTF-16, or as locale order, the answer would be another.
+    ring = Ring({"\uffff": [7], "\U00010000": [7], "Z": [7]})
+    assert ring.owner_of_point(7) == "\U00010000"
+    assert ring.duplicate_points == (7,)
+    assert list(ring.replicas()) == [(7, "Z"), (7, "\uffff"), (7, "\U00010000")]
+
+
+@given(rings)
+@example({"a": [5], "b": [5, 3]})
+@example({"a": [5], "b": [5]})
+@example({"a": [3, 9], "b": [9, 5], "c": [9]})
+def test_the_ranges_cover_the_ring_without_gap_or_neighbours_of_one_owner(points: Points) -> None:
+    ring = Ring(points)
+    ranges = list(ring.ranges())
+    if not len(ring):
+        assert ranges == []
+        return
+    assert ranges[0][0].start == 0
+    assert ranges[-1][0].end == RING_SIZE
+    for (before, its), (after, others) in pairwise(ranges):
+        assert before.end == after.start
+        assert its != others
+    for range_, name in ranges:
+        assert range_.start < range_.end
+        for p in (range_.start, range_.end - 1):
+            assert owner_by_rule(points, p) == name
+
+
+@given(rings)
+def test_a_nodes_ranges_are_those_of_the_ring_that_it_owns(points: Points) -> None:
+    ring = Ring(points)
+    for name in [*points, "stranger"]:
+        own = tuple(range_ for range_, owner in ring.ranges() if owner == name)
+        assert ring.node_ranges(name) == own
+
+
+@given(rings)
+def test_the_shares_sum_to_the_whole_ring(points: Points) -> None:
+    ring = Ring(points)
+    assert sum(ring.shares.values()) == (RING_SIZE if len(ring) else 0)
+    assert set(ring.shares) == set(ring.nodes)
+    for name in ring.nodes:
+        assert ring.shares[name] == sum(end - start for start, end in ring.node_ranges(name))
+        assert ring.share(name) == ring.shares[name] / RING_SIZE
+
+
+@given(rings, point)
+def test_the_successors_are_the_owners_after_one_departure_after_another(
+    points: Points, at: int
+) -> None:
+    ring = Ring(points)
+    expected = []
+    left = ring
+    while len(left):
+        expected.append(left.owner_of_point(at))
+        left = left.without_nodes(expected[-1])
+    assert list(ring.successors(at)) == expected
+
+
+# --- what is on the ring ------------------------------------------------------------------------
+
+
+@given(rings)
+def test_the_ring_holds_what_it_was_given_once_and_sorted(points: Points) -> None:
+    ring = Ring(points)
+    present = {name: tuple(sorted(set(own))) for name, own in points.items() if own}
+    assert ring.nodes == tuple(sorted(present, key=str.encode))
+    assert ring.node_count == len(present)
+    assert len(ring) == sum(map(len, present.values()))
+    assert {name: ring.points_of(name) for name in ring.nodes} == present
+    assert sorted(ring.replicas(), key=lambda r: (r[0], r[1].encode())) == list(ring.replicas())
+    assert all((name in ring) == (name in present) for name in [*points, "stranger"])
+
+
+@given(rings)
+def test_a_duplicate_point_is_one_that_several_nodes_have(points: Points) -> None:
+    at = {
+        p: {name for name, own in points.items() if p in own}
+        for own in points.values()
+        for p in own
+    }
+    expected = tuple(sorted(p for p, names in at.items() if len(names) > 1))
+    assert Ring(points).duplicate_points == expected
+
+
+def test_an_empty_ring_owns_nothing_and_says_so() -> None:
+    ring = Ring()
+    with pytest.raises(EmptyRingError) as caught:
+        ring.owner("key")
+    assert str(caught.value) == (
+        "the ring has no nodes, so no key has an owner: start a node first"
+    )
+    assert isinstance(caught.value, LookupError)
+    assert list(ring.ranges()) == list(ring.successors(0)) == []
+    assert ring.node_ranges("a") == ring.nodes == ring.duplicate_points == ()
+    assert Ring({"a": []}) == ring
+
+
+def test_a_node_that_is_not_there_is_named() -> None:
+    ring = Ring({"a": [1]})
+    for ask in (ring.points_of, ring.share):
+        with pytest.raises(UnknownNodeError) as caught:
+            ask("A")
+        assert caught.value.node == "A"
+        assert str(caught.value) == (
+            "node 'A' is not on this ring; list its nodes with the nodes command or Ring.nodes, "
+            "and mind that names are case-sensitive"
+        )
+
+
+@pytest.mark.parametrize("wrong", [-1, RING_SIZE])
+def test_a_point_beyond_the_ring_is_refused(wrong: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Ring({"a": [1, wrong]})
+    assert str(caught.value) == (f"point={wrong}: of node 'a' is outside the ring [0, 4294967296)")
+    ring = Ring({"a": [1]})
+    with pytest.raises(ConfigError, match=f"point={wrong}: outside the ring"):
+        ring.owner_of_point(wrong)
+    with pytest.raises(ConfigError, match=f"point={wrong}: outside the ring"):
+        list(ring.successors(wrong))
+
+
+def test_a_key_that_has_no_point_has_no_owner() -> None:
+    with pytest.raises(KeyTypeError):
+        Ring({"a": [1]}).owner(7)  # type: ignore[arg-type]
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+@given(rings, node, st.lists(point, max_size=6))
+def test_a_ring_changed_by_a_node_is_the_ring_built_anew(
+    points: Points, name: str, own: list[int]
+) -> None:
+    before = Ring(points)
+    changed = before.with_node(name, own)
+    anew = Ring({**points, name: own})
+    assert changed == anew
+    assert changed.fingerprint == anew.fingerprint
+    assert hash(changed) == hash(anew)
+    assert list(changed.replicas()) == list(anew.replicas())
+    assert list(changed.ranges()) == list(anew.ranges())
+    assert before == Ring(points)
+
+
+@given(rings, st.lists(node, max_size=4))
+def test_a_ring_without_nodes_is_the_ring_built_without_them(
+    points: Points, gone: list[str]
+) -> None:
+    before = Ring(points)
+    changed = before.without_nodes(*gone)
+    anew = Ring({name: own for name, own in points.items() if name not in gone})
+    assert changed == anew
+    assert changed.fingerprint == anew.fingerprint
+    assert list(changed.replicas()) == list(anew.replicas())
+    assert before == Ring(points)
+
+
+@given(st.lists(st.tuples(node, st.lists(point, max_size=4)), max_size=12))
+def test_after_any_history_only_the_present_counts(history: list[tuple[str, list[int]]]) -> None:
+    ring = Ring()
+    now: Points = {}
+    for name, own in history:
+        ring = ring.with_node(name, own)
+        now[name] = own
+    assert ring.fingerprint == Ring(now).fingerprint
+    assert ring == Ring(now)
+
+
+@given(rings, rings)
+def test_rings_that_differ_have_different_fingerprints(one: Points, other: Points) -> None:
+    assert (Ring(one) == Ring(other)) == (Ring(one).fingerprint == Ring(other).fingerprint)
+
+
+def test_the_fingerprint_is_the_same_in_every_process_and_tells_algorithms_apart() -> None:
+    points = {"a": [1, 2], "é": [3]}
+    assert Ring(points).fingerprint == "57faacfe345009ac"
+    assert Ring(points, "crc-32c").fingerprint != Ring(points).fingerprint
+    assert Ring(points, "crc-32c") != Ring(points)
+    assert Ring({"a": [3], "é": [1, 2]}).fingerprint != Ring(points).fingerprint
+
+
+@given(rings, rings)
+def test_moves_are_the_points_whose_owner_differs(one: Points, other: Points) -> None:
+    before, after = Ring(one), Ring(other)
+    moves = before.moves(after)
+    for p in telling(before, after):
+        was = owner_by_rule(one, p) if len(before) else None
+        becomes = owner_by_rule(other, p) if len(after) else None
+        found = [(m.before, m.after) for m in moves if m.start <= p < m.end]
+        assert found == ([(was, becomes)] if was != becomes else [])
+    for move, following in pairwise(moves):
+        assert move.end <= following.start
+        touch = move.end == following.start
+        assert not (touch and (move.before, move.after) == (following.before, following.after))
+    assert all(move.points == move.end - move.start > 0 for move in moves)
+
+
+@given(rings, rings)
+def test_moves_there_and_back_mirror_each_other(one: Points, other: Points) -> None:
+    there = Ring(one).moves(Ring(other))
+    back = Ring(other).moves(Ring(one))
+    assert back == tuple(Move(m.start, m.end, m.after, m.before) for m in there)
+
+
+@given(rings, node, st.lists(point, max_size=6))
+def test_a_join_moves_keys_only_to_the_one_who_joins(
+    points: Points, name: str, own: list[int]
+) -> None:
+    before = Ring(points).without_nodes(name)
+    after = before.with_node(name, own)
+    assert {move.after for move in before.moves(after)} <= {name}
+    assert {move.before for move in after.moves(before)} <= {name}
+
+
+def test_rings_of_two_algorithms_cannot_be_compared() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Ring({"a": [1]}).moves(Ring({"a": [1]}, "crc-32c"))
+    assert str(caught.value) == (
+        "hash_algorithm='crc-32c': the other ring uses crc-32; compare rings of one algorithm"
+    )
+
+
+def test_a_ring_tells_its_size_when_printed() -> None:
+    ring = Ring({"a": [1, 2], "b": [3]})
+    assert repr(ring) == f"<Ring of 2 nodes, 3 replicas, crc-32, fingerprint {ring.fingerprint}>"
+    assert ring != "a ring"
+
+
+# --- ranges as tuples ---------------------------------------------------------------------------
+
+cuts = st.lists(st.integers(0, 40), unique=True, max_size=12).map(sorted)
+ranges_ = cuts.map(lambda c: tuple(Range(s, e) for s, e in zip(c[::2], c[1::2], strict=False)))
+
+
+def inside(ranges: tuple[Range, ...], p: int) -> bool:
+    return any(start <= p < end for start, end in ranges)
+
+
+@given(ranges_, ranges_)
+def test_to_subtract_is_to_keep_what_is_in_one_and_not_in_the_other(
+    one: tuple[Range, ...], other: tuple[Range, ...]
+) -> None:
+    left = subtract(one, other)
+    for p in range(42):
+        assert inside(left, p) == (inside(one, p) and not inside(other, p))
+    assert all(range_.start < range_.end for range_ in left)
+    assert list(left) == sorted(left)
+
+
+@given(ranges_)
+def test_one_search_in_the_bounds_says_whether_a_point_is_inside(
+    ranges: tuple[Range, ...],
+) -> None:
+    bounds = bounds_of(ranges)
+    for p in range(42):
+        assert bisect_right(bounds, p) % 2 == inside(ranges, p)
