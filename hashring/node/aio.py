@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.base import BaseNode, OnChange, monotonic
-from hashring.node.locks import Lease, LockBook, Verdict
+from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
 from hashring.node.steps import Finished, Run, Subscribe, Wait
@@ -110,7 +110,7 @@ class AsyncRingNode(BaseNode):
         if self._book is None:
             return list(compress(chosen, self._select_plain(keys)))
         mask = bytearray(len(chosen))
-        wanted: list[tuple[int, bytes, int]] = []
+        wanted: list[Wanted] = []
         for number, each in enumerate(keys):
             data = self._checked(each)
             point = self._point_of_bytes(data)
@@ -118,7 +118,7 @@ class AsyncRingNode(BaseNode):
             if verdict is Verdict.YES:
                 mask[number] = 1
             elif verdict is Verdict.TAKE:
-                wanted.append((number, data, point))
+                wanted.append(Wanted(data, point, number))
                 if len(wanted) == LOCKS_A_CALL:
                     await self._take(wanted, mask)
                     wanted = []
@@ -154,36 +154,32 @@ class AsyncRingNode(BaseNode):
         data = self._checked(data)
         point = self._point_of_bytes(data)
         verdict = self._verdict(data, point)
-        if verdict is Verdict.TAKE:
-            if self._run is None:
-                cast(LockBook, self._book).acquire_failed([data], monotonic())
-            else:
-                self._run.take_soon((0, data, point))
+        if verdict is Verdict.TAKE and self._run is not None:
+            self._run.take_soon(Wanted(data, point))
         return verdict is Verdict.YES
 
-    async def _take(self, wanted: list[tuple[int, bytes, int]], mask: bytearray) -> None:
+    async def _take(self, wanted: list[Wanted], mask: bytearray) -> None:
         """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
         book = cast(LockBook, self._book)
-        keys = [data for _, data, _ in wanted]
+        take = book.take(wanted)
         run = self._run
-        session = book.session()
         sent = monotonic()
         try:
             if run is None:
                 raise NodeStateError(f"node {self.name!r} has stopped")
-            answers = await run.store.run(book.take_command(keys))
+            answers = await run.store.run(take.command)
         except BaseException as error:
-            book.acquire_failed(keys, monotonic())
+            book.acquire_failed(take, monotonic())
             self._stir()
             if not isinstance(error, StoreError):
                 raise
             # Not ours then: the loop's own heartbeats say what is wrong with Redis.
             logger.debug("hashring %s: %s", self.name, error)
             return
-        book.acquired(wanted, answers, sent, monotonic(), session=session)
-        for number, data, point in wanted:
+        granted = book.acquired(take, answers, sent, monotonic())
+        for data, point, number in granted:
             # Asked again: the ring may have moved the key away while Redis was asked.
-            mask[number] = data in book.held and self._verdict(data, point) is Verdict.YES
+            mask[number] = self._verdict(data, point) is Verdict.YES
 
     async def _pin(self, key: str | bytes, timeout: float) -> Lease:
         data = self._lockable(key)
@@ -193,7 +189,7 @@ class AsyncRingNode(BaseNode):
         while True:
             verdict = self._verdict(data, point)
             if verdict is Verdict.TAKE:
-                await self._take([(0, data, point)], bytearray(1))
+                await self._take([Wanted(data, point)], bytearray(1))
                 verdict = self._verdict(data, point) if data in book.held else Verdict.NO
             if verdict is Verdict.YES and (lease := book.pin(data, monotonic, asyncio.Event)):
                 return lease
@@ -250,7 +246,7 @@ class _Loop:
         self._listener: asyncio.Task[None] | None = None
         self._callback: asyncio.Task[None] | None = None
         self._changes: asyncio.Queue[Any] = asyncio.Queue()
-        self._wanted: list[tuple[int, bytes, int]] = []
+        self._wanted: list[Wanted] = []
         self._taker: asyncio.Task[None] | None = None
         self.settled = asyncio.Event()
         self.task = asyncio.create_task(self._main(), name=f"hashring {node.name}")
@@ -264,7 +260,7 @@ class _Loop:
         """Make the loop ask the machine what to do."""
         self._woken.set()
 
-    def take_soon(self, wanted: tuple[int, bytes, int]) -> None:
+    def take_soon(self, wanted: Wanted) -> None:
         """Take a lock at the next turn of the event loop, together with others."""
         if not self._wanted:
             self._taker = asyncio.create_task(self._take_wanted())

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.node.base import BaseNode, OnChange, monotonic
-from hashring.node.locks import Lease, LockBook, Verdict
+from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.steps import Run
@@ -192,7 +192,7 @@ class RingNode(BaseNode):
         if self._book is None:
             return list(compress(chosen, self._select_plain(keys)))
         mask = bytearray(len(chosen))
-        wanted: list[tuple[int, bytes, int]] = []
+        wanted: list[Wanted] = []
         for number, each in enumerate(keys):
             data = self._checked(each)
             point = self._point_of_bytes(data)
@@ -200,7 +200,7 @@ class RingNode(BaseNode):
             if verdict is Verdict.YES:
                 mask[number] = 1
             elif verdict is Verdict.TAKE:
-                wanted.append((number, data, point))
+                wanted.append(Wanted(data, point, number))
                 if len(wanted) == LOCKS_A_CALL:
                     self._take(wanted, mask)
                     wanted = []
@@ -248,32 +248,30 @@ class RingNode(BaseNode):
         if verdict is not Verdict.TAKE:
             return verdict is Verdict.YES
         mask = bytearray(1)
-        self._take([(0, data, point)], mask)
+        self._take([Wanted(data, point)], mask)
         return bool(mask[0])
 
-    def _take(self, wanted: list[tuple[int, bytes, int]], mask: bytearray) -> None:
+    def _take(self, wanted: list[Wanted], mask: bytearray) -> None:
         """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
         book = cast(LockBook, self._book)
-        keys = [data for _, data, _ in wanted]
+        take = book.take(wanted)
         runner = self._runner
-        session = book.session()
         sent = monotonic()
         try:
-            command = book.take_command(keys)
-            store = self._get_store()
-            answers = runner.backend.call(store.run, command) if runner else store.run(command)
+            run = self._get_store().run
+            answers = runner.backend.call(run, take.command) if runner else run(take.command)
         except BaseException as error:
-            book.acquire_failed(keys, monotonic())
+            book.acquire_failed(take, monotonic())
             self._stir()
             if not isinstance(error, StoreError):
                 raise
             # Not ours then: the loop's own heartbeats say what is wrong with Redis.
             logger.debug("hashring %s: %s", self.name, error)
             return
-        book.acquired(wanted, answers, sent, monotonic(), session=session)
-        for number, data, point in wanted:
+        granted = book.acquired(take, answers, sent, monotonic())
+        for data, point, number in granted:
             # Asked again: the ring may have moved the key away while Redis was asked.
-            mask[number] = data in book.held and self._verdict(data, point) is Verdict.YES
+            mask[number] = self._verdict(data, point) is Verdict.YES
 
     def _pin(self, key: str | bytes, timeout: float) -> Lease:
         data = self._lockable(key)

@@ -32,10 +32,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol
 
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, StoreError
@@ -44,6 +45,7 @@ from hashring.store.commands import Command
 from hashring.store.keys import RingKeys
 from hashring.store.lock_commands import (
     LOCKS_A_CALL,
+    Answer,
     Granted,
     HeldByOther,
     Lock,
@@ -169,7 +171,37 @@ class Verdict(Enum):
     YES = "yes"
     """Held."""
     TAKE = "take"
-    """Ours if its lock can be taken; a place within the limit is kept for it."""
+    """Ours if its lock can be taken."""
+
+
+class Wanted(NamedTuple):
+    """A key that may be taken.
+
+    Attributes:
+        key, point: the key and its point.
+        number: the caller's own, to know it by.
+    """
+
+    key: bytes
+    point: int
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Take:
+    """Locks to be taken.
+
+    Attributes:
+        command: what takes them.
+        wanted: the keys, in the order of the answers.
+        places: how many places within the limit are kept for them.
+        session: the session that they are taken under.
+    """
+
+    command: Command[list[Answer]]
+    wanted: tuple[Wanted, ...]
+    places: int
+    session: str
 
 
 class LockBook:
@@ -196,7 +228,7 @@ class LockBook:
         self._node = ""
         self._session = ""
         self._releasing: dict[bytes, None] = {}
-        self._reserved: set[bytes] = set()
+        self._reserved = 0
         self._waiting: dict[bytes, tuple[float, str]] = {}
         self._leases: dict[bytes, Held] = {}
         self._refused_now: dict[int, bytes] = {}
@@ -221,8 +253,7 @@ class LockBook:
             bounds: boundaries of the ranges in which it may take keys.
             until: the node's own deadline; past it, it holds nothing.
 
-        A ``TAKE`` keeps a place within the limit until :meth:`acquired` or
-        :meth:`acquire_failed` is told of the key.
+        After a ``TAKE`` the key may be among those given to :meth:`take_command`.
         """
         with self._guard:
             ours = bisect_right(bounds, point) & 1 == 1 and now < until
@@ -235,7 +266,7 @@ class LockBook:
                     # Ours no more. The loop has just been told so, so nobody works on it.
                     self._let_go(held, now)
                 return Verdict.NO
-            if not ours or key in self._releasing or key in self._reserved:
+            if not ours or key in self._releasing:
                 return Verdict.NO
             if held is not None:
                 self._forget(held, None)
@@ -248,59 +279,62 @@ class LockBook:
             if not self.config.locking:
                 self.held[key] = Held(key, point, 0, _NEVER, now)
                 return Verdict.YES
-            self._reserved.add(key)
             return Verdict.TAKE
 
-    def take_command(self, keys: Sequence[bytes]) -> Command[list[Granted | HeldByOther]]:
-        """The command that takes the locks of keys whose verdict was ``TAKE``."""
-        return acquire(
-            self._keys,
-            node=self._node,
-            session=self._session,
-            ttl=self.config.ttl,
-            locked=keys,
-        )
+    def take(self, wanted: Sequence[Wanted]) -> Take:
+        """What to run to take keys whose verdict was ``TAKE``.
 
-    def acquired(
-        self,
-        wanted: Iterable[tuple[int, bytes, int]],
-        answers: Iterable[Granted | HeldByOther],
-        sent: float,
-        now: float,
-        *,
-        session: str,
-    ) -> None:
-        """The answer to :meth:`take_command`.
-
-        Args:
-            wanted: for each answer the caller's own number, the key and its point.
-            session: the session the command was made under.
+        It keeps places within the limit until :meth:`acquired` or :meth:`acquire_failed`.
         """
         with self._guard:
-            for (_, key, point), answer in zip(wanted, answers, strict=True):
-                self._reserved.discard(key)
-                if session != self._session:
-                    continue  # The name was lost meanwhile; these locks expire.
-                if isinstance(answer, HeldByOther):
-                    self._waiting[key] = (now + answer.expires_in + 0.001, answer.holder)
-                    continue
-                self._waiting.pop(key, None)
-                held = Held(key, point, answer.token, sent + self.config.ttl, now)
-                held.overflow = bisect_right(self._own_bounds, point) & 1 == 0
-                self.held[key] = held
+            most = len(wanted)
+            if self.config.limit is not None:
+                most = max(0, min(most, self.config.limit - self.count))
+            self._reserved += most
+            command = acquire(
+                self._keys,
+                node=self._node,
+                session=self._session,
+                ttl=self.config.ttl,
+                locked=[each.key for each in wanted],
+                most=most,
+            )
+            return Take(command, tuple(wanted), most, self._session)
 
-    def acquire_failed(self, keys: Iterable[bytes], now: float) -> None:
+    def acquired(
+        self, take: Take, answers: Sequence[Answer], sent: float, now: float
+    ) -> list[Wanted]:
+        """The answer to a :meth:`take`; those that are held now."""
+        granted = []
+        with self._guard:
+            self._reserved -= take.places
+            if take.session != self._session:
+                return []  # The name was lost meanwhile; these locks expire.
+            for wanted, answer in zip(take.wanted, answers, strict=True):
+                key, point, _ = wanted
+                if isinstance(answer, Granted):
+                    self._waiting.pop(key, None)
+                    held = Held(key, point, answer.token, sent + self.config.ttl, now)
+                    held.overflow = bisect_right(self._own_bounds, point) & 1 == 0
+                    self.held[key] = held
+                    granted.append(wanted)
+                elif isinstance(answer, HeldByOther):
+                    self._waiting[key] = (now + answer.expires_in + 0.001, answer.holder)
+                else:
+                    self._refuse(key, point, now)
+        return granted
+
+    def acquire_failed(self, take: Take, now: float) -> None:
         """Nobody knows whether these locks were taken: let them go, to be sure."""
         with self._guard:
-            for key in keys:
-                self._reserved.discard(key)
-                self._releasing[key] = None
+            self._reserved -= take.places
+            if take.session != self._session:
+                return
+            for each in take.wanted:
+                if each.key not in self.held:
+                    self._releasing[each.key] = None
             self._release_at = min(self._release_at, now + self._retry)
             self.stirred = True
-
-    def session(self) -> str:
-        """The session that new locks are taken under."""
-        return self._session
 
     def holder(self, key: bytes) -> str | None:
         """The node that held a key we wait for, when we last looked."""
@@ -343,7 +377,7 @@ class LockBook:
     @property
     def count(self) -> int:
         """How many keys count against the limit."""
-        return len(self.held) + len(self._reserved) + len(self._releasing)
+        return len(self.held) + self._reserved + len(self._releasing)
 
     @property
     def waiting(self) -> int:
@@ -397,7 +431,7 @@ class LockBook:
                 if retry_at < idle:
                     del self._waiting[key]
             self.refused = len(self._refused_now)
-            self._refused_keys = tuple(self._refused_now.values())[:_LOOKED_UP]
+            self._refused_keys = tuple(islice(self._refused_now.values(), _LOOKED_UP))
             self._refused_now = {}
             self._settle_full(now)
             if self.held and self.config.locking:
@@ -405,6 +439,7 @@ class LockBook:
             if everyone_full and self._refused_keys and self.config.locking:
                 self._look_at = now
             else:
+                self._look_at = _NEVER
                 self.unserved = self.refused if everyone_full else 0
 
     def news(self, news: LockNews, now: float) -> None:

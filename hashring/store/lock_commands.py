@@ -62,6 +62,11 @@ class HeldByOther:
     expires_in: float
 
 
+@dataclass(frozen=True)
+class TooMany:
+    """The lock was free, and was left so: as many as allowed had been taken."""
+
+
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:
     return keys.node_channel(""), len(keys.locks)
 
@@ -70,26 +75,33 @@ def _lock_keys(keys: RingKeys, locked: Iterable[bytes]) -> tuple[bytes, ...]:
     return (keys.token, *(keys.lock(key) for key in locked))
 
 
+Answer = Granted | HeldByOther | TooMany
+
+
 def acquire(
-    keys: RingKeys, *, node: str, session: str, ttl: float, locked: Sequence[bytes]
-) -> Command[list[Granted | HeldByOther]]:
-    """Take those of the locks that are free, and wait for the others: see ``locks_acquire.lua``.
+    keys: RingKeys, *, node: str, session: str, ttl: float, locked: Sequence[bytes], most: int
+) -> Command[list[Answer]]:
+    """Take those of the locks that are free, and wait for others: see ``locks_acquire.lua``.
 
     Args:
         ttl: seconds after which a lock expires unless renewed.
         locked: the keys, at most :data:`LOCKS_A_CALL` of them.
+        most: how many to hold and wait for at most; the first free ones are taken.
     """
 
-    def read(raw: Any) -> list[Granted | HeldByOther]:
-        return [
-            Granted(int(answer[0]))
-            if len(answer) == 1
-            else HeldByOther(_text(answer[0]), max(0, int(answer[1])) / 1000)
-            for answer in raw
-        ]
+    def read(raw: Any) -> list[Answer]:
+        return [_answer(answer) for answer in raw]
 
-    arguments = (*_head(keys), node, session, _milliseconds(ttl))
+    arguments = (*_head(keys), node, session, _milliseconds(ttl), most)
     return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, read)
+
+
+def _answer(answer: Any) -> Answer:
+    if not answer:
+        return TooMany()
+    if len(answer) == 1:
+        return Granted(int(answer[0]))
+    return HeldByOther(_text(answer[0]), max(0, int(answer[1])) / 1000)
 
 
 @dataclass(frozen=True)

@@ -334,28 +334,35 @@ class _LockCall:
             if lock is not None and lock.expires <= now:
                 del self._state.locks[name]
 
-    def locks_acquire(
-        self, channel: bytes, prefix: int, node: str, session: str, ttl: int
+    def locks_acquire(  # noqa: PLR0917 - ARGV of the script, in its order
+        self, channel: bytes, prefix: int, node: str, session: str, ttl: int, room: int
     ) -> list[Any]:
         state = self._state
         answers: list[Any] = []
+        others: list[tuple[bytes, _LockState]] = []
         for name in self._names:
             lock = state.locks.get(name)
             expires = self._now + ttl / 1000
-            if lock is None:
+            if lock is None and room <= 0:
+                answers.append([])
+            elif lock is None:
+                room -= 1
                 state.token = max(state.token + 1, round(self._now * 1e6))
                 state.locks[name] = _LockState(
                     state.token, session.encode(), node.encode(), expires
                 )
                 answers.append([b"%d" % state.token])
             elif lock.session == session.encode():
+                room -= 1
                 lock.expires = expires
                 answers.append([b"%d" % lock.token])
             else:
                 if lock.waiter != node.encode():
-                    lock.waiter = node.encode()
-                    self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
+                    others.append((name, lock))
                 answers.append([lock.node, int((lock.expires - self._now) * 1000)])
+        for name, lock in others[: max(0, room)]:
+            lock.waiter = node.encode()
+            self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
         return answers
 
     def locks_renew(self, channel: bytes, prefix: int, session: str, *rest: int) -> list[Any]:
