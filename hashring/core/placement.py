@@ -77,8 +77,7 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
     largest: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
     around = [*(point for point, _ in replicas[1:]), replicas[0][0] + RING_SIZE]
     for (start, name), end in zip(replicas, around, strict=True):
-        if end - start > 1:
-            largest[name].append((start - end, start))
+        largest[name].append((start - end, start))
     for sizes in largest.values():
         heapq.heapify(sizes)
 
@@ -93,18 +92,17 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
 
     missing = RING_SIZE * count / total
     chosen: list[int] = []
-    while len(chosen) < count:
-        below, name = heapq.heappop(busiest)
-        if not largest[name]:
-            continue  # nothing left to cut: for good, since nobody's range grows
-        negative, start = heapq.heappop(largest[name])
+    for left in range(count, 0, -1):
+        # As long as the joiner lacks something, somebody has more than the fair share, and so a
+        # range of more than RING_SIZE / total points: there is always something to cut.
+        below, name = busiest[0]
+        negative, start = largest[name][0]
         size = -negative
-        cut = min(max(int(missing / (count - len(chosen))), 1), size - 1)
+        cut = min(int(missing / left), size - 1)
         chosen.append((start + size - cut) % RING_SIZE)
         missing -= cut
-        if size - cut > 1:
-            heapq.heappush(largest[name], (cut - size, start))
-        heapq.heappush(busiest, (below + cut, name))
+        heapq.heapreplace(largest[name], (cut - size, start))
+        heapq.heapreplace(busiest, (below + cut, name))
     return tuple(sorted(chosen))
 
 

@@ -371,7 +371,7 @@ class Ring:
     def moves(self, after: Ring) -> tuple[Move, ...]:
         """What changes hands from this ring to another: each range whose owner differs.
 
-        By rising start; neighbours with the same pair of owners are merged. Rings with different
+        By rising start; neighbours differ in one of the owners at least. Rings with different
         hash algorithms place every key anew, so comparing their ranges would say nothing.
 
         Raises:
@@ -392,11 +392,8 @@ class Ring:
             (_, new_end), becomes = new[j]
             end = min(old_end, new_end)
             if was != becomes:
-                last = found[-1] if found else None
-                if last and last.end == start and (last.before, last.after) == (was, becomes):
-                    found[-1] = Move(last.start, end, was, becomes)
-                else:
-                    found.append(Move(start, end, was, becomes))
+                # Neighbours differ, since one of the two owners changes at every boundary.
+                found.append(Move(start, end, was, becomes))
             i += old_end == end
             j += new_end == end
             start = end
