@@ -601,6 +601,10 @@ class NodeMachine:
             ring = self.ring.with_node(self.name, [replica.point for replica in self.replicas])
             if len(ring) + self.garbage == reply.stamp.members:
                 self._adopt(ring, reply.stamp)
+                own = frozenset((self.name,))
+                self.full_nodes = (
+                    self.full_nodes | own if self._announced_full else self.full_nodes - own
+                )
                 return
         self._deaf = True
         self._fall_behind(reply.stamp, now)

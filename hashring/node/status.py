@@ -26,6 +26,13 @@ class NodeStatus:
         last_heartbeat: seconds since a heartbeat was answered; ``None`` before the first.
         failing_for: seconds since Redis last answered well; ``None`` when it does.
         last_error: the newest failure's text; ``None`` when the last heartbeat went well.
+        held: keys the node holds; ``None`` without locks and limit.
+        limit: how many it may hold; ``None`` for any number.
+        full: whether it had to refuse keys for its limit.
+        waiting: keys it would hold, but another node still does.
+        refused: keys of its own that it refused between its last two heartbeats (counted up to
+            65,536).
+        unserved: of those, the ones that no node holds, while every node is full.
         garbage: members of the ring that are no replicas, when it was last fetched.
         heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
             the node was made.
@@ -43,6 +50,12 @@ class NodeStatus:
     last_heartbeat: float | None
     failing_for: float | None
     last_error: str | None
+    held: int | None
+    limit: int | None
+    full: bool
+    waiting: int
+    refused: int
+    unserved: int
     garbage: int
     heartbeats: int
     failures: int
@@ -61,6 +74,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
     """The status of a node whose readers see ``view``."""
     owns = bool(view.ranges) and now < view.deadline
     counters = machine.counters
+    book = machine.book
     return NodeStatus(
         state=machine.state,
         name=machine.name,
@@ -74,6 +88,12 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         last_heartbeat=_since(machine.last_beat, now),
         failing_for=_since(machine.failed_since, now),
         last_error=str(machine.last_error) if machine.last_error else None,
+        held=len(book.held) if book else None,
+        limit=book.config.limit if book else None,
+        full=book.full if book else False,
+        waiting=book.waiting if book else 0,
+        refused=book.refused if book else 0,
+        unserved=book.unserved if book else 0,
         garbage=machine.garbage,
         **asdict(counters),
     )

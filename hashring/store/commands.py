@@ -391,12 +391,15 @@ class Event:
         kind: join, leave, expire, ...
         by: the node (or the tool) that made the entry.
         change: the change of the ring it tells of; ``None`` for other kinds.
+        keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
+            key whose lock was taken away.
     """
 
     id: str
     kind: str
     by: str
     change: Change | None
+    keys: str = ""
 
     @property
     def at(self) -> float:
@@ -416,7 +419,13 @@ def read_event(entry: Any) -> Event:
             change = parse_change(values["data"])
         except MessageFormatError:
             change = None
-    return Event(_text(id_), _text(values.get("kind", "")), _text(values.get("by", "")), change)
+    return Event(
+        _text(id_),
+        _text(values.get("kind", "")),
+        _text(values.get("by", "")),
+        change,
+        _text(values.get("keys", "")),
+    )
 
 
 def _text(value: bytes | str) -> str:

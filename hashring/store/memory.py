@@ -44,6 +44,7 @@ class _RingState:
     tag: str = ""
     nodes: dict[bytes, bytes] = field(default_factory=dict)
     events: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
+    logged: int = 0
     left: dict[bytes, tuple[list[int], float]] = field(default_factory=dict)
     full: set[bytes] = field(default_factory=set)
     token: int = 0
@@ -175,6 +176,10 @@ class _Call:
             for member in own:
                 changed |= member not in ring.members
                 ring.members[member] = round(self._now + lead, 6)
+            unserved = _unserved(told)
+            before_unserved = _unserved(entry[SESSION_LENGTH:]) if entry else 0
+            if (unserved > 0) != (before_unserved > 0):
+                self._log({b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved}, history)
             ring.nodes[name] = session.encode() + told.encode()
             if changed or other or not before:
                 reason = "return"
@@ -273,17 +278,20 @@ class _Call:
         ring.tag = body["tag"] = digest.hexdigest()[:16]
         message = json.dumps(body).encode()
         self._server.publish(self._name, message)
-        ring.events.append(
-            (
-                b"%d-%d" % (int(self._now * 1000), ring.epoch),
-                {
-                    b"kind": body["kind"].encode(),
-                    b"epoch": b"%d" % ring.epoch,
-                    b"by": by.encode(),
-                    b"data": message,
-                },
-            )
+        self._log(
+            {
+                b"kind": body["kind"].encode(),
+                b"epoch": b"%d" % ring.epoch,
+                b"by": by.encode(),
+                b"data": message,
+            },
+            history,
         )
+
+    def _log(self, fields: dict[bytes, bytes], history: int) -> None:
+        ring = self._ring
+        ring.logged += 1
+        ring.events.append((b"%d-%d" % (int(self._now * 1000), ring.logged), fields))
         del ring.events[:-history]
 
     def _remember(self, name: bytes, points: list[int]) -> None:
@@ -460,6 +468,14 @@ def _node_of(member: bytes) -> bytes | None:
         return parse_replica(member).node.encode()
     except ReplicaFormatError:
         return None
+
+
+def _unserved(told: str | bytes) -> int:
+    try:
+        info = json.loads(told)
+        return int(info.get("unserved", 0)) if isinstance(info, dict) else 0
+    except ValueError:
+        return 0
 
 
 def _is_named(entry: bytes) -> bool:

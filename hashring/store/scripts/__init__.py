@@ -1,6 +1,7 @@
 """The Lua scripts, each a file of its own behind a shared head.
 
-The head is ``_locks.lua`` for scripts about locks, and ``_common.lua`` for all others.
+The head is ``_locks.lua`` for scripts about locks, none for fenced writes, and ``_common.lua``
+for all others.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from typing import Final
+
+_HEADS: Final[dict[str, tuple[str, ...]]] = {"locks": ("_locks.lua",), "fencing": ()}
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,6 @@ class Script:
 def script(name: str) -> Script:
     """The script of that name."""
     folder = files(__package__)
-    head = "_locks.lua" if name.startswith("locks_") else "_common.lua"
-    text = "".join(folder.joinpath(file).read_text("utf-8") for file in (head, f"{name}.lua"))
+    head = _HEADS.get(name.partition("_")[0], ("_common.lua",))
+    text = "".join(folder.joinpath(file).read_text("utf-8") for file in (*head, f"{name}.lua"))
     return Script(name, text, sha1(text.encode()).hexdigest())

@@ -20,6 +20,12 @@ local joining = string.find(flags, 'j', 1, true)
 local swept = sweep(now - lag, node, history)
 local _, before = stamp()
 
+-- How many keys nobody serves, as a node tells it.
+local function unserved(told)
+  local ok, info = pcall(cjson.decode, told)
+  return ok and type(info) == 'table' and tonumber(info.unserved) or 0
+end
+
 local status = 'ok'
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
@@ -52,6 +58,11 @@ if status == 'ok' then
   local told = session .. ARGV[8]
   if entry ~= told then
     redis.call('HSET', KEYS[3], node, told)
+    local count = unserved(ARGV[7])
+    if (count > 0) ~= (entry and unserved(string.sub(entry, SESSION + 1)) > 0 or false) then
+      redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*',
+        'kind', 'unserved', 'by', node, 'keys', count)
+    end
   end
   -- A ring without a tag (its epoch was evicted, or deleted) gets one from whoever beats first:
   -- two such times must not look the same to a node that slept from one to the other.

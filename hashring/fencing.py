@@ -1,0 +1,139 @@
+"""Refuse the writes of a holder that lost its key.
+
+A lease protects nothing by itself. Its holder may be paused (by the scheduler, a garbage
+collector, SIGSTOP, a live migration) between the check and the write, for longer than the lease
+lasts; it wakes up, believes in the lease, and writes over the work of the next holder. Only the
+resource that is written can prevent that: it remembers the newest fencing token it has seen, and
+refuses older ones. Tokens grow with every hold of a key, so the next holder's first write closes
+the door.
+
+For Redis, :class:`RedisFence` does so. For SQL, put the token into the row and into the ``WHERE``
+(see docs/fencing.rst for the whole example)::
+
+    UPDATE accounts SET state = :state, token = :token WHERE id = :id AND token <= :token
+
+and treat "no row changed" as :class:`hashring.StaleToken`. For anything else that can compare and
+set, :class:`Fence` is the rule in one method.
+
+The method is described by M. Kleppmann, "How to do distributed locking" (2016).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from hashring.errors import ConfigError, StaleToken
+from hashring.store.failures import translate
+from hashring.store.scripts import script
+
+Word = bytes | str | int | float
+
+
+def _checked(token: int) -> int:
+    if isinstance(token, bool) or not isinstance(token, int) or not 0 < token < 10**20:
+        raise ConfigError("token", token, "give the lease's token, a positive integer")
+    return token
+
+
+class Fence:
+    """Remembers the newest token of each resource, in this process.
+
+    For resources that live in this process, or as a model of what a remote one has to do. Safe
+    to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[Hashable, int] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, resource: Hashable, token: int) -> None:
+        """Let a write pass, or refuse it.
+
+        The write itself must be ordered with this call, for example under a lock around both.
+
+        Raises:
+            StaleToken: a newer token has been seen for the resource.
+            ConfigError: the token is no token.
+        """
+        with self._lock:
+            newest = self._newest.get(resource, 0)
+            if _checked(token) < newest:
+                raise StaleToken(resource, token, newest)
+            self._newest[resource] = token
+
+
+class RedisFence:
+    """Runs Redis commands for a holder, unless its key has gone to another one.
+
+    ::
+
+        fence = RedisFence(redis)
+        with node.hold("account-7") as lease:
+            fence.write("{account-7}", lease.token, ["HSET", "{account-7}:state", "page", "12"])
+
+    Check and commands are one atomic step. The newest token is kept in ``<resource>:fence``. On
+    Redis Cluster the resource and the keys of the commands need one hash slot, which a common
+    hash tag gives them.
+
+    Args:
+        redis: a sync client of redis-py or valkey-py.
+        forget_after: seconds after the last write at which the newest token is forgotten, so that
+            resources that come and go do not fill Redis; ``None`` keeps it for ever. A holder
+            that is paused for longer than this is not refused any more.
+
+    Raises:
+        ConfigError: ``forget_after`` is not a positive whole number of seconds.
+    """
+
+    def __init__(self, redis: Any, *, forget_after: int | None = None) -> None:
+        if forget_after is not None and (
+            isinstance(forget_after, bool) or not isinstance(forget_after, int) or forget_after < 1
+        ):
+            raise ConfigError("forget_after", forget_after, "give whole seconds, or None")
+        self._redis = redis
+        self._forget_after = forget_after or 0
+
+    def write(
+        self,
+        resource: str,
+        token: int,
+        *commands: Sequence[Word],
+        keys: Iterable[str] | None = None,
+    ) -> list[Any]:
+        """Run the commands, all or none, and return what they answered.
+
+        Args:
+            resource: what is protected: the same text for all who write it.
+            token: the lease's.
+            commands: each a sequence of words, the command's name first.
+            keys: the keys that the commands touch; the second word of each unless given.
+
+        Raises:
+            StaleToken: a newer token has been seen for the resource; nothing was done.
+            ConfigError: the token is no token, or a command has no words.
+            StoreError: Redis did not do it. A command that fails in the middle leaves those
+                before it done, as in any Redis transaction.
+        """
+        for command in commands:
+            if isinstance(command, bytes | str) or not command:
+                raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
+        touched = [str(c[1]) for c in commands if len(c) > 1] if keys is None else list(keys)
+        words = [word for command in commands for word in (len(command), *command)]
+        made = script("fencing_write")
+        arguments = (
+            1 + len(touched),
+            f"{resource}:fence",
+            *touched,
+            str(_checked(token)),
+            self._forget_after,
+            *words,
+        )
+        try:
+            answer = self._redis.execute_command("EVAL", made.text, *arguments)
+        except Exception as error:
+            raise translate(error, f"fenced write to {resource!r}") from error
+        if int(answer[0]) == 0:
+            raise StaleToken(resource, token, int(answer[1]))
+        return list(answer[1:])

@@ -1,0 +1,31 @@
+-- Run commands unless a newer token has been seen for the resource.
+--
+-- KEYS  1 the resource's newest token   2... the keys the commands touch
+-- ARGV  1 the writer's token   2 seconds to remember the token without writes, 0 for ever
+--       3... the commands: for each how many words it has, then the words
+-- Answer  {1, answer, answer...} or {0, newest token}.
+--
+-- Compared as text of equal length: a token has more digits than a Lua number is exact to in
+-- arithmetic with fractions, and needs none.
+local function padded(token)
+  return string.rep('0', 20 - #token) .. token
+end
+
+local newest = redis.call('GET', KEYS[1])
+if newest and padded(newest) > padded(ARGV[1]) then
+  return {0, newest}
+end
+local forget = tonumber(ARGV[2])
+if forget > 0 then
+  redis.call('SET', KEYS[1], ARGV[1], 'EX', forget)
+else
+  redis.call('SET', KEYS[1], ARGV[1])
+end
+local answers = {1}
+local at = 3
+while at <= #ARGV do
+  local words = tonumber(ARGV[at])
+  answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, at + words))
+  at = at + words + 1
+end
+return answers
