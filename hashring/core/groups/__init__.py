@@ -1,0 +1,1 @@
+"""Partition groups: fixed partitions, dynamic members, one owner each. Pure; see ``kernel``."""

@@ -1,0 +1,408 @@
+"""What a group waits for, what it is about to do, and what it would do. Nothing is touched.
+
+All three answer from the same code that decides: :func:`foresee` asks the assignor what the
+kernel would ask it, for the members there are or for others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from hashring.core.assignors.protocol import (
+    Assignor,
+    Member,
+    MemberState,
+    Situation,
+    checked_target,
+    counts,
+)
+from hashring.core.assignors.quotas import fair_shares
+from hashring.core.groups.state import Facts, GroupState, MemberFacts, Phase, check_partitions
+from hashring.errors import ConfigError, UnknownMemberError
+
+# --- status -----------------------------------------------------------------------------------
+
+
+class WaitKind(str, Enum):
+    """What somebody is waited for to do."""
+
+    RELEASE = "release"
+    """To let go of a partition it was asked for."""
+    LEASE = "lease"
+    """To answer at all; otherwise for its lease to end."""
+    WARMUP = "warm-up"
+    """To warm up for a partition."""
+    DRAIN = "drain"
+    """To empty a removed partition."""
+    CHANGES = "changes"
+    """For the membership to come to rest."""
+    RETURN = "return"
+    """For members to say what they hold, after Redis lost what was decided."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Something a group waits for.
+
+    Attributes:
+        kind: for what.
+        member: for whom; ``None`` where it is for nobody in particular.
+        partition: about which partition.
+        until: Redis time by which the wait ends in any case; ``None`` when only the member can
+            end it.
+    """
+
+    kind: WaitKind
+    member: str | None = None
+    partition: int | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    """A member, for people.
+
+    Attributes:
+        name: its name.
+        state: what may be given to it.
+        partitions: what it holds.
+        expires_in: seconds until its lease ends unless it is renewed.
+    """
+
+    name: str
+    state: MemberState
+    partitions: tuple[int, ...]
+    expires_in: float
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """Where a group stands.
+
+    Attributes:
+        phase: Ready, Holddown or Rebalancing.
+        generation: number of the last decision.
+        partitions: how many.
+        until: Redis time at which the holddown ends, or by which the last handoff under way
+            does; ``None`` when there is neither.
+        waits: what it waits for.
+        unowned: partitions that nobody holds.
+        draining: removed partitions that are not empty yet.
+        members: in order of joining.
+    """
+
+    phase: Phase
+    generation: int
+    partitions: int
+    until: float | None
+    waits: tuple[Wait, ...]
+    unowned: tuple[int, ...]
+    draining: tuple[int, ...]
+    members: tuple[MemberStatus, ...]
+
+    @property
+    def blocking(self) -> tuple[str, ...]:
+        """The members that others wait for."""
+        return tuple(sorted({wait.member for wait in self.waits if wait.member is not None}))
+
+
+def status(state: GroupState, facts: Facts) -> GroupStatus:
+    """Where a group stands, for whom it waits, and until when."""
+    present = {m.name: m for m in facts.members if m.expires > facts.now}
+    waits = []
+    if state.holddown is not None:
+        waits.append(Wait(WaitKind.CHANGES, until=state.holddown.until))
+    if state.recovering is not None:
+        waits.append(Wait(WaitKind.RETURN, until=state.recovering))
+    for partition, handoff in sorted(state.handoffs.items()):
+        owner = present.get(handoff.owner)
+        heard = owner is None or owner.seen >= handoff.generation
+        waits.append(
+            Wait(
+                WaitKind.RELEASE if heard else WaitKind.LEASE,
+                handoff.owner,
+                partition,
+                handoff.ends_by(handoff.generation if owner is None else owner.seen),
+            )
+        )
+    for partition, name in sorted(state.warming.items()):
+        owner = present.get(state.owners[partition] or "")
+        leaving = None if owner is None else owner.leaving
+        until = None if leaving is None else leaving + state.terms.leave_timeout
+        waits.append(Wait(WaitKind.WARMUP, name, partition, until))
+    waits.extend(Wait(WaitKind.DRAIN, state.holder(p), p) for p in sorted(state.draining))
+    having: dict[str, list[int]] = {}
+    for partition in state.existing:
+        holder = state.holder(partition)
+        if holder is not None:
+            having.setdefault(holder, []).append(partition)
+    ends = [w.until for w in waits if w.kind in _ENDING and w.until is not None]
+    return GroupStatus(
+        state.phase,
+        state.generation,
+        state.terms.partitions,
+        max(ends, default=None),
+        tuple(waits),
+        tuple(sorted(state.free)),
+        tuple(sorted(state.draining)),
+        tuple(
+            MemberStatus(
+                member.name,
+                _kind(member),
+                tuple(having.get(member.name, ())),
+                member.expires - facts.now,
+            )
+            for member in sorted(present.values(), key=lambda m: _place(state, m))
+        ),
+    )
+
+
+_ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
+
+
+def _kind(member: MemberFacts) -> MemberState:
+    if member.leaving is not None:
+        return MemberState.LEAVING
+    return MemberState.STALLED if member.stalled else MemberState.ACTIVE
+
+
+def _place(state: GroupState, member: MemberFacts) -> tuple[float, int, str]:
+    seat = state.roster.get(member.name)
+    return (math.inf if seat is None else seat.place, member.joined, member.name)
+
+
+# --- foresight --------------------------------------------------------------------------------
+
+
+class Reason(str, Enum):
+    """Why a partition is to move."""
+
+    NEW = "new"
+    """It never had an owner."""
+    GONE = "owner gone"
+    LEAVING = "owner leaving"
+    STALLED = "owner stalled"
+    BALANCE = "balance"
+    """Its owner has more than its fair share, or the receiver less."""
+    RULE = "rule"
+    """The assignor's rule places it elsewhere, whatever the counts."""
+    REMOVED = "removed"
+    """The partition count shrinks: it is to be drained, and then it is gone."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A partition that changes hands.
+
+    Attributes:
+        partition: its number.
+        before, after: who has it, and who should; ``None`` for nobody.
+        reason: why.
+        handoff: whether a live owner has to let go of it first.
+        warm_up: whether the receiver has to warm up first.
+        why: the reason with its numbers, for people.
+    """
+
+    partition: int
+    before: str | None
+    after: str | None
+    reason: Reason
+    handoff: bool
+    warm_up: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What is to happen.
+
+    Attributes:
+        moves: by partition.
+        rounds: how many rounds of handoffs, or of warm-ups if those are more, until the end.
+        delay: seconds before the first handoff: what is left of the holddown, or all of it.
+        longest: seconds the handoffs take at most, when every owner needs all its time and none
+            has to warm up.
+        before, after: how many partitions each member has and will have, in order of joining.
+    """
+
+    moves: tuple[Move, ...]
+    rounds: int
+    delay: float
+    longest: float
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+    def lines(self) -> tuple[str, ...]:
+        """The same in words, one line a move, then one on how long it takes."""
+        if not self.moves:
+            return ("nothing moves",)
+        found = [
+            f"partition {move.partition}: {move.before or 'nobody'} -> {move.after or 'nobody'} "
+            f"({move.why})"
+            for move in self.moves
+        ]
+        handoffs = sum(move.handoff for move in self.moves)
+        found.append(
+            f"{len(self.moves)} moves, {handoffs} of them handed off by a live owner, in "
+            f"{self.rounds} rounds; they begin after {self.delay:g} s and wait for owners "
+            f"{self.longest:g} s at most"
+        )
+        return tuple(found)
+
+
+def foresee(
+    state: GroupState,
+    facts: Facts,
+    assignor: Assignor,
+    *,
+    join: Iterable[str | Member] = (),
+    leave: Iterable[str] = (),
+    partitions: int | None = None,
+) -> Foresight:
+    """What would happen if these members joined and left and the count became this.
+
+    Without any change: what is happening. Handoffs under way count as done.
+
+    Args:
+        join: names, or members where weights matter; ``joined`` is given by the order here.
+        leave: names of present members, that leave at once.
+
+    Raises:
+        UnknownMemberError: one that is to leave is not there.
+        ConfigError: one that is to join is there already, or the count cannot work.
+        AssignorError: the assignor gave a wrong answer.
+    """
+    present = {m.name: m for m in facts.members if m.expires > facts.now}
+    leaving = set(leave)
+    for name in sorted(leaving):
+        if name not in present:
+            raise UnknownMemberError(name)
+    members = _hypothetical(state, present, leaving, join)
+    count = check_partitions(state.terms.partitions if partitions is None else partitions)
+    joins_or_leaves = leaving or len(members) > len(present)
+
+    owners = list(state.owners)
+    held: list[str | None] = [state.holder(p) for p in range(len(owners))]
+    for partition, handoff in state.handoffs.items():
+        owners[partition] = held[partition] = handoff.to
+    held = [None if owner in leaving or owner not in present else owner for owner in held]
+    situation = Situation(
+        members,
+        count,
+        tuple(owners[:count]),
+        {p: n for p, n in state.warming.items() if p < count},
+        {p: n for p, n in state.standbys.items() if p < count},
+        {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
+    )
+    target = checked_target(assignor, situation)
+    reasons = _Reasons(situation, state, present, leaving)
+    moves = [
+        reasons.move(p, held[p] if p < len(held) else None, to, target.interim[p] != to)
+        for p, to in enumerate(target.owners)
+        if to != (held[p] if p < len(held) else None)
+    ]
+    moves.extend(
+        Move(p, owners[p], None, Reason.REMOVED, False, False, "removed: drains, then it is gone")
+        for p in range(count, len(owners))
+        if p < state.terms.partitions or p in state.draining
+    )
+    handoffs = math.ceil(sum(move.handoff for move in moves) / state.terms.handoffs)
+    waiting = sum(move.warm_up for move in moves)
+    warmups = math.ceil(waiting / max(1, len(target.warmups)))
+    urgent = count != state.terms.partitions or not any(move.handoff for move in moves)
+    delay = 0.0
+    if state.holddown is not None and not urgent:
+        delay = max(0.0, state.holddown.until - facts.now)
+    elif state.phase is Phase.READY and moves and joins_or_leaves:
+        fewer = sum(m.state is MemberState.ACTIVE for m in members) < state.settled
+        if not urgent or (fewer and count == state.terms.partitions):
+            delay = state.terms.rebalance_delay
+    order = [m.name for m in sorted(members, key=lambda m: m.joined)]
+    before, after = counts(held), counts(target.owners)
+    names = [
+        n for n in (*(m for m in present if m in leaving), *order) if n in before or n in order
+    ]
+    had = counts([state.holder(p) for p in range(len(state.owners))])
+    return Foresight(
+        tuple(moves),
+        max(handoffs, warmups),
+        delay,
+        handoffs * state.terms.max_handoff_time,
+        {name: had.get(name, 0) if name in leaving else before.get(name, 0) for name in names},
+        {name: after.get(name, 0) for name in names},
+    )
+
+
+def _hypothetical(
+    state: GroupState,
+    present: Mapping[str, MemberFacts],
+    leaving: set[str],
+    join: Iterable[str | Member],
+) -> tuple[Member, ...]:
+    ordered = sorted(present.values(), key=lambda m: _place(state, m))
+    members = [
+        Member(member.name, place, member.weight, _kind(member))
+        for place, member in enumerate(ordered)
+        if member.name not in leaving
+    ]
+    for place, joiner in enumerate(join, len(ordered)):
+        name = joiner if isinstance(joiner, str) else joiner.name
+        if name in present and name not in leaving:
+            raise ConfigError("join", name, "is a member already")
+        weight = 1.0 if isinstance(joiner, str) else joiner.weight
+        members.append(Member(name, place, weight))
+    return tuple(members)
+
+
+class _Reasons:
+    """Why a partition moves, with the numbers."""
+
+    def __init__(
+        self,
+        situation: Situation,
+        state: GroupState,
+        present: Mapping[str, MemberFacts],
+        leaving: set[str],
+    ) -> None:
+        self._state = state
+        self._present = present
+        self._gone = leaving
+        self._fair = fair_shares(situation.members, situation.partitions)
+        self._having = counts(situation.previous)
+
+    def move(self, partition: int, before: str | None, after: str | None, warm_up: bool) -> Move:
+        reason, why = self._why(partition, before, str(after))
+        if warm_up:
+            why += f"; once {after} is warm"
+        return Move(partition, before, after, reason, before is not None, warm_up, why)
+
+    def _why(self, partition: int, before: str | None, after: str) -> tuple[Reason, str]:
+        last = self._state.owners[partition] if partition < len(self._state.owners) else None
+        if before is None:
+            if last is None:
+                return Reason.NEW, "never had an owner"
+            return Reason.GONE, f"{last} is gone" if last not in self._present else (
+                f"{last} leaves" if last in self._gone else f"{last} let go of it"
+            )
+        kind = _kind(self._present[before])
+        if kind is MemberState.LEAVING:
+            return Reason.LEAVING, f"{before} is leaving"
+        if kind is MemberState.STALLED:
+            return Reason.STALLED, f"{before} makes no progress"
+        has, gets = self._having.get(before, 0), self._having.get(after, 0)
+        fair_before, fair_after = self._fair[before], self._fair[after]
+        text = (
+            f"{before} has {has}, its fair share is {fair_before:.4g}; "
+            f"{after} has {gets} of {fair_after:.4g}"
+        )
+        if has > fair_before or gets < fair_after:
+            return Reason.BALANCE, text
+        return Reason.RULE, f"the assignor's rule; {text}"
+
+
+def explain(state: GroupState, facts: Facts, assignor: Assignor) -> Foresight:
+    """What is happening, and why: :func:`foresee` without any change."""
+    return foresee(state, facts, assignor)

@@ -1,0 +1,539 @@
+"""The kernel: from what was decided and what is reported to the next decision.
+
+:func:`step` is a pure function that any member may run at any time. Whoever commits its result
+first, wins; everybody else reads that result and goes on from there. Run twice on the same facts
+it decides nothing the second time.
+
+In one step, in this order:
+
+1. who is gone loses everything: a lease that ended, a member that left, a name that came back as
+   another session;
+2. owners' words are heard: a partition let go of is free; so is one whose handoff is overdue
+   (:meth:`Handoff.ends_by`) and a removed one that is drained is forgotten;
+3. the assignor says where everything should be;
+4. Solace's controls decide whether that may begin now (below);
+5. what nobody holds is granted, to whom it should go, under a new fencing token;
+6. owners of what should go elsewhere are asked to let go, within the budget of handoffs, those
+   with the most partitions first. Whatever is held and stays is not touched.
+
+A partition is granted only when it is free, and becomes free only by 1 and 2. So two members
+never hold one partition, whatever an assignor says.
+
+When a change of the membership calls for moves, the group goes into **Holddown** until the
+rebalance delay is over; the deadline is part of the state, later changes do not move it, and it
+survives whoever set it. The holddown ends early when
+
+- nothing is left to do, because the members are the previous ones again, or there are as many
+  and the new ones can take what nobody holds, without any handoff: **Ready**;
+- the partition count changes, or a member that leaves or is stalled has to hand over:
+  **Rebalancing** at once.
+
+During it, what nobody holds is granted to members that have nothing (spares take over at once).
+While **Rebalancing**, changes take effect at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hashring.core.assignors.protocol import (
+    Assignor,
+    Member,
+    MemberState,
+    Situation,
+    Target,
+    checked_target,
+    counts,
+)
+from hashring.core.groups.state import (
+    Event,
+    EventKind,
+    Facts,
+    GroupState,
+    Handoff,
+    Holddown,
+    MemberFacts,
+    Phase,
+    Seat,
+    check_partitions,
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a step.
+
+    Attributes:
+        state: what is decided; the very same object when nothing changes.
+        events: what the change consists of, for the history.
+        due: when the next step is due even if no fact changes; ``None`` for never.
+    """
+
+    state: GroupState
+    events: tuple[Event, ...]
+    due: float | None
+
+
+def step(state: GroupState, facts: Facts, assignor: Assignor) -> Outcome:
+    """The next decision.
+
+    Args:
+        state: the last one, as it was committed.
+        facts: read at the same instant as the state, or later.
+
+    Raises:
+        AssignorError: the assignor gave a wrong answer; nothing is decided.
+    """
+    return _Step(state, facts, assignor).run()
+
+
+def resize(state: GroupState, partitions: int) -> Outcome:
+    """Change the number of partitions, without any delay.
+
+    New partitions are granted by the next step. Removed ones, the highest numbers, stay with
+    their owners until these have drained them, and come back to life when the count grows again.
+
+    Raises:
+        ConfigError: the count cannot work.
+    """
+    before = state.terms.partitions
+    if check_partitions(partitions) == before:
+        return Outcome(state, (), None)
+    draining = (state.draining | set(range(partitions, before))) - set(range(partitions))
+    size = max(draining, default=partitions - 1) + 1
+    more = max(0, size - len(state.owners))
+    changed = replace(
+        state,
+        terms=replace(state.terms, partitions=partitions),
+        generation=state.generation + 1,
+        phase=Phase.REBALANCING,
+        holddown=None,
+        owners=(*state.owners, *([None] * more))[:size],
+        tokens=(*state.tokens, *([0] * more))[:size],
+        # A number that was removed and drained comes back as a partition that nobody holds.
+        free=frozenset(state.free | set(range(before, partitions)) - state.draining),
+        draining=frozenset(draining),
+        committed=None,
+    )
+    why = f"from {before} to {partitions} partitions"
+    return Outcome(changed, (Event(EventKind.RESIZED, why=why),), None)
+
+
+class _Step:
+    """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
+
+    def __init__(self, state: GroupState, facts: Facts, assignor: Assignor) -> None:
+        self.before = state
+        self.now = facts.now
+        self.assignor = assignor
+        self.terms = state.terms
+        self.facts = facts
+        self.present = {m.name: m for m in facts.members if m.expires > facts.now}
+        self.generation = state.generation + 1
+        self.owners = list(state.owners)
+        self.tokens = list(state.tokens)
+        self.free = set(state.free)
+        self.handoffs = dict(state.handoffs)
+        self.roster = dict(state.roster)
+        self.draining = set(state.draining)
+        self.warming = dict(state.warming)
+        self.standbys = dict(state.standbys)
+        self.phase = state.phase
+        self.holddown = state.holddown
+        self.settled = state.settled
+        self.token = state.token
+        self.recovering = state.recovering
+        self.events: list[Event] = []
+        # Whom a partition was on its way to when its owner let go of it in this step.
+        self.destined: dict[int, str] = {}
+
+    def run(self) -> Outcome:
+        self._recover()
+        self._seat()
+        self._hear()
+        self.members = self._members()
+        target, wanted = self._target()
+        if self.recovering is None:
+            self._control(target, wanted)
+            self._act(target, wanted)
+            self._rest(target, wanted)
+        return self._outcome()
+
+    def _tell(
+        self,
+        kind: EventKind,
+        member: str | None = None,
+        partition: int | None = None,
+        to: str | None = None,
+        why: str = "",
+    ) -> None:
+        self.events.append(Event(kind, member, partition, to, why))
+
+    # --- 0: when Redis has lost what was decided ----------------------------------------------
+
+    def _recover(self) -> None:
+        latest = max((member.seen for member in self.present.values()), default=0)
+        if latest > self.before.generation:
+            # Members act on a decision later than the last one here: Redis came back empty, or
+            # older than it was. Nothing recorded here can be relied on; members say what they
+            # hold, and what nobody claims waits until every lease of then has ended.
+            self.generation = latest + 1
+            self.free = set(self.before.existing)
+            self.tokens = [0] * len(self.tokens)
+            self.handoffs = {}
+            self.warming = {}
+            self.standbys = {}
+            self.roster = {}
+            self.recovering = self.now + self.terms.ttl
+            self.phase = Phase.REBALANCING
+            self.holddown = None
+            self._tell(EventKind.RECOVERING, why=f"members have seen generation {latest}")
+        if self.recovering is None:
+            return
+        claims = sorted(
+            (token, member.name, partition)
+            for member in self.present.values()
+            for partition, token in member.claims.items()
+            if 0 <= partition < len(self.owners)
+        )
+        for token, name, partition in claims:
+            self.token = max(self.token, token)
+            if partition in self.free and token > self.tokens[partition]:
+                self.owners[partition] = name
+                self.tokens[partition] = token
+                self.free.discard(partition)
+                self._tell(EventKind.GRANTED, name, partition, why="held it already")
+        if self.now >= self.recovering:
+            self.recovering = None
+
+    # --- 1: who is there ----------------------------------------------------------------------
+
+    def _seat(self) -> None:
+        expired = {m.name for m in self.facts.members if m.name not in self.present}
+        gone = set()
+        for name, seat in self.before.roster.items():
+            if name not in self.roster:
+                continue
+            member = self.present.get(name)
+            if member is not None and member.session == seat.session:
+                continue
+            gone.add(name)
+            if seat.session:
+                self._tell(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
+            # The place is kept for one that returns during the holddown; see _outcome.
+            self.roster[name] = replace(seat, session="", sheds_after=0.0)
+        if gone:
+            for partition, owner in enumerate(self.owners):
+                if owner in gone and partition not in self.free:
+                    self._let_go(partition)
+        place = max((seat.place for seat in self.roster.values()), default=-1)
+        for member in sorted(self.present.values(), key=lambda m: (m.joined, m.name)):
+            known = self.roster.get(member.name)
+            if known is None:
+                place += 1
+                known = Seat(place, "")
+            if known.session != member.session:
+                self.roster[member.name] = replace(known, session=member.session)
+                self._tell(EventKind.JOINED, member.name)
+
+    def _let_go(self, partition: int) -> None:
+        self.free.add(partition)
+        handoff = self.handoffs.pop(partition, None)
+        if handoff is not None:
+            self.destined[partition] = handoff.to
+
+    # --- 2: words -----------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        for member in self.present.values():
+            for partition, token in member.released.items():
+                if self._holds(member, partition, token):
+                    self._let_go(partition)
+                    self._tell(EventKind.RELEASED, member.name, partition)
+            for partition, token in member.drained.items():
+                if not self._holds(member, partition, token):
+                    continue
+                self._let_go(partition)
+                if partition in self.draining:
+                    self.draining.discard(partition)
+                    self._tell(EventKind.DRAINED, member.name, partition)
+                else:
+                    # The count has grown again meanwhile: it is granted anew.
+                    self._tell(EventKind.RELEASED, member.name, partition)
+        for partition, handoff in list(self.handoffs.items()):
+            ends = handoff.ends_by(self.present[handoff.owner].seen)
+            if ends is not None and self.now >= ends:
+                self._let_go(partition)
+                self._tell(
+                    EventKind.FORCED,
+                    handoff.owner,
+                    partition,
+                    why=f"no word within {self.terms.max_handoff_time:g} s",
+                )
+        # What is neither counted nor draining has ceased to exist.
+        self.free -= {p for p in self.free if p >= self.terms.partitions and p not in self.draining}
+
+    def _holds(self, member: MemberFacts, partition: int, token: int) -> bool:
+        return (
+            0 <= partition < len(self.owners)
+            and partition not in self.free
+            and self.owners[partition] == member.name
+            and self.tokens[partition] == token
+        )
+
+    # --- 3: what should be --------------------------------------------------------------------
+
+    def _members(self) -> dict[str, Member]:
+        """The members as the assignor sees them.
+
+        One whose time to leave is over is not among them, as long as somebody else is: so the
+        assignor gives what it has to others at once, warm or not.
+        """
+        found: dict[str, Member] = {}
+        overdue: dict[str, Member] = {}
+        for name, facts in self.present.items():
+            kind = MemberState.ACTIVE
+            if facts.leaving is not None:
+                kind = MemberState.LEAVING
+            elif facts.stalled:
+                kind = MemberState.STALLED
+            member = Member(name, self.roster[name].place, facts.weight, kind)
+            ends = self._leave_end(facts)
+            (found if ends is None or ends > self.now else overdue)[name] = member
+        return found or overdue
+
+    def _leave_end(self, member: MemberFacts) -> float | None:
+        return None if member.leaving is None else member.leaving + self.terms.leave_timeout
+
+    def _target(self) -> tuple[Target, list[str | None]]:
+        """The assignor's target, and for every existing partition who should have it now."""
+        previous = list(self.owners)
+        for partition, handoff in self.handoffs.items():
+            self.destined[partition] = handoff.to
+        for partition, to in self.destined.items():
+            if to in self.members:
+                previous[partition] = to
+        count = self.terms.partitions
+        situation = Situation(
+            tuple(self.members.values()),
+            count,
+            tuple(previous[:count]),
+            {p: name for p, name in self.warming.items() if p < count},
+            {p: names for p, names in self.standbys.items() if p < count},
+            {name: member.lags for name, member in self.present.items() if member.lags},
+        )
+        target = checked_target(self.assignor, situation)
+        wanted: list[str | None] = [*target.interim, *previous[count:]]
+        # A partition that drains stays where it is; without an owner that can stay, it goes to
+        # the member that has the least.
+        takers = situation.candidates()
+        having = counts(target.owners)
+        names = {member.name for member in takers}
+        for partition in sorted(self.draining):
+            if wanted[partition] in names:
+                continue
+            wanted[partition] = None
+            if takers:
+                least = min(takers, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
+                wanted[partition] = least.name
+                having[least.name] = having.get(least.name, 0) + 1
+        return target, wanted
+
+    # --- 4: whether it may begin --------------------------------------------------------------
+
+    def _moves(self, wanted: list[str | None]) -> list[int]:
+        """Held partitions that should go elsewhere, and have not been asked for yet."""
+        return [
+            partition
+            for partition, (owner, to) in enumerate(zip(self.owners, wanted, strict=True))
+            if owner != to
+            and to is not None
+            and partition not in self.free
+            and partition not in self.handoffs
+            and (partition < self.terms.partitions or partition in self.draining)
+        ]
+
+    def _active(self) -> int:
+        return sum(member.state is MemberState.ACTIVE for member in self.members.values())
+
+    def _control(self, target: Target, wanted: list[str | None]) -> None:
+        moves = self._moves(wanted)
+        if self.phase is Phase.REBALANCING:
+            return
+        if not moves and not self.free and target.settled:
+            if self.phase is Phase.HOLDDOWN:
+                self._tell(EventKind.CANCELLED, why="nothing is left to move")
+            self.phase, self.holddown = Phase.READY, None
+            return
+        if self.holddown is None:
+            self.holddown = Holddown(self.now, self.now + self.terms.rebalance_delay)
+        why = self._begins(moves)
+        if why:
+            if self.phase is Phase.HOLDDOWN and self.now < self.holddown.until:
+                self._tell(EventKind.CANCELLED, why=why)
+            self.phase, self.holddown = Phase.REBALANCING, None
+            self._tell(EventKind.REBALANCING, why=why)
+        elif self.phase is Phase.READY:
+            self.phase = Phase.HOLDDOWN
+            self._tell(EventKind.HOLDDOWN, why=f"for {self.terms.rebalance_delay:g} s")
+
+    def _begins(self, moves: list[int]) -> str:
+        """Why partitions may move now; empty when they may not."""
+        assert self.holddown is not None
+        if self.now >= self.holddown.until:
+            return "the members have changed"
+        for partition in moves:
+            owner = self.members.get(self.owners[partition] or "")
+            if owner is None or owner.state is not MemberState.ACTIVE:
+                kind = "leaving" if owner is None else owner.state.value
+                return f"{self.owners[partition]} is {kind}"
+        if not moves and self.free and self._active() >= max(1, self.settled):
+            return "as many members as before, and nothing to hand off"
+        return ""
+
+    # --- 5 and 6: grant and revoke ------------------------------------------------------------
+
+    def _act(self, target: Target, wanted: list[str | None]) -> None:
+        if self.phase is Phase.HOLDDOWN:
+            having = counts([o for p, o in enumerate(self.owners) if p not in self.free])
+            for partition in sorted(self.free):
+                name = wanted[partition]
+                if name is not None and not having.get(name):
+                    self._grant(partition, name)
+            self.warming = {p: n for p, n in self.warming.items() if n in self.members}
+            return
+        for partition in sorted(self.free):
+            name = wanted[partition]
+            if name is not None:
+                self._grant(partition, name)
+        if self.phase is Phase.REBALANCING:
+            self._revoke(wanted)
+        for partition, name in target.warmups.items():
+            if self.warming.get(partition) != name:
+                self._tell(EventKind.WARMUP, name, partition)
+        self.warming = dict(target.warmups)
+        self.standbys = dict(target.standbys)
+
+    def _grant(self, partition: int, name: str) -> None:
+        member = self.members[name]
+        if member.state is MemberState.LEAVING:
+            return
+        # Above every token before it, also when Redis has forgotten those.
+        self.token = max(self.token + 1, int(self.now * 1e6))
+        last, self.owners[partition] = self.owners[partition], name
+        self.tokens[partition] = self.token
+        self.free.discard(partition)
+        why = f"was {last}'s" if last not in (None, name) else ""
+        self._tell(EventKind.GRANTED, name, partition, why=why)
+
+    def _revoke(self, wanted: list[str | None]) -> None:
+        having = counts([o for p, o in enumerate(self.owners) if p not in self.free])
+        for handoff in self.handoffs.values():
+            having[handoff.owner] -= 1
+            having[handoff.to] = having.get(handoff.to, 0) + 1
+        pending: dict[str, list[int]] = {}
+        for partition in self._moves(wanted):
+            pending.setdefault(str(self.owners[partition]), []).append(partition)
+        for owner in [name for name in pending if name not in self.members]:
+            # Its time to leave is over: no budget, no order.
+            for partition in pending.pop(owner):
+                self._ask(partition, str(wanted[partition]), "its time to leave is over")
+        busy = {handoff.owner for handoff in self.handoffs.values()}
+        for owner in list(pending):
+            member = self.members[owner]
+            if member.state is MemberState.STALLED:
+                if owner in busy or self.roster[owner].sheds_after > self.now:
+                    del pending[owner]
+                else:
+                    # One at a time, and the next not before this one had all its time.
+                    del pending[owner][1:]
+        while pending and len(self.handoffs) < self.terms.handoffs:
+            owner = max(pending, key=lambda n: (self._pressure(n, having), -self._place(n)))
+            choices = pending[owner]
+            partition = min(choices, key=lambda p: (self._load(str(wanted[p]), having), p))
+            to = str(wanted[partition])
+            choices.remove(partition)
+            if not choices:
+                del pending[owner]
+            having[owner] -= 1
+            having[to] = having.get(to, 0) + 1
+            state = self.members[owner].state
+            self._ask(partition, to, "" if state is MemberState.ACTIVE else f"is {state.value}")
+            if state is MemberState.STALLED:
+                sheds_after = self.now + self.terms.max_handoff_time
+                self.roster[owner] = replace(self.roster[owner], sheds_after=sheds_after)
+
+    def _place(self, name: str) -> int:
+        return self.roster[name].place
+
+    def _load(self, name: str, having: dict[str, int]) -> float:
+        return having.get(name, 0) / self.members[name].weight
+
+    def _pressure(self, name: str, having: dict[str, int]) -> tuple[bool, float]:
+        """Who has to give first: those that leave or are stalled, then those with the most."""
+        return self.members[name].state is not MemberState.ACTIVE, self._load(name, having)
+
+    def _ask(self, partition: int, to: str, why: str) -> None:
+        owner = str(self.owners[partition])
+        deadline = self.now + self.terms.max_handoff_time
+        self.handoffs[partition] = Handoff(owner, to, self.generation, deadline)
+        self._tell(EventKind.REVOKED, owner, partition, to, why)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _rest(self, target: Target, wanted: list[str | None]) -> None:
+        """Ready, when nothing is left to do."""
+        if self.free or self.handoffs or not target.settled or self._moves(wanted):
+            return
+        if self.phase is Phase.HOLDDOWN:
+            self._tell(EventKind.CANCELLED, why="spare members took over")
+        if self.phase is not Phase.READY:
+            self._tell(EventKind.READY)
+        self.phase, self.holddown = Phase.READY, None
+        self.settled = self._active()
+
+    def _outcome(self) -> Outcome:
+        if self.phase is not Phase.HOLDDOWN:
+            self.roster = {name: seat for name, seat in self.roster.items() if seat.session}
+        size = max(self.draining, default=self.terms.partitions - 1) + 1
+        after = replace(
+            self.before,
+            phase=self.phase,
+            holddown=self.holddown,
+            roster=self.roster,
+            settled=self.settled,
+            owners=tuple(self.owners[:size]),
+            tokens=tuple(self.tokens[:size]),
+            free=frozenset(self.free),
+            handoffs=self.handoffs,
+            warming=self.warming,
+            standbys=self.standbys,
+            draining=frozenset(self.draining),
+            token=self.token,
+            recovering=self.recovering,
+        )
+        if after == self.before:
+            return Outcome(self.before, (), self._due(self.before))
+        after = replace(after, generation=self.generation, committed=None)
+        return Outcome(after, tuple(self.events), self._due(after))
+
+    def _due(self, state: GroupState) -> float | None:
+        return min((at for at in self._times(state) if at > self.now), default=None)
+
+    def _times(self, state: GroupState) -> Iterable[float]:
+        for member in self.present.values():
+            yield member.expires
+            if (ends := self._leave_end(member)) is not None:
+                yield ends
+            if member.stalled:
+                yield state.roster[member.name].sheds_after
+        if state.holddown is not None:
+            yield state.holddown.until
+        if state.recovering is not None:
+            yield state.recovering
+        for handoff in state.handoffs.values():
+            yield handoff.deadline
+            # Not committed yet: it will be a moment from now, and one ttl after that is a bound.
+            unheard = handoff.lease_end
+            yield max(handoff.deadline, self.now + self.terms.ttl if unheard is None else unheard)

@@ -1,0 +1,252 @@
+"""The member's side: what it holds, by its own clock, and what it tells the group.
+
+:class:`Membership` is driven by whoever talks to Redis, and does no I/O itself. Its promise: it
+never counts a partition as held longer than the group can know. Three deadlines see to that, all
+on the member's own monotonic clock, and all measured from the moment a question was *sent*, so
+that neither a slow answer nor a slow clock in Redis can stretch them:
+
+- the lease: ``ttl`` after the last answered renewal was sent;
+- for a partition it was asked to let go of: the handoff's deadline;
+- for a partition that is not in the group's answer any more: at once.
+
+A partition that was lost is never taken up again under the same token. Its loss is reported as a
+word given, and the group grants it anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+
+from hashring.core.groups.state import View
+
+
+class ChangeKind(str, Enum):
+    """What a member's application is told."""
+
+    ASSIGNED = "assigned"
+    """The partition is held; work may begin."""
+    REVOKED = "revoked"
+    """Work has to end by the deadline; then say so."""
+    LOST = "lost"
+    """The partition is not held any more, finished or not."""
+    WARMUP = "warmup"
+    """Get ready to take the partition over."""
+    COOLED = "cooled"
+    """No need to be ready for the partition any more."""
+    DRAIN = "drain"
+    """The partition is removed: nothing new comes; say so when it is empty."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of what a member has to do.
+
+    Attributes:
+        kind: what changes.
+        partition: its number.
+        token: the fencing token it is or was held under; 0 for warm-ups.
+        deadline: for ``REVOKED``, the monotonic time by which work must have ended.
+    """
+
+    kind: ChangeKind
+    partition: int
+    token: int = 0
+    deadline: float = math.inf
+
+
+@dataclass(frozen=True)
+class Held:
+    """A partition that is held.
+
+    Attributes:
+        token: its fencing token.
+        until: monotonic time from which it is not held any more, whatever the lease says.
+        draining: the partition was removed, and is to be emptied.
+    """
+
+    token: int
+    until: float = math.inf
+    draining: bool = False
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Everything held, as one frozen picture.
+
+    Attributes:
+        partitions: what is held.
+        lease_until: monotonic time at which all of it ends.
+    """
+
+    partitions: Mapping[int, Held]
+    lease_until: float = -math.inf
+
+    def token(self, partition: int, now: float) -> int | None:
+        """The token of a partition that is held at ``now``; ``None`` when it is not."""
+        held = self.partitions.get(partition)
+        if held is None or now >= self.lease_until or now >= held.until:
+            return None
+        return held.token
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a member tells with its next renewal.
+
+    Attributes:
+        seen: the latest generation it acts on.
+        released, drained: partitions with the token they were held under.
+        lags: how far behind it is on partitions it warms up for.
+        stalled: whether its application makes no progress.
+    """
+
+    seen: int
+    released: Mapping[int, int]
+    drained: Mapping[int, int]
+    lags: Mapping[int, float]
+    stalled: bool
+
+
+class Membership:
+    """One session of a member. Not safe to drive from two threads at once; ``holding`` may be
+    read from any.
+
+    Args:
+        ttl: seconds the lease lasts without renewal.
+        seen: the latest generation an earlier session of this process acted on.
+    """
+
+    def __init__(self, ttl: float, seen: int = 0) -> None:
+        self.ttl = ttl
+        self.seen = seen
+        self.holding = Holding(MappingProxyType({}))
+        self.warming: frozenset[int] = frozenset()
+        self.stalled = False
+        self._lags: dict[int, float] = {}
+        # Words stay until the group's answer shows that they were heard.
+        self._released: dict[int, int] = {}
+        self._drained: dict[int, int] = {}
+
+    # --- what is held -------------------------------------------------------------------------
+
+    def held(self, now: float) -> dict[int, int]:
+        """The partitions held at ``now``, with their tokens."""
+        found = {p: self.holding.token(p, now) for p in self.holding.partitions}
+        return {partition: token for partition, token in found.items() if token is not None}
+
+    def words(self) -> Words:
+        """What to tell with the next renewal."""
+        return Words(
+            self.seen, dict(self._released), dict(self._drained), dict(self._lags), self.stalled
+        )
+
+    # --- what the application says ------------------------------------------------------------
+
+    def release(self, partition: int, token: int) -> bool:
+        """The application has stopped working on a partition. Whether that was news."""
+        held = self.holding.partitions.get(partition)
+        if held is None or held.token != token:
+            return False
+        self._drop(partition)
+        self._released[partition] = token
+        return True
+
+    def drained(self, partition: int) -> bool:
+        """The application has emptied a removed partition. Whether it had to."""
+        held = self.holding.partitions.get(partition)
+        if held is None or not held.draining:
+            return False
+        self._drop(partition)
+        self._drained[partition] = held.token
+        return True
+
+    def lag(self, partition: int, behind: float) -> bool:
+        """How far behind the application is on a partition it warms up for. Whether it has to."""
+        if partition not in self.warming:
+            return False
+        self._lags[partition] = behind
+        return True
+
+    # --- what the group says ------------------------------------------------------------------
+
+    def heard(self, view: View, asked_at: float, redis_now: float, now: float) -> list[Change]:
+        """Take up an answer to a renewal.
+
+        Args:
+            view: the member's part of the group.
+            asked_at: monotonic time before the question was sent.
+            redis_now: Redis time of the answer.
+            now: monotonic time.
+        """
+        changes = self.tick(now)
+        if view.generation < self.seen or now >= asked_at + self.ttl:
+            # A group that lost its history, an answer that was overtaken, or one that lay in the
+            # socket while this process was stopped. None of them may prolong anything.
+            return changes
+        self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
+        if not view.seated:
+            return changes
+        self.seen = view.generation
+        partitions = dict(self.holding.partitions)
+        for partition in sorted(partitions.keys() - view.held.keys()):
+            changes.append(Change(ChangeKind.LOST, partition, partitions.pop(partition).token))
+        for partition, token in sorted(view.held.items()):
+            mine = partitions.get(partition)
+            if mine is not None and mine.token != token:
+                changes.append(Change(ChangeKind.LOST, partition, mine.token))
+                mine = None
+            if mine is None:
+                if token in (self._released.get(partition), self._drained.get(partition)):
+                    continue
+                if partition in view.revoked:
+                    # Granted and asked back before we heard of it: never begun, so given up.
+                    self._released[partition] = token
+                    continue
+                mine = Held(token)
+                changes.append(Change(ChangeKind.ASSIGNED, partition, token))
+            if partition in view.revoked and mine.until == math.inf:
+                until = asked_at + view.revoked[partition] - redis_now
+                mine = replace(mine, until=until)
+                changes.append(Change(ChangeKind.REVOKED, partition, token, until))
+            if partition in view.draining and not mine.draining:
+                mine = replace(mine, draining=True)
+                changes.append(Change(ChangeKind.DRAIN, partition, token))
+            elif mine.draining and partition not in view.draining:
+                mine = replace(mine, draining=False)
+            partitions[partition] = mine
+        self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
+        for words in (self._released, self._drained):
+            for partition in [p for p, token in words.items() if view.held.get(p) != token]:
+                del words[partition]
+        changes.extend(Change(ChangeKind.WARMUP, p) for p in sorted(view.warming - self.warming))
+        changes.extend(Change(ChangeKind.COOLED, p) for p in sorted(self.warming - view.warming))
+        self.warming = view.warming
+        self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
+        return changes
+
+    def tick(self, now: float) -> list[Change]:
+        """Let go of what time has ended: everything with the lease, a handoff with its deadline.
+
+        To be called at :meth:`due`, and before anything else after a pause.
+        """
+        changes = []
+        for partition, held in sorted(self.holding.partitions.items()):
+            if now >= self.holding.lease_until or now >= held.until:
+                self._drop(partition)
+                self._released[partition] = held.token
+                changes.append(Change(ChangeKind.LOST, partition, held.token))
+        return changes
+
+    def due(self) -> float:
+        """The monotonic time of the next :meth:`tick`; infinite when nothing is held."""
+        held = self.holding.partitions.values()
+        return min((min(h.until, self.holding.lease_until) for h in held), default=math.inf)
+
+    def _drop(self, partition: int) -> None:
+        partitions = dict(self.holding.partitions)
+        del partitions[partition]
+        self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)

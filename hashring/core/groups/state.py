@@ -1,0 +1,372 @@
+"""What a partition group knows: what was decided, and what its members report.
+
+**Decisions** (:class:`GroupState`) change only by compare-and-set on the generation. **Facts**
+(:class:`Facts`) are written by each member about itself. Facts only ever grow within what they
+are about: a lease that ran out is never renewed (the member must come back as a new session), a
+partition given up under a token stays given up, a generation once seen stays seen. That is why a
+decision computed from slightly old facts is still safe when it is committed: what it relied on
+cannot have been taken back.
+
+Times are seconds of Redis time, except where a name says otherwise. Everything here is immutable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from hashring.core.assignors.protocol import Owners
+from hashring.errors import ConfigError
+
+MAX_PARTITIONS: Final = 1_000_000
+"""More would make every decision slower than the handoffs it decides on."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all members of a group must agree on.
+
+    Attributes:
+        partitions: how many, numbered from 0.
+        assignor: the name of the assignor.
+        ttl: seconds a member's lease lasts without renewal.
+        rebalance_delay: seconds from the first change of the membership until partitions move;
+            0 for at once.
+        max_handoff_time: seconds an owner may take to let go of a partition.
+        handoffs: how many partitions may be on their way at once.
+        leave_timeout: seconds a leaving member may wait for others to warm up.
+
+    Raises:
+        ConfigError: a value that cannot work.
+    """
+
+    partitions: int
+    assignor: str = "balanced"
+    ttl: float = 10.0
+    rebalance_delay: float = 5.0
+    max_handoff_time: float = 3.0
+    handoffs: int = 1
+    leave_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_partitions(self.partitions)
+        if not (self.ttl > 0 and math.isfinite(self.ttl)):
+            raise ConfigError("ttl", self.ttl, "must be a finite number of seconds above 0")
+        for name in ("rebalance_delay", "max_handoff_time", "leave_timeout"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise ConfigError(name, value, "must be a finite number of seconds, 0 or more")
+        if self.handoffs < 1:
+            raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
+
+
+def check_partitions(partitions: int) -> int:
+    """The count itself, when a group may have so many partitions.
+
+    Raises:
+        ConfigError: it is no whole number from 1 to a million.
+    """
+    if not isinstance(partitions, int) or isinstance(partitions, bool):
+        raise ConfigError("partitions", partitions, "must be a whole number")
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise ConfigError("partitions", partitions, f"must be from 1 to {MAX_PARTITIONS}")
+    return partitions
+
+
+# --- facts ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MemberFacts:
+    """What a member reports of itself, and when Redis last heard of it.
+
+    Attributes:
+        name: unique in the group.
+        session: names the process; a name that comes back has another one.
+        joined: a number that rises with every join of the group.
+        expires: when the lease ends; from then on the member holds nothing.
+        weight: its share relative to the others'.
+        seen: the latest generation it acts on.
+        leaving: since when it wants to hand over and go; ``None`` when it does not.
+        stalled: alive, but its application makes no progress.
+        released: partitions it has let go of, with the token it held each under.
+        drained: removed partitions it has emptied, with the token.
+        lags: how far behind it is on partitions it does not own.
+        claims: what it still held when it found its own entry gone, with the token.
+    """
+
+    name: str
+    session: str
+    joined: int
+    expires: float
+    weight: float = 1.0
+    seen: int = 0
+    leaving: float | None = None
+    stalled: bool = False
+    released: Mapping[int, int] = field(default_factory=dict)
+    drained: Mapping[int, int] = field(default_factory=dict)
+    lags: Mapping[int, float] = field(default_factory=dict)
+    claims: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All members at one instant.
+
+    Attributes:
+        now: that instant.
+        members: in any order; one whose lease has ended counts as gone.
+    """
+
+    now: float
+    members: tuple[MemberFacts, ...] = ()
+
+
+# --- decisions --------------------------------------------------------------------------------
+
+
+class Phase(str, Enum):
+    """Solace's three states of a partitioned queue."""
+
+    READY = "Ready"
+    """Nothing is to be moved."""
+    HOLDDOWN = "Holddown"
+    """Something is, once the rebalance delay is over."""
+    REBALANCING = "Rebalancing"
+    """Partitions are being moved."""
+
+
+@dataclass(frozen=True)
+class Holddown:
+    """A rebalance that waits for the membership to come to rest.
+
+    Attributes:
+        began: when the first change was seen.
+        until: when partitions begin to move. Later changes do not put it off.
+    """
+
+    began: float
+    until: float
+
+
+@dataclass(frozen=True)
+class Handoff:
+    """A partition that its owner has been asked to let go of.
+
+    Attributes:
+        owner: who holds it.
+        to: whom it was meant for when the handoff began.
+        generation: the decision that began it.
+        deadline: until when the owner may keep it; after that it fences itself.
+        lease_end: until when an owner that has not heard of the handoff may believe that it
+            holds the partition; ``None`` until the decision is known to be committed.
+    """
+
+    owner: str
+    to: str
+    generation: int
+    deadline: float
+    lease_end: float | None = None
+
+    def ends_by(self, seen: int) -> float | None:
+        """When the partition is free even without the owner's word.
+
+        An owner that has seen the handoff lets go by the deadline. One that has not may go on
+        until the lease it had when the handoff was committed ends: every later renewal would
+        have told it.
+        """
+        if seen >= self.generation:
+            return self.deadline
+        return None if self.lease_end is None else max(self.deadline, self.lease_end)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A member as the group has it.
+
+    Attributes:
+        place: its place in the order of joining.
+        session: the session its partitions were granted to.
+        sheds_after: when a stalled member may be asked for its next partition.
+    """
+
+    place: int
+    session: str
+    sheds_after: float = 0.0
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """What was decided.
+
+    Attributes:
+        terms: what all members agree on; ``terms.partitions`` is the present count.
+        generation: number of the last decision; 0 before the first.
+        phase, holddown: where a rebalance stands.
+        roster: the seats, by name. In a holddown also those of members that are gone, so that
+            one that returns takes its old place.
+        settled: how many active members there were when nothing was to be moved last.
+        owners: for each partition its owner, or its last one; removed partitions that are not
+            yet drained included, so it may be longer than ``terms.partitions``.
+        tokens: for each partition the fencing token of its last grant; 0 before the first.
+        free: the partitions that nobody holds.
+        handoffs: the partitions on their way.
+        warming: for each partition that a member warms up for, that member.
+        standbys: for each partition the members that keep a warm copy.
+        draining: removed partitions that still have an owner, to be emptied.
+        token: the greatest token granted so far.
+        recovering: until when nothing is granted, since members may return that hold it;
+            ``None`` when there is nothing to wait for.
+        committed: when this state was written; ``None`` for one that is not.
+    """
+
+    terms: Terms
+    generation: int = 0
+    phase: Phase = Phase.READY
+    holddown: Holddown | None = None
+    roster: Mapping[str, Seat] = field(default_factory=dict)
+    settled: int = 0
+    owners: Owners = ()
+    tokens: tuple[int, ...] = ()
+    free: frozenset[int] = frozenset()
+    handoffs: Mapping[int, Handoff] = field(default_factory=dict)
+    warming: Mapping[int, str] = field(default_factory=dict)
+    standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    draining: frozenset[int] = frozenset()
+    token: int = 0
+    recovering: float | None = None
+    committed: float | None = None
+
+    @classmethod
+    def new(cls, terms: Terms) -> GroupState:
+        """A group without history."""
+        return cls(
+            terms,
+            owners=(None,) * terms.partitions,
+            tokens=(0,) * terms.partitions,
+            free=frozenset(range(terms.partitions)),
+        )
+
+    @property
+    def existing(self) -> tuple[int, ...]:
+        """All partitions there are, those that drain included."""
+        return (*range(self.terms.partitions), *sorted(self.draining))
+
+    def holder(self, partition: int) -> str | None:
+        """Who holds the partition now."""
+        return None if partition in self.free else self.owners[partition]
+
+    def stamped(self, committed: float) -> GroupState:
+        """This state as it was written at that time.
+
+        From then on every renewal tells of the handoffs it began, so an owner's earlier lease
+        ends one ttl later at the latest.
+        """
+        lease_end = committed + self.terms.ttl
+        return replace(
+            self,
+            committed=committed,
+            handoffs={
+                partition: handoff
+                if handoff.lease_end is not None
+                else replace(handoff, lease_end=lease_end)
+                for partition, handoff in self.handoffs.items()
+            },
+        )
+
+    def view(self, member: str, session: str) -> View:
+        """What the member has to know."""
+        seat = self.roster.get(member)
+        if seat is None or seat.session != session:
+            return View(self.generation, self.phase)
+        held = {
+            partition: self.tokens[partition]
+            for partition, owner in enumerate(self.owners)
+            if owner == member and partition not in self.free
+        }
+        return View(
+            self.generation,
+            self.phase,
+            held,
+            {p: self.handoffs[p].deadline for p in held if p in self.handoffs},
+            frozenset(
+                {p for p, name in self.warming.items() if name == member}
+                | {p for p, names in self.standbys.items() if member in names}
+                | {p for p, handoff in self.handoffs.items() if handoff.to == member}
+            ),
+            self.draining & held.keys(),
+            seated=True,
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """A group as one member has to know it.
+
+    Attributes:
+        generation, phase: of the group.
+        held: its partitions, with the fencing token of each.
+        revoked: those of them that it has to let go of, with the deadline.
+        warming: partitions to be warm for: to take over, or as a standby.
+        draining: those of its partitions that were removed, and are to be emptied.
+        seated: whether the group has taken note of this session of the member yet.
+    """
+
+    generation: int
+    phase: Phase
+    held: Mapping[int, int] = field(default_factory=dict)
+    revoked: Mapping[int, float] = field(default_factory=dict)
+    warming: frozenset[int] = frozenset()
+    draining: frozenset[int] = frozenset()
+    seated: bool = False
+
+
+# --- history ----------------------------------------------------------------------------------
+
+
+class EventKind(str, Enum):
+    """What happened to a group."""
+
+    JOINED = "joined"
+    LEFT = "left"
+    EXPIRED = "expired"
+    LEAVING = "leaving"
+    HOLDDOWN = "holddown"
+    CANCELLED = "cancelled"
+    """The holddown ended without anything to move."""
+    REBALANCING = "rebalancing"
+    REVOKED = "revoked"
+    """An owner was asked to let go."""
+    RELEASED = "released"
+    """The owner gave its word."""
+    FORCED = "forced"
+    """The owner gave no word in time, and has fenced itself."""
+    GRANTED = "granted"
+    WARMUP = "warmup"
+    RESIZED = "resized"
+    DRAINED = "drained"
+    READY = "ready"
+    RECOVERING = "recovering"
+    """Redis lost what was decided; members say what they hold."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An entry of a group's history.
+
+    Attributes:
+        kind: what happened.
+        member: to whom.
+        partition: to which partition.
+        to: whom the partition is for.
+        why: for people.
+    """
+
+    kind: EventKind
+    member: str | None = None
+    partition: int | None = None
+    to: str | None = None
+    why: str = ""
