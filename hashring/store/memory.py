@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
@@ -26,6 +28,19 @@ T = TypeVar("T")
 
 _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
+
+# The epoch key as the scripts write it; they go by the same form.
+_EPOCH: Final = re.compile(rb"([0-9]{1,12}) ([0-9A-Fa-f]+)")
+
+# The keys of a ring, and where the twin keeps what is in them.
+_PARTS: Final = {
+    "ring": ("members",),
+    "epoch": ("epoch", "tag"),
+    "nodes": ("nodes",),
+    "events": ("events",),
+    "left": ("left",),
+    "full": ("full",),
+}
 
 
 @dataclass
@@ -79,6 +94,37 @@ class MemoryServer:
         """Take a member out of the ring's ZSET behind everyone's back."""
         with self._lock:
             self._ring(ring).members.pop(member, None)
+
+    def set_epoch(self, ring: bytes, value: bytes) -> None:
+        """Write a ring's epoch key behind everyone's back."""
+        written = _EPOCH.fullmatch(value)
+        with self._lock:
+            state = self._ring(ring)
+            state.epoch = int(written[1]) if written else 0
+            state.tag = written[2].decode() if written else ""
+
+    def hset(self, ring: bytes, node: str, entry: bytes) -> None:
+        """Write what a node tells of itself behind its back."""
+        with self._lock:
+            self._ring(ring).nodes[node.encode()] = entry
+
+    def delete(self, ring: bytes, *parts: str) -> None:
+        """Delete keys of a ring, by their names in :class:`hashring.store.keys.RingKeys`."""
+        with self._lock:
+            state, fresh = self._ring(ring), _RingState()
+            for part in parts:
+                for name in _PARTS[part]:
+                    setattr(state, name, getattr(fresh, name))
+
+    def copy(self) -> object:
+        """All data as it is now, for :meth:`restore`."""
+        with self._lock:
+            return deepcopy(self._rings)
+
+    def restore(self, copy: object) -> None:
+        """Go back to a copy: what a failover to a replica that lagged behind does."""
+        with self._lock:
+            self._rings = deepcopy(cast("dict[bytes, _RingState]", copy))
 
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """The history of a ring as raw stream entries, oldest first."""

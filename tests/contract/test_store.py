@@ -1,0 +1,1174 @@
+"""What every store must do: the scripts on each real server of this machine, and the twin.
+
+Nothing here waits for time to pass: what must be expired gets its score written by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from hashring.core.change import Change, ChangeKind, parse_change
+from hashring.core.replica import Replica, parse_replica
+from hashring.core.ring import Ring
+from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
+from hashring.store.commands import (
+    BeatReply,
+    BeatStatus,
+    Command,
+    Event,
+    LeaveStatus,
+    Scoring,
+    Snapshot,
+    SweepReply,
+    beat,
+    leave,
+    read_event,
+    read_members,
+    snapshot,
+    sweep,
+)
+from hashring.store.embedded import RedisServer
+from hashring.store.executor import AsyncRedisStore, RedisStore, Store, Subscribed, Subscription
+from hashring.store.keys import RingKeys, ring_keys
+from hashring.store.memory import MemoryServer, MemoryStore
+from tests.conftest import PATIENCE, servers
+
+TTL = 1000.0
+"""Seconds: nothing expires during a test unless a test makes it."""
+LONG_AGO = -5.0
+AVAILABLE = Scoring.expiry(TTL)
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+
+
+class Place:
+    """One ring in one store, and a hand that reaches behind the store's back."""
+
+    store: Store
+
+    def __init__(self, keys: RingKeys) -> None:
+        self.keys = keys
+
+    def now(self) -> float:
+        raise NotImplementedError
+
+    def zadd(self, member: bytes, score: float) -> None:
+        raise NotImplementedError
+
+    def zrem(self, member: bytes) -> None:
+        raise NotImplementedError
+
+    def zset(self) -> dict[bytes, float]:
+        raise NotImplementedError
+
+    def hset(self, node: str, entry: bytes) -> None:
+        raise NotImplementedError
+
+    def set_epoch(self, value: bytes) -> None:
+        raise NotImplementedError
+
+    def wipe(self) -> None:
+        raise NotImplementedError
+
+    def publish(self, payload: bytes) -> None:
+        raise NotImplementedError
+
+    def raw_events(self) -> list[Any]:
+        raise NotImplementedError
+
+    # --- what follows is the same everywhere --------------------------------------------------
+
+    def beat(self, node: str, session: str, *points: int, **options: Any) -> BeatReply:
+        options.setdefault("scoring", AVAILABLE)
+        options.setdefault("told", {})
+        return self.store.run(
+            beat(self.keys, node=node, session=session, replicas=replicas(node, *points), **options)
+        )
+
+    def join(self, node: str, session: str, *points: int, **options: Any) -> BeatReply:
+        return self.beat(node, session, *points, joining=True, **options)
+
+    def leave(self, node: str, session: str, *points: int, **options: Any) -> LeaveStatus:
+        return self.store.run(
+            leave(
+                self.keys, node=node, session=session, replicas=replicas(node, *points), **options
+            )
+        )
+
+    def sweep(self, scoring: Scoring = AVAILABLE) -> SweepReply:
+        return self.store.run(sweep(self.keys, scoring=scoring, by="somebody"))
+
+    def look(self, remembered: str = "", scoring: Scoring = AVAILABLE) -> Snapshot:
+        return self.store.run(snapshot(self.keys, scoring=scoring, remembered=remembered))
+
+    def age(self, *nodes: str) -> None:
+        """Make the nodes' members expired."""
+        seen = self.look()
+        for record in seen.replicas:
+            if record.replica.node in nodes:
+                self.zadd(record.replica.member, seen.now + LONG_AGO)
+
+    def events(self) -> list[Event]:
+        return [read_event(entry) for entry in self.raw_events()]
+
+    def ring(self) -> Ring:
+        return Ring(read_members(self.zset())[0])
+
+
+def replicas(node: str, *points: int) -> list[Replica]:
+    return [Replica(point, node, f"id{point}") for point in points]
+
+
+class RealPlace(Place):
+    def __init__(self, keys: RingKeys, client: Redis, store: Store) -> None:
+        super().__init__(keys)
+        self.client = client
+        self.store = store
+
+    def now(self) -> float:
+        seconds, micros = self.client.time()
+        return seconds + micros / 1e6
+
+    def zadd(self, member: bytes, score: float) -> None:
+        self.client.zadd(self.keys.ring, {member: score})
+
+    def zrem(self, member: bytes) -> None:
+        self.client.zrem(self.keys.ring, member)
+
+    def zset(self) -> dict[bytes, float]:
+        return dict(self.client.zrange(self.keys.ring, 0, -1, withscores=True))
+
+    def hset(self, node: str, entry: bytes) -> None:
+        self.client.hset(self.keys.nodes, node, entry)
+
+    def set_epoch(self, value: bytes) -> None:
+        self.client.set(self.keys.epoch, value)
+
+    def wipe(self) -> None:
+        self.client.flushall()
+
+    def publish(self, payload: bytes) -> None:
+        self.client.publish(self.keys.channel, payload)
+
+    def raw_events(self) -> list[Any]:
+        return self.client.xrange(self.keys.events)
+
+
+class TwinPlace(Place):
+    def __init__(self, keys: RingKeys) -> None:
+        super().__init__(keys)
+        self.server = MemoryServer(time.time)
+        self.store = MemoryStore(self.server)
+
+    def now(self) -> float:
+        return time.time()
+
+    def zadd(self, member: bytes, score: float) -> None:
+        self.server.zadd(self.keys.ring, member, score)
+
+    def zrem(self, member: bytes) -> None:
+        self.server.zrem(self.keys.ring, member)
+
+    def zset(self) -> dict[bytes, float]:
+        found = self.look()
+        members = {record.replica.member: record.score for record in found.replicas}
+        return members | {member: float("nan") for member, _ in found.garbage}
+
+    def hset(self, node: str, entry: bytes) -> None:
+        self.server.hset(self.keys.ring, node, entry)
+
+    def set_epoch(self, value: bytes) -> None:
+        self.server.set_epoch(self.keys.ring, value)
+
+    def wipe(self) -> None:
+        self.server.wipe()
+
+    def publish(self, payload: bytes) -> None:
+        self.server.publish(self.keys.channel, payload)
+
+    def raw_events(self) -> list[Any]:
+        return self.server.events(self.keys.ring)
+
+
+class AsyncFacade:
+    """The asyncio store behind the sync store's face."""
+
+    def __init__(self, path: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = AsyncRedis(unix_socket_path=str(path))
+        self._store = AsyncRedisStore(self._client, 30.0)
+
+    def run(self, command: Command[Any]) -> Any:
+        return self._loop.run_until_complete(self._store.run(command))
+
+    def subscribe(self, *channels: bytes) -> Any:
+        return _AsyncSubscriptionFacade(
+            self._loop, self._loop.run_until_complete(self._store.subscribe(*channels))
+        )
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._store.close())
+        self._loop.run_until_complete(self._client.aclose())
+        self._loop.close()
+
+
+class _AsyncSubscriptionFacade:
+    def __init__(self, loop: asyncio.AbstractEventLoop, subscription: Any) -> None:
+        self._loop = loop
+        self._subscription = subscription
+
+    def wait(self, timeout: float) -> Any:
+        return self._loop.run_until_complete(self._subscription.wait(timeout))
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._subscription.close())
+
+
+REAL = [*servers(), "asyncio"]
+STORES = [*REAL, "twin"]
+
+
+@pytest.fixture(scope="module")
+def _server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
+    if request.param == "twin":
+        yield None
+    else:
+        with RedisServer(servers().get(request.param)) as server:
+            yield server
+
+
+@pytest.fixture
+def place(_server: RedisServer | None, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A ring, in each of the stores."""
+    keys = ring_keys(getattr(request, "param", "accounts"))
+    if _server is None:
+        yield TwinPlace(keys)
+        return
+    with Redis(unix_socket_path=str(_server.socket)) as client:
+        client.flushall()
+        store: Any
+        if request.node.callspec.params["_server"] == "asyncio":
+            store = AsyncFacade(_server.socket)
+        else:
+            store = RedisStore(client, 30.0)
+        yield RealPlace(keys, client, store)
+        store.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "_server", STORES, indirect=True, scope="module", ids=lambda name: name
+        )
+    elif "real" in metafunc.fixturenames:
+        metafunc.parametrize("_server", REAL, indirect=True, scope="module")
+
+
+@pytest.fixture
+def real(_server: RedisServer) -> Iterator[RealPlace]:
+    """A ring on each of the real servers, through the sync store."""
+    with Redis(unix_socket_path=str(_server.socket)) as client:
+        client.flushall()
+        store = RedisStore(client, 30.0)
+        yield RealPlace(ring_keys("accounts"), client, store)
+        store.close()
+
+
+class Listener:
+    """A subscription to the ring's channel."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._subscription: Subscription = place.store.subscribe(place.keys.channel)
+        while not isinstance(self._subscription.wait(PATIENCE), Subscribed):
+            pass
+        self._marks = 0
+
+    def payloads(self) -> list[bytes]:
+        """What was told since the last call."""
+        self._marks += 1
+        mark = b"mark %d" % self._marks
+        self._place.publish(mark)
+        found = []
+        while (notice := self._subscription.wait(PATIENCE)).payload != mark:  # type: ignore[union-attr]
+            assert notice.channel == self._place.keys.channel  # type: ignore[union-attr]
+            found.append(notice.payload)  # type: ignore[union-attr]
+        return found
+
+    def changes(self) -> list[Change]:
+        return [parse_change(payload) for payload in self.payloads()]
+
+    def close(self) -> None:
+        self._subscription.close()
+
+
+@pytest.fixture
+def channel(place: Place) -> Iterator[Listener]:
+    listener = Listener(place)
+    yield listener
+    listener.close()
+
+
+# --- joining and refreshing -------------------------------------------------------------------
+
+
+def test_a_join_puts_each_replica_on_the_ring_scored_by_its_expiry(place: Place) -> None:
+    before = place.now()
+    reply = place.join("n", A, 10, 20)
+    after = place.now()
+    assert reply.status is BeatStatus.OK
+    assert set(place.zset()) == {b"10:n:id10", b"20:n:id20"}
+    for score in place.zset().values():
+        assert before + TTL <= score <= after + TTL + 1e-6
+
+
+def test_a_join_is_told_with_its_points_its_session_and_its_place_in_history(
+    place: Place, channel: Listener
+) -> None:
+    reply = place.join("n", A, 20, 10)
+    (change,) = channel.changes()
+    assert change == Change(
+        ChangeKind.JOIN, ("n",), (10, 20), "", reply.stamp, session=A, reason="start"
+    )
+    assert reply.before == ""
+    assert reply.stamp.epoch == 1
+    assert reply.stamp.members == 2
+
+
+def test_a_refresh_tells_nobody_and_moves_only_the_expiry(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    place.zadd(b"10:n:id10", place.now() + 1)
+    channel.changes()
+    stamp = place.look().stamp
+    reply = place.beat("n", A, 10)
+    assert channel.payloads() == []
+    assert reply.status is BeatStatus.OK
+    assert (reply.stamp.epoch, reply.stamp.tag, reply.before) == (stamp.epoch, stamp.tag, stamp.tag)
+    assert place.zset()[b"10:n:id10"] > place.now() + TTL / 2
+
+
+def test_each_change_continues_the_one_before_and_counts_the_members(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10, 20)
+    place.join("m", B, 30)
+    place.leave("n", A, 10, 20)
+    changes = channel.changes()
+    assert [change.stamp.epoch for change in changes] == [1, 2, 3]
+    assert [change.stamp.members for change in changes] == [2, 3, 1]
+    assert changes[0].prev == ""
+    assert all(later.prev == earlier.stamp.tag for earlier, later in pairwise(changes))
+    assert place.look().stamp.tag == changes[-1].stamp.tag
+
+
+def test_the_same_change_has_another_tag_each_time(place: Place) -> None:
+    tags = set()
+    for _ in range(5):
+        tags.add(place.join("n", A, 10).stamp.tag)
+        place.leave("n", A, 10)
+        place.set_epoch(b"")
+    assert len(tags) == 5
+
+
+def test_the_members_come_only_when_asked_for(place: Place) -> None:
+    assert place.join("n", A, 10).members is None
+    assert place.beat("n", A, 10, fetch=True).members == (b"10:n:id10",)
+
+
+def test_a_node_that_lost_members_comes_back_as_a_change(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10, 20)
+    place.zrem(b"10:n:id10")
+    channel.changes()
+    reply = place.beat("n", A, 10, 20)
+    (change,) = channel.changes()
+    assert (change.kind, change.points, change.reason) == (ChangeKind.JOIN, (10, 20), "return")
+    assert reply.before == change.prev
+    assert reply.stamp == change.stamp
+
+
+def test_new_points_replace_the_old_in_one_step(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10, 20)
+    channel.changes()
+    place.join("n", A, 20, 30, drop=replicas("n", 10))
+    (change,) = channel.changes()
+    assert (change.points, change.reason, change.stamp.members) == ((20, 30), "resize", 2)
+    assert set(place.zset()) == {b"20:n:id20", b"30:n:id30"}
+
+
+def test_dropping_what_is_not_there_is_no_change(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    place.beat("n", A, 10, drop=replicas("n", 99))
+    assert channel.payloads() == []
+
+
+def test_the_soonest_expiry_is_told_in_seconds(place: Place) -> None:
+    place.join("n", A, 10)
+    place.zadd(b"20:m:x", place.now() + TTL / 2)
+    soonest = place.beat("n", A, 10).soonest
+    assert soonest is not None
+    assert TTL / 4 < soonest <= TTL / 2
+
+
+def test_an_empty_ring_has_no_soonest_expiry(place: Place) -> None:
+    place.hset("n", (A + "{}").encode())
+    assert place.join("n", B, 10).soonest is None
+
+
+# --- whose name it is -------------------------------------------------------------------------
+
+
+def test_a_join_does_not_take_a_name_that_is_in_use(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    assert place.join("n", B, 20).status is BeatStatus.TAKEN
+    assert set(place.zset()) == {b"10:n:id10"}
+    assert place.look().nodes["n"].session == A
+    assert channel.payloads() == []
+
+
+def test_a_join_takes_the_name_from_the_session_that_it_saw(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    assert place.join("n", B, 10, take_from=A).status is BeatStatus.OK
+    (change,) = channel.changes()
+    assert (change.session, change.reason) == (B, "restart")
+    assert place.look().nodes["n"].session == B
+
+
+def test_a_join_does_not_take_the_name_from_a_session_that_it_did_not_see(place: Place) -> None:
+    place.join("n", A, 10)
+    place.join("n", B, 10, take_from=A)
+    assert place.join("n", C, 10, take_from=A).status is BeatStatus.TAKEN
+    assert place.look().nodes["n"].session == B
+
+
+def test_a_session_that_lost_its_name_is_told_and_changes_nothing(place: Place) -> None:
+    place.join("n", A, 10)
+    place.join("n", B, 20, take_from=A, drop=replicas("n", 10))
+    before = place.zset()
+    assert place.beat("n", A, 10).status is BeatStatus.SUPERSEDED
+    assert place.zset() == before
+
+
+def test_a_name_is_free_once_its_holder_has_expired(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    place.age("n")
+    channel.changes()
+    assert place.join("n", B, 20).status is BeatStatus.OK
+    assert [change.kind for change in channel.changes()] == [ChangeKind.EXPIRE, ChangeKind.JOIN]
+    assert set(place.zset()) == {b"20:n:id20"}
+
+
+def test_a_name_is_free_once_its_holder_has_left(place: Place) -> None:
+    place.join("n", A, 10)
+    place.leave("n", A, 10)
+    assert place.join("n", B, 10).status is BeatStatus.OK
+
+
+@pytest.mark.parametrize(
+    "entry", [b"", b"{}", b"\xff\xfe", b"short{}", (A + "x{}").encode(), A.encode(), b"a b" * 9]
+)
+def test_an_entry_that_no_node_wrote_holds_no_name(place: Place, entry: bytes) -> None:
+    place.hset("n", entry)
+    assert place.look().nodes["n"].session == ""
+    assert place.join("n", A, 10).status is BeatStatus.OK
+    place.hset("n", entry)
+    assert place.beat("n", A, 10).status is BeatStatus.OK
+    assert place.look().nodes["n"].session == A
+
+
+def test_what_a_node_tells_is_what_readers_see(place: Place) -> None:
+    place.join("n", A, 10, told={"host": "höst", "weight": 1.5, "named": True})
+    assert place.look().nodes["n"].told == {"host": "höst", "weight": 1.5, "named": True}
+    place.beat("n", A, 10, told={"weight": 2})
+    assert place.look().nodes["n"].told == {"weight": 2}
+
+
+# --- joining on the very ring that was looked at ----------------------------------------------
+
+
+def test_a_join_on_the_expected_ring_is_made(place: Place) -> None:
+    tag = place.join("n", A, 10).stamp.tag
+    assert place.join("m", B, 20, expect=tag).status is BeatStatus.OK
+
+
+def test_a_join_on_another_ring_than_expected_changes_nothing(
+    place: Place, channel: Listener
+) -> None:
+    tag = place.join("n", A, 10).stamp.tag
+    place.join("m", B, 20)
+    channel.changes()
+    reply = place.join("o", C, 30, expect=tag)
+    assert reply.status is BeatStatus.MOVED
+    assert channel.payloads() == []
+    assert "o" not in place.look().nodes
+    assert b"30:o:id30" not in place.zset()
+
+
+def test_of_two_joins_that_expect_an_empty_history_one_is_made(place: Place) -> None:
+    assert place.join("n", A, 10, expect="").status is BeatStatus.OK
+    assert place.join("m", B, 20, expect="").status is BeatStatus.MOVED
+
+
+def test_what_expired_since_the_look_moved_the_ring(place: Place) -> None:
+    tag = place.join("n", A, 10).stamp.tag
+    place.age("n")
+    assert place.join("m", B, 20, expect=tag).status is BeatStatus.MOVED
+    assert place.look().stamp.tag != tag
+
+
+# --- full nodes -------------------------------------------------------------------------------
+
+
+def test_a_node_that_becomes_full_and_has_room_again_says_so_once_each(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    for full in (True, True, False, False):
+        place.beat("n", A, 10, full=full)
+    changes = channel.changes()
+    assert [(c.kind, c.nodes, c.points, c.stamp.members) for c in changes] == [
+        (ChangeKind.FULL, ("n",), (), 1),
+        (ChangeKind.ROOM, ("n",), (), 1),
+    ]
+
+
+def test_who_is_full_comes_with_the_members(place: Place) -> None:
+    place.join("n", A, 10, full=True)
+    place.join("m", B, 20)
+    assert place.beat("m", B, 20).full == frozenset()
+    assert place.beat("m", B, 20, fetch=True).full == {"n"}
+
+
+@pytest.mark.parametrize("end", ["leave", "expire"])
+def test_a_node_that_went_is_not_full_any_more(place: Place, end: str) -> None:
+    place.join("n", A, 10, full=True)
+    if end == "leave":
+        place.leave("n", A, 10)
+    else:
+        place.age("n")
+    assert place.join("m", B, 20, fetch=True).full == frozenset()
+
+
+# --- leaving ----------------------------------------------------------------------------------
+
+
+def test_a_departure_takes_the_node_off_and_is_told(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10, 20)
+    place.join("m", B, 30)
+    channel.changes()
+    assert place.leave("n", A, 10, 20, reason="stop") is LeaveStatus.OK
+    (change,) = channel.changes()
+    assert (change.kind, change.nodes, change.points) == (ChangeKind.LEAVE, ("n",), ())
+    assert change.reason == "stop"
+    assert set(place.zset()) == {b"30:m:id30"}
+    assert set(place.look().nodes) == {"m"}
+
+
+def test_a_departure_of_nobody_is_no_change(place: Place, channel: Listener) -> None:
+    place.join("m", B, 30)
+    channel.changes()
+    assert place.leave("n", A, 10) is LeaveStatus.ABSENT
+    assert channel.payloads() == []
+
+
+def test_a_session_that_lost_its_name_cannot_take_the_new_holder_off(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    place.join("n", B, 10, take_from=A)
+    channel.changes()
+    assert place.leave("n", A, 10) is LeaveStatus.SUPERSEDED
+    assert channel.payloads() == []
+    assert set(place.zset()) == {b"10:n:id10"}
+
+
+def test_somebody_else_may_take_a_node_off_whatever_its_session(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    assert place.leave("n", "", 10, reason="removed", by="operator") is LeaveStatus.OK
+    assert [change.reason for change in channel.changes()] == ["removed"]
+    assert place.events()[-1].by == "operator"
+
+
+# --- sweeping ---------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_sweeps_what_expired_and_tells_whom(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10, 20)
+    place.join("m", B, 30)
+    place.age("n")
+    channel.changes()
+    reply = place.beat("m", B, 30)
+    (change,) = channel.changes()
+    assert reply.swept == 2
+    assert (change.kind, change.nodes, change.stamp.members) == (ChangeKind.EXPIRE, ("n",), 1)
+    assert change.stamp == reply.stamp
+    assert set(place.zset()) == {b"30:m:id30"}
+    assert set(place.look().nodes) == {"m"}
+    assert place.events()[-1].by == "m"
+
+
+def test_a_node_that_expired_itself_is_swept_and_comes_back_in_one_heartbeat(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    place.age("n")
+    channel.changes()
+    reply = place.beat("n", A, 10)
+    expired, returned = channel.changes()
+    assert (expired.kind, expired.nodes) == (ChangeKind.EXPIRE, ("n",))
+    assert (returned.kind, returned.reason) == (ChangeKind.JOIN, "return")
+    assert reply.before == returned.prev == expired.stamp.tag
+
+
+def test_several_nodes_that_expired_are_told_in_one_change(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    place.join("m", B, 30)
+    place.age("n", "m")
+    channel.changes()
+    assert place.sweep() == SweepReply(members=2, stray=0)
+    (change,) = channel.changes()
+    assert set(change.nodes) == {"n", "m"}
+    assert place.zset() == {}
+
+
+def test_a_sweep_of_nothing_is_no_change(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    assert place.sweep() == SweepReply(members=0, stray=0)
+    assert channel.payloads() == []
+
+
+def test_a_sweep_forgets_entries_of_nodes_that_are_not_on_the_ring(place: Place) -> None:
+    place.join("n", A, 10)
+    place.hset("ghost", (B + "{}").encode())
+    assert place.sweep() == SweepReply(members=0, stray=1)
+    assert set(place.look().nodes) == {"n"}
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def test_a_look_sees_everything_in_order_and_what_is_expired(place: Place) -> None:
+    place.join("n", A, 30, 10)
+    place.join("m", B, 20)
+    place.age("m")
+    seen = place.look()
+    assert [(r.replica.point, r.replica.node, r.expired) for r in seen.replicas] == [
+        (10, "n", False),
+        (20, "m", True),
+        (30, "n", False),
+    ]
+    assert seen.ring() == Ring({"n": [10, 30]})
+    assert seen.replicas_of("m") == (Replica(20, "m", "id20"),)
+    assert seen.stamp.members == 3
+    for record in seen.replicas:
+        assert record.expires_in == pytest.approx(record.score - seen.now)
+
+
+def test_a_look_writes_nothing(place: Place, channel: Listener) -> None:
+    nothing = place.look("n")
+    assert (nothing.stamp.epoch, nothing.stamp.tag, nothing.replicas) == (0, "", ())
+    place.join("n", A, 10)
+    place.age("n")
+    stamp = place.look().stamp
+    channel.changes()
+    after = place.look("n").stamp
+    assert (after.epoch, after.tag, after.members) == (stamp.epoch, stamp.tag, stamp.members)
+    assert channel.payloads() == []
+    assert set(place.zset()) == {b"10:n:id10"}
+
+
+# --- points that are remembered ---------------------------------------------------------------
+
+
+def test_a_named_node_that_left_is_remembered_until_it_is_back(place: Place) -> None:
+    place.join("n", A, 20, 10, told={"named": True})
+    place.leave("n", A, 20, 10)
+    assert place.look("n").remembered == (10, 20)
+    place.join("n", B, 10, 20, told={"named": True})
+    assert place.look("n").remembered == ()
+
+
+def test_a_named_node_that_expired_is_remembered(place: Place) -> None:
+    place.join("n", A, 20, 10, told={"named": True})
+    place.age("n")
+    place.sweep()
+    assert place.look("n").remembered == (10, 20)
+
+
+@pytest.mark.parametrize("told", [{}, {"named": False}, {"named": 1}])
+def test_a_node_with_a_made_up_name_is_not_remembered(place: Place, told: dict[str, Any]) -> None:
+    place.join("n", A, 10, told=told)
+    place.leave("n", A, 10)
+    place.join("n", A, 10, told=told)
+    place.age("n")
+    place.sweep()
+    assert place.look("n").remembered == ()
+
+
+def test_only_the_asked_for_name_is_remembered_in_a_look(place: Place) -> None:
+    place.join("n", A, 10, told={"named": True})
+    place.leave("n", A, 10)
+    assert place.look().remembered == ()
+    assert place.look("m").remembered == ()
+
+
+# --- the history ------------------------------------------------------------------------------
+
+
+def test_every_change_is_an_event_with_the_words_of_the_message(
+    place: Place, channel: Listener
+) -> None:
+    before = place.now()
+    place.join("n", A, 10)
+    place.join("m", B, 20)
+    place.leave("n", A, 10)
+    place.age("m")
+    place.sweep()
+    events = place.events()
+    assert [event.change for event in events] == channel.changes()
+    assert [event.kind for event in events] == ["join", "join", "leave", "expire"]
+    assert [event.by for event in events] == ["n", "m", "n", "somebody"]
+    ids = [tuple(map(int, event.id.split("-"))) for event in events]
+    assert ids == sorted(set(ids))
+    for event in events:
+        assert before - 1 <= event.at <= place.now() + 1
+
+
+def test_the_history_keeps_about_as_many_events_as_asked(place: Place) -> None:
+    for _ in range(200):
+        place.join("n", A, 10, events_kept=20)
+        place.leave("n", A, 10, events_kept=20)
+    events = place.events()
+    # Redis trims whole nodes of its stream, 100 entries each.
+    assert 20 <= len(events) <= 220
+    assert events[-1].change is not None
+    assert events[-1].change.stamp.epoch == 400
+
+
+# --- garbage ----------------------------------------------------------------------------------
+
+GARBAGE = [
+    b"",
+    b"abc",
+    b"12:only",
+    b"12::id",
+    b"12:n:",
+    b":n:id",
+    b"012:n:id",
+    b"4294967296:n:id",
+    b"99999999999999999999:n:id",
+    b"-1:n:id",
+    b"1e3:n:id",
+    b" 12:n:id",
+    b"12:n\xff:id",
+    b"12:\xc3:id",
+    b"\xff\xfe:n:id",
+]
+
+
+def test_garbage_on_the_ring_is_counted_and_skipped(place: Place) -> None:
+    place.join("n", A, 10)
+    for member in GARBAGE:
+        place.zadd(member, place.now() + TTL)
+    members = place.beat("n", A, 10, fetch=True).members
+    assert members is not None
+    assert read_members(members) == ({"n": [10]}, len(GARBAGE))
+    seen = place.look()
+    assert seen.ring() == Ring({"n": [10]})
+    assert {member for member, _ in seen.garbage} == set(GARBAGE)
+    assert seen.stamp.members == 1 + len(GARBAGE)
+
+
+def test_garbage_that_expires_takes_no_node_with_it(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    for member in GARBAGE:
+        place.zadd(member, place.now() + LONG_AGO)
+    channel.changes()
+    reply = place.beat("n", A, 10)
+    (change,) = channel.changes()
+    assert reply.swept == len(GARBAGE)
+    assert (change.kind, change.nodes, change.stamp.members) == (ChangeKind.EXPIRE, (), 1)
+    assert place.look().nodes["n"].session == A
+
+
+def test_garbage_and_a_node_that_expire_together_tell_of_the_node(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    place.join("m", B, 20)
+    place.age("n")
+    for member in GARBAGE:
+        place.zadd(member.replace(b"n", b"m"), place.now() + LONG_AGO)
+    channel.changes()
+    place.beat("m", B, 20)
+    (change,) = channel.changes()
+    assert change.nodes == ("n",)
+
+
+def test_a_sweep_names_the_nodes_of_exactly_those_members_that_are_replicas(
+    place: Place, channel: Listener
+) -> None:
+    rng = random.Random(7)
+    whole = ["a", ":", "9", "\0", "\n", "é", "߿", "ࠀ", "€", "퟿", "\ue000", "\U00010000", "😀"]
+    # Cut sequences, overlong ones, surrogates, and what is beyond the last character.
+    broken = [b"\x80", b"\xc3", b"\xe2\x82", b"\xc0\xaf", b"\xe0\x80\xaf", b"\xed\xa0\x80"]
+    broken += [b"\xf0\x80\x80\xaf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff"]
+    pieces = [text.encode() for text in whole] * 3 + broken
+    points = [b"5", b"4294967295", b"4294967296", b"05", b"0", b"-5", b"", b"9" * 11, b"5x"]
+    members = {
+        rng.choice(points[:2] * 9 + points)
+        + b":"
+        + b"".join(rng.choices(pieces, k=rng.randrange(5)))
+        + rng.choice([b":x"] * 9 + [b"", b":", b":\xff", b":x:"])
+        for _ in range(3000)
+    }
+    nodes = set()
+    for member in members:
+        place.zadd(member, place.now() + LONG_AGO)
+        try:
+            nodes.add(parse_replica(member).node)
+        except ReplicaFormatError:
+            continue
+    assert 300 < len(nodes) < len(members) - 300
+    assert place.sweep().members == len(members)
+    (change,) = channel.changes()
+    assert set(change.nodes) == nodes
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"abc", b"12", b"12 ", b"12 zz", b"-1 ab", b"\xff", b"12 ab\n", b"9" * 20 + b" abcd"],
+)
+def test_an_epoch_that_no_script_wrote_begins_a_new_history(
+    place: Place, channel: Listener, value: bytes
+) -> None:
+    place.join("n", A, 10)
+    channel.changes()
+    place.set_epoch(value)
+    assert (place.look().stamp.epoch, place.look().stamp.tag) == (0, "")
+    reply = place.beat("n", A, 10)
+    (change,) = channel.changes()
+    assert (change.prev, change.points, change.stamp) == ("", (10,), reply.stamp)
+    assert reply.stamp.epoch == 1
+    assert reply.stamp.tag != ""
+    assert place.beat("n", A, 10).stamp.tag == reply.stamp.tag
+
+
+def test_a_wiped_server_gets_the_ring_back_from_the_heartbeats(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10, told={"named": True})
+    place.join("m", B, 20)
+    place.leave("m", B, 20)
+    channel.changes()
+    place.wipe()
+    assert place.look("m").remembered == ()
+    reply = place.beat("n", A, 10, fetch=True)
+    (change,) = channel.changes()
+    assert (change.prev, change.reason, change.stamp.epoch) == ("", "return", 1)
+    assert reply.members == (b"10:n:id10",)
+    assert [event.kind for event in place.events()] == ["join"]
+
+
+def test_what_others_say_on_the_channel_is_passed_on(place: Place, channel: Listener) -> None:
+    for payload in (b"*", b"\xff\x00", b""):
+        place.publish(payload)
+    payloads = channel.payloads()
+    assert payloads == [b"*", b"\xff\x00", b""]
+    for payload in payloads:
+        with pytest.raises(MessageFormatError):
+            parse_change(payload)
+
+
+def test_two_rings_do_not_hear_each_other(place: Place, channel: Listener) -> None:
+    other = ring_keys("accounts2")
+    place.store.run(
+        beat(
+            other,
+            node="n",
+            session=A,
+            scoring=AVAILABLE,
+            replicas=replicas("n", 5),
+            told={},
+            joining=True,
+        )
+    )
+    assert channel.payloads() == []
+    assert place.zset() == {}
+
+
+# --- names ------------------------------------------------------------------------------------
+
+NAMES = [
+    "host:1234",
+    "[::1]:8080",
+    "a:b:c:d",
+    "ünïcødé-節点-😀",
+    'quote " back \\ slash / {brace}',
+    "%s %d ^ $ ( ) . [ ] * + - ?",
+    "n" * 512,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_joins_is_taken_over_is_swept_and_leaves(
+    place: Place, channel: Listener, name: str
+) -> None:
+    place.join(name, A, 10, told={"named": True})
+    place.join(name, B, 10, take_from=A, told={"named": True})
+    assert place.look().ring() == Ring({name: [10]})
+    assert place.look().nodes[name].session == B
+    place.age(name)
+    place.sweep()
+    assert place.look(name).remembered == (10,)
+    place.join(name, B, 10)
+    assert place.leave(name, B, 10) is LeaveStatus.OK
+    changes = channel.changes()
+    assert [change.reason for change in changes] == ["start", "restart", "expired", "start", "stop"]
+    assert {change.nodes for change in changes} == {(name,)}
+
+
+@pytest.mark.parametrize(
+    "place", ["accounts", "{team}:accounts", "konten-ä", "a b:c"], indirect=True
+)
+def test_any_ring_name_holds_a_ring(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10)
+    assert place.look().ring() == Ring({"n": [10]})
+    assert [change.nodes for change in channel.changes()] == [("n",)]
+
+
+def test_a_ring_is_in_the_keys_that_the_documentation_names(real: RealPlace) -> None:
+    real.join("n", A, 10, told={"named": True})
+    real.join("m", B, 20, full=True)
+    real.leave("n", A, 10)
+    assert set(real.client.keys("*")) == {
+        b"accounts",
+        b"{accounts}:epoch",
+        b"{accounts}:nodes",
+        b"{accounts}:events",
+        b"{accounts}:left",
+        b"{accounts}:full",
+    }
+
+
+# --- size -------------------------------------------------------------------------------------
+
+
+def test_a_node_of_nine_thousand_replicas_is_one_change_at_a_time(
+    place: Place, channel: Listener
+) -> None:
+    points = [7 * i for i in range(9000)]
+    place.join("m", B, 3)
+    place.join("n", A, *points)
+    members = place.beat("n", A, *points, fetch=True).members
+    assert members is not None
+    assert len(members) == 9001
+    place.join("n", A, 1, drop=replicas("n", *points))
+    place.join("n", A, *points, drop=replicas("n", 1))
+    place.leave("n", A, *points)
+    place.join("n", A, *points)
+    place.age("n")
+    assert place.beat("m", B, 3).swept == 9000
+    changes = channel.changes()
+    assert [change.reason for change in changes] == [
+        "start",
+        "start",
+        "resize",
+        "resize",
+        "stop",
+        "start",
+        "expired",
+    ]
+    assert [change.stamp.members for change in changes] == [1, 9001, 2, 9001, 1, 9001, 1]
+    assert changes[1].points == tuple(points)
+
+
+# --- the scores of redis-hashring -------------------------------------------------------------
+
+
+def test_scores_of_redis_hashring_are_the_time_of_the_heartbeat(place: Place) -> None:
+    scoring = Scoring.last_heartbeat(TTL)
+    before = place.now()
+    reply = place.join("h:1", A, 10, scoring=scoring)
+    after = place.now()
+    (score,) = place.zset().values()
+    assert before - 1e-6 <= score <= after + 1e-6
+    assert reply.soonest == pytest.approx(TTL, abs=1e-3)
+    (record,) = place.look(scoring=scoring).replicas
+    assert TTL / 2 < record.expires_in <= TTL
+
+
+def test_with_scores_of_redis_hashring_a_node_expires_a_timeout_after_its_heartbeat(
+    place: Place,
+) -> None:
+    scoring = Scoring.last_heartbeat(TTL)
+    place.join("h:1", A, 10, scoring=scoring)
+    place.zadd(b"20:h:2:x", place.now() - TTL / 2)
+    place.zadd(b"30:h:3:x", place.now() - TTL - 5)
+    assert [r.expired for r in place.look(scoring=scoring).replicas] == [False, False, True]
+    assert place.beat("h:1", A, 10, scoring=scoring).swept == 1
+    assert set(place.zset()) == {b"10:h:1:id10", b"20:h:2:x"}
+
+
+# --- keys of the wrong type -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["ring", "epoch", "nodes", "events", "left", "full"])
+def test_a_key_of_the_wrong_type_is_an_error_and_nothing_is_changed(
+    real: RealPlace, part: str
+) -> None:
+    real.join("n", A, 10, told={"named": True})
+    real.join("m", B, 20, told={"named": True})
+    real.age("m")
+    key = getattr(real.keys, part)
+    real.client.delete(key)
+    if part == "epoch":
+        real.client.lpush(key, "not ours")
+    else:
+        real.client.set(key, "not ours")
+    before = _dump(real)
+    for attempt in (
+        lambda: real.beat("n", A, 10, 11),
+        lambda: real.join("o", C, 30),
+        lambda: real.leave("n", A, 10),
+        real.sweep,
+        lambda: real.look("m"),
+    ):
+        with pytest.raises(WrongKeyType, match="another ring name"):
+            attempt()
+    assert _dump(real) == before
+
+
+def _dump(real: RealPlace) -> dict[bytes, Any]:
+    return {key: real.client.dump(key) for key in real.client.keys("*")}
+
+
+# --- the same answers everywhere --------------------------------------------------------------
+
+
+def _random_deed(rng: random.Random, place: Place, sessions: dict[str, str]) -> Any:
+    node = rng.choice(["a", "b:1", "ç"])
+    points = [int.from_bytes(node.encode(), "big") % 50 + i for i in range(rng.choice((1, 2, 3)))]
+    session = rng.choice([A, B])
+    told = {"named": rng.random() < 0.5}
+    match rng.randrange(9):
+        case 0 | 1:
+            seen = rng.choice(["", A, B])
+            drop = replicas(node, *range(points[-1] + 1, points[0] + 3))
+            return place.join(
+                node, session, *points, take_from=seen, told=told, drop=drop, fetch=True
+            )
+        case 2 | 3:
+            return place.beat(node, session, *points, told=told, fetch=rng.random() < 0.5)
+        case 4:
+            return place.leave(node, rng.choice(["", session]), *points)
+        case 5:
+            place.age(node)
+        case 6:
+            place.zadd(rng.choice(GARBAGE), place.now() + rng.choice([LONG_AGO, TTL]))
+        case 7:
+            return place.sweep()
+        case 8:
+            place.set_epoch(rng.choice([b"7 abc", b"junk"]))
+    return None
+
+
+def _timeless(answer: Any) -> Any:
+    """An answer without what differs from run to run: tags, times."""
+    if isinstance(answer, BeatReply):
+        members = None if answer.members is None else sorted(answer.members)
+        return (answer.status, answer.stamp.epoch, answer.stamp.members, answer.swept, members)
+    return answer
+
+
+def _play(seed: int, place: Place) -> list[Any]:
+    rng = random.Random(seed)
+    listener = Listener(place)
+    told: list[Any] = []
+    for _ in range(40):
+        answer = _random_deed(rng, place, {})
+        seen = place.look("a")
+        told.append(
+            (
+                _timeless(answer),
+                [
+                    (change.kind, set(change.nodes), change.points, change.session, change.reason)
+                    for change in listener.changes()
+                ],
+                sorted((record.replica, record.expired) for record in seen.replicas),
+                sorted(seen.garbage),
+                {name: (record.session, record.told) for name, record in seen.nodes.items()},
+                seen.remembered,
+                seen.stamp.epoch,
+            )
+        )
+    listener.close()
+    return told
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_twin_answers_as_the_server_does(real: RealPlace, seed: int) -> None:
+    assert _play(seed, real) == _play(seed, TwinPlace(real.keys))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_follows_the_changes_has_the_ring_that_is_fetched(
+    place: Place, channel: Listener, seed: int
+) -> None:
+    rng = random.Random(seed)
+    ring, tag = Ring(), ""
+    for _ in range(60):
+        name = rng.choice("nmopq")
+        points = sorted(rng.sample(range(100), rng.choice((1, 2, 5))))
+        match rng.randrange(4):
+            case 0:
+                held = [r.replica for r in place.look().replicas if r.replica.node == name]
+                drop = [replica for replica in held if replica.point not in points]
+                seen = place.look().nodes.get(name)
+                session = rng.choice([A, B])
+                take_from = seen.session if seen else ""
+                place.join(name, session, *points, take_from=take_from, drop=drop)
+            case 1:
+                held = [r.replica.point for r in place.look().replicas if r.replica.node == name]
+                if held:
+                    place.leave(name, "", *held)
+            case 2:
+                place.age(name)
+                place.sweep()
+            case 3:
+                place.age(name, rng.choice("nmopq"))
+                place.beat("z", C, 1000)
+        for change in channel.changes():
+            assert change.prev == tag
+            ring, tag = change.apply(ring), change.stamp.tag
+        assert ring == place.ring()
+        assert place.look().stamp.tag == tag
+
+
+def test_a_message_is_json_of_version_1(place: Place) -> None:
+    listener = Listener(place)
+    place.join("n", A, 10)
+    (payload,) = listener.payloads()
+    listener.close()
+    body = json.loads(payload)
+    assert body["v"] == 1
+    assert set(body) >= {"kind", "nodes", "points", "epoch", "prev", "tag", "at", "members"}
