@@ -135,7 +135,12 @@ class RingHistory:
 
 
 def ring_history(
-    changes: Iterable[Change], base: Ring | None = None, base_epoch: int = 0, since: int = 0
+    changes: Iterable[Change],
+    base: Ring | None = None,
+    base_epoch: int = 0,
+    since: int = 0,
+    *,
+    hash_algorithm: str = "crc-32",
 ) -> RingHistory:
     """The history that changes make, from a ring exported earlier or from the ring's beginning.
 
@@ -144,6 +149,7 @@ def ring_history(
             repeated ones.
         base: the ring before the changes; without it they must begin with the ring's first one.
         since: Redis time of the base, in microseconds since 1970.
+        hash_algorithm: that of the ring, when there is no base to tell it.
 
     Raises:
         HistoryError: a change is missing, or there is neither a base nor a change.
@@ -176,7 +182,7 @@ def ring_history(
     if base is None:
         if not kept:
             raise HistoryError("no events: a history needs a ring exported earlier, or its changes")
-        return RingHistory(Ring(), 0, kept[0].stamp.at, tuple(kept))
+        return RingHistory(Ring({}, hash_algorithm), 0, kept[0].stamp.at, tuple(kept))
     return RingHistory(base, base_epoch, since, tuple(kept))
 
 

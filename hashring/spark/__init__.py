@@ -16,11 +16,16 @@ try:
 except ImportError as error:
     raise MissingDependencyError("hashring.spark", error.name or "pyspark", "spark") from error
 
+from hashring.spark.asof import history_of
+from hashring.spark.audit import Audit, audit
 from hashring.spark.owner import hot_keys, load, moves, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, planned_ring
 
 __all__ = [
+    "Audit",
     "Plan",
+    "audit",
+    "history_of",
     "hot_keys",
     "load",
     "moves",

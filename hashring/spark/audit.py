@@ -1,0 +1,430 @@
+"""Did every key get worked on by the node that owned it, and by nobody else?
+
+A work log (key, node, start, end) is held against the ring's history. Which period of ownership
+a piece of work began in is looked up (:mod:`hashring.spark.asof`), not joined. Work by two nodes
+at once is found by one pass over each key's work in order of its start, which remembers the
+latest end so far and the latest end of any other node: no piece of work meets another in a join,
+however many overlap. So the log is shuffled and sorted once, by key and start; the rest is
+linear in its rows.
+
+A key with very much work is the one thing that does not spread: all its rows are one sort (which
+spills to disk) in one task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import NumericType, StringType, TimestampType
+
+from hashring.core.history import RingHistory
+from hashring.errors import ColumnError
+from hashring.spark.asof import AsOf, as_of
+from hashring.spark.keys import column_type, key_text, point, quoted
+from hashring.spark.lookup import look_up, one_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PROBLEMS: Final = ("overrun", "late", "early", "foreign")
+"""Work by a node that did not own the key; see :attr:`Audit.findings`."""
+
+REJECTIONS: Final = (
+    "no key",
+    "no node",
+    "no time",
+    "end before start",
+    "unknown node",
+    "before the history",
+)
+"""Why a row of the log could not be judged, in the order in which they are looked for."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found. Every frame is lazy, and reads the log when it is used.
+
+    Times are TIMESTAMP, lengths of time DOUBLE seconds.
+
+    Attributes:
+        rejected: rows of the log that could not be judged: the log's columns and ``reason``, one
+            of :data:`REJECTIONS`.
+        rows: every other row: ``key`` (in the form that is hashed), ``node``, ``start``, ``end``,
+            ``point``, ``owner`` when the work began, and the columns of ``findings`` that say
+            what is wrong, null where nothing is.
+        findings: of ``rows`` those with something wrong:
+
+            ``problem``: ``overrun``, the node owned the key when it began, and went on after it
+            had lost it; ``late``, the node had lost the key to the present owner; ``early``, the
+            node was the next to own it; ``foreign``, none of these (the node may have owned it
+            long before, or never).
+
+            ``unowned``: seconds of the work from when the node did not own the key: after the
+            loss for ``overrun``, up to the gain for ``early`` (if it came before the work's
+            end), else all of it. That the key came back to the node in between is not deducted.
+
+            ``after_change``: for ``overrun`` and ``late``, the seconds from the change that took
+            the key away to the end of the work.
+
+            ``epoch``: the change that took it away (``overrun``, ``late``) or gives it
+            (``early``).
+
+            ``other``, ``overlap``: another node that worked on the key at the same time, and had
+            begun no later; of several, the one whose work lasts longest, and for how many seconds
+            the two overlapped.
+        keys: one row a key of the log: ``key``, ``point``, ``rows``, ``periods`` (of ownership
+            in the whole history), ``worked`` (those in which its owner began a piece of work),
+            ``unworked`` (the others: the key was owned and nobody worked on it as its owner),
+            ``longest_gap`` (seconds from the end of all earlier work to the next; null with one
+            row), and the number of rows with each problem and with an overlap.
+        changes: one row a version of the ring: ``version``, ``epoch``, ``at``, ``kind``,
+            ``nodes``, ``keys`` (those that it gave a new owner which then worked on them),
+            ``first_work_least``, ``first_work_median``, ``first_work_most`` (seconds from the
+            change to the new owner's first work on each such key; the median is approximate),
+            ``overrun`` and ``late`` (rows), ``after_change_most`` (seconds).
+        nodes: one row a node: ``node``, ``rows``, a column a problem, ``overlapping``.
+        summary: one row: ``rows``, a column a problem, ``overlapping``, ``keys``, ``periods``,
+            ``worked``, ``unworked``, ``after_change_most``, ``overlap_most``, ``longest_gap``.
+    """
+
+    rejected: DataFrame
+    rows: DataFrame
+    findings: DataFrame
+    keys: DataFrame
+    changes: DataFrame
+    nodes: DataFrame
+    summary: DataFrame
+    counts: DataFrame
+    """What ``keys``, ``changes``, ``nodes`` and ``summary`` are computed from: one row for each
+    key, period, cause and node. Cache it (``counts.cache()``) to use several of them."""
+
+
+def audit(
+    work: DataFrame,
+    history: RingHistory | AsOf,
+    *,
+    key: str = "key",
+    node: str = "node",
+    start: str = "start",
+    end: str = "end",
+) -> Audit:
+    """Hold a work log against the history of its ring.
+
+    Args:
+        work: one row a piece of work. Times are TIMESTAMP, or numbers of seconds since 1970, by
+            Redis' clock or one close to it: what the clocks differ shows as being early or late.
+            The work of ``[start, end)`` does not include its end.
+        history: see :func:`hashring.spark.history_of`.
+        key, node, start, end: the names of the log's columns.
+
+    Raises:
+        ColumnError: a column is missing or of a type it cannot have.
+        ConfigError: the history is too large for the lookup tables.
+    """
+    asof = history if isinstance(history, AsOf) else as_of(history)
+    if not isinstance(column_type(work, node), StringType):
+        raise ColumnError(
+            node, f"is {column_type(work, node).simpleString()}; a node's name is a string"
+        )
+    judged, rejected = _checked(work, asof, key=key, node=node, start=start, end=end)
+    told = _judged(judged, asof)
+    rows = _readable(told, asof)
+    wrong = F.col("problem").isNotNull() | F.col("other").isNotNull()
+    counts = _counts(told)
+    return Audit(
+        rejected=rejected,
+        rows=rows,
+        findings=rows.where(wrong),
+        keys=_keys(counts, asof),
+        changes=_changes(counts, asof),
+        nodes=_nodes(counts, asof),
+        summary=_summary(counts, asof),
+        counts=counts,
+    )
+
+
+def _micros(df: DataFrame, name: str) -> Column:
+    kind = column_type(df, name)
+    column = F.col(quoted(name))
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(column)
+    if isinstance(kind, NumericType):
+        seconds = column.cast("double")
+        # Beyond the years 0 to 9999 a number is no time.
+        sane = (seconds > -62_135_596_800.0) & (seconds < 253_402_300_800.0)
+        return F.when(sane, F.round(seconds * 1e6).cast("bigint"))
+    raise ColumnError(
+        name,
+        f"is {kind.simpleString()}; a time is TIMESTAMP or a number of seconds since 1970: cast it",
+    )
+
+
+def _checked(
+    work: DataFrame, asof: AsOf, *, key: str, node: str, start: str, end: str
+) -> tuple[DataFrame, DataFrame]:
+    """The rows that can be judged, slimmed to what is needed, and those that cannot."""
+    known = work.sparkSession.createDataFrame(
+        pa.table(
+            {
+                "__name": pa.array(asof.nodes, pa.string()),
+                "__number": pa.array(range(len(asof.nodes)), pa.int32()),
+            }
+        )
+    )
+    name = F.col(quoted(node))
+    text = key_text(work, key)
+    began, ended = _micros(work, start), _micros(work, end)
+    checked = work.select(
+        F.struct(*(F.col(quoted(column)) for column in work.columns)).alias("__row"),
+        text.alias("__key"),
+        name.alias("__node"),
+        began.alias("__start"),
+        ended.alias("__end"),
+    ).join(F.broadcast(known), F.col("__node") == F.col("__name"), "left")
+    why = {
+        "no key": F.col("__key").isNull(),
+        "no node": F.coalesce(F.col("__node"), F.lit("")) == "",
+        "no time": F.col("__start").isNull() | F.col("__end").isNull(),
+        "end before start": F.col("__end") < F.col("__start"),
+        "unknown node": F.col("__number").isNull(),
+        "before the history": F.col("__start") < asof.begins,
+    }
+    reason = F.coalesce(*(F.when(why[text_], F.lit(text_)) for text_ in REJECTIONS))
+    reasoned = checked.withColumn("__reason", reason)
+    judged = reasoned.where(F.col("__reason").isNull()).select(
+        F.col("__key").alias("key"),
+        F.col("__number").alias("node"),
+        F.col("__start").alias("start"),
+        F.col("__end").alias("end"),
+    )
+    rejected = reasoned.where(F.col("__reason").isNotNull()).select(
+        "__row.*", F.col("__reason").alias("reason")
+    )
+    return judged, rejected
+
+
+def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
+    """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
+    earlier = (
+        Window.partitionBy("key")
+        .orderBy("start", "end", "node")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    # `leader` is the latest end among the key's earlier rows, and its node. A row of another node
+    # that does not take the lead, and a leader of another node that loses it, leave a trail; the
+    # latest trail is the latest end of any node but the leader, for whoever loses the lead is at
+    # once the best of the others.
+    led = work.withColumn("leader", F.max(F.struct("end", "node")).over(earlier))
+    trail = F.when(
+        F.col("leader.node") != F.col("node"),
+        F.least(F.struct("end", "node"), F.col("leader")),
+    )
+    trailed = led.withColumn("trail", trail).withColumn("rival", F.max("trail").over(earlier))
+    other = F.when(F.col("leader.node") == F.col("node"), F.col("rival")).otherwise(F.col("leader"))
+    meets = (F.col("other.end") > F.col("start")) & (F.col("end") > F.col("start"))
+    met = trailed.withColumn("other", other).select(
+        "key",
+        "node",
+        "start",
+        "end",
+        F.when(
+            F.col("leader.end").isNotNull(),
+            F.greatest(F.col("start") - F.col("leader.end"), F.lit(0)),
+        ).alias("gap"),
+        F.when(meets, F.col("other.node")).alias("other"),
+        F.when(meets, F.least("end", "other.end") - F.col("start")).alias("overlap"),
+    )
+    hashed = met.withColumn("point", point(met, "key", asof.algorithm))
+    placed = asof.with_period(hashed, "point", "start")
+
+    own = F.col("owner") == F.col("node")
+    problem = (
+        F.when(own & (F.col("end") <= F.col("until_at")), F.lit(None).cast("string"))
+        .when(own, F.lit("overrun"))
+        .when(F.col("previous") == F.col("node"), F.lit("late"))
+        .when(F.col("next") == F.col("node"), F.lit("early"))
+        .otherwise(F.lit("foreign"))
+    )
+    is_ = {name: F.col("problem") == name for name in PROBLEMS}
+    until_gain = F.least("end", "until_at") - F.col("start")
+    return placed.withColumn("problem", problem).select(
+        "key",
+        "point",
+        "node",
+        "start",
+        "end",
+        "gap",
+        "other",
+        "overlap",
+        "owner",
+        "since",
+        "since_at",
+        "problem",
+        F.when(is_["overrun"] | is_["early"], F.col("until"))
+        .when(is_["late"], F.col("since"))
+        .alias("cause"),
+        F.when(is_["overrun"], F.col("end") - F.col("until_at"))
+        .when(is_["early"], until_gain)
+        .when(F.col("problem").isNotNull(), F.col("end") - F.col("start"))
+        .alias("unowned"),
+        F.when(is_["overrun"], F.col("end") - F.col("until_at"))
+        .when(is_["late"], F.col("end") - F.col("since_at"))
+        .alias("after_change"),
+    )
+
+
+def _readable(told: DataFrame, asof: AsOf) -> DataFrame:
+    """Numbers of nodes and versions as names and epochs, microseconds as timestamps and seconds."""
+    arrays = {
+        "__names": pa.array(asof.nodes, pa.string()),
+        "__epochs": pa.array([version.epoch for version in asof.versions], pa.int64()),
+    }
+    names, epochs = F.col("__names"), F.col("__epochs")
+    return told.crossJoin(F.broadcast(one_row(told.sparkSession, arrays))).select(
+        "key",
+        F.get(names, F.col("node")).alias("node"),
+        F.timestamp_micros("start").alias("start"),
+        F.timestamp_micros("end").alias("end"),
+        "point",
+        # NOBODY is no index, and gives null.
+        F.get(names, F.col("owner")).alias("owner"),
+        "problem",
+        _seconds("unowned"),
+        _seconds("after_change"),
+        F.get(epochs, F.col("cause")).alias("epoch"),
+        F.get(names, F.col("other")).alias("other"),
+        _seconds("overlap"),
+    )
+
+
+def _seconds(micros: str, name: str | None = None) -> Column:
+    return (F.col(micros) / 1e6).alias(name or micros)
+
+
+def _counts(told: DataFrame) -> DataFrame:
+    own = F.col("owner") == F.col("node")
+    return told.groupBy("key", "since", "cause", "node").agg(
+        F.count("*").alias("rows"),
+        F.min("point").alias("point"),
+        F.min("since_at").alias("since_at"),
+        F.min(F.when(own, F.col("start"))).alias("first"),
+        *(F.count_if(F.col("problem") == name).alias(name) for name in PROBLEMS),
+        F.count("other").alias("overlapping"),
+        F.max("gap").alias("gap"),
+        F.max("after_change").alias("after_change"),
+        F.max("overlap").alias("overlap"),
+    )
+
+
+_COUNTED: Final = ("rows", *PROBLEMS, "overlapping")
+
+
+def _keys(counts: DataFrame, asof: AsOf) -> DataFrame:
+    # First by key and period, then by key: both without another shuffle, and without the cost of
+    # counting distinct periods.
+    per_period = counts.groupBy("key", "since").agg(
+        F.min("point").alias("point"),
+        F.min("first").alias("first"),
+        *(F.sum(name).alias(name) for name in _COUNTED),
+        *(F.max(name).alias(name) for name in ("gap", "after_change", "overlap")),
+    )
+    per_key = per_period.groupBy("key").agg(
+        F.min("point").alias("point"),
+        F.count("first").alias("worked"),
+        *(F.sum(name).alias(name) for name in _COUNTED),
+        *(F.max(name).alias(name) for name in ("gap", "after_change", "overlap")),
+    )
+    return look_up(per_key, "point", asof.owned, "periods").select(
+        "key",
+        "point",
+        "rows",
+        "periods",
+        "worked",
+        (F.col("periods") - F.col("worked")).alias("unworked"),
+        _seconds("gap", "longest_gap"),
+        *PROBLEMS,
+        "overlapping",
+        _seconds("after_change", "after_change_most"),
+        _seconds("overlap", "overlap_most"),
+    )
+
+
+def _summary(counts: DataFrame, asof: AsOf) -> DataFrame:
+    return _keys(counts, asof).agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTED),
+        F.count("*").alias("keys"),
+        *(
+            F.coalesce(F.sum(name), F.lit(0)).alias(name)
+            for name in ("periods", "worked", "unworked")
+        ),
+        *(F.max(name).alias(name) for name in ("after_change_most", "overlap_most", "longest_gap")),
+    )
+
+
+def _nodes(counts: DataFrame, asof: AsOf) -> DataFrame:
+    names = one_row(counts.sparkSession, {"__names": pa.array(asof.nodes, pa.string())})
+    per_node = counts.groupBy("node").agg(*(F.sum(name).alias(name) for name in _COUNTED))
+    return per_node.crossJoin(F.broadcast(names)).select(
+        F.get("__names", F.col("node")).alias("node"), *_COUNTED
+    )
+
+
+def _changes(counts: DataFrame, asof: AsOf) -> DataFrame:
+    changes = [(v.index, v.epoch, v.at, v.change) for v in asof.versions]
+    versions = counts.sparkSession.createDataFrame(
+        pa.table(
+            {
+                "version": pa.array([index for index, _, _, _ in changes], pa.int32()),
+                "epoch": pa.array([epoch for _, epoch, _, _ in changes], pa.int64()),
+                "__at": pa.array([at for _, _, at, _ in changes], pa.int64()),
+                "kind": pa.array([c.kind.value if c else "base" for *_, c in changes], pa.string()),
+                "nodes": pa.array(
+                    [list(c.nodes) if c else [] for *_, c in changes], pa.list_(pa.string())
+                ),
+            }
+        )
+    )
+    taken = (
+        counts.where(F.col("since") > 0)
+        .groupBy("key", "since")
+        .agg((F.min("first") - F.min("since_at")).alias("__delay"))
+        .where(F.col("__delay").isNotNull())
+        .groupBy(F.col("since").alias("version"))
+        .agg(
+            F.count("*").alias("keys"),
+            (F.min("__delay") / 1e6).alias("first_work_least"),
+            (F.percentile_approx("__delay", 0.5) / 1e6).alias("first_work_median"),
+            (F.max("__delay") / 1e6).alias("first_work_most"),
+        )
+    )
+    caused = (
+        counts.where(F.col("cause").isNotNull())
+        .groupBy(F.col("cause").alias("version"))
+        .agg(
+            F.sum("overrun").alias("overrun"),
+            F.sum("late").alias("late"),
+            (F.max("after_change") / 1e6).alias("after_change_most"),
+        )
+    )
+    return (
+        versions.join(taken, "version", "left")
+        .join(caused, "version", "left")
+        .select(
+            "version",
+            "epoch",
+            F.timestamp_micros("__at").alias("at"),
+            "kind",
+            "nodes",
+            F.coalesce("keys", F.lit(0)).alias("keys"),
+            "first_work_least",
+            "first_work_median",
+            "first_work_most",
+            F.coalesce("overrun", F.lit(0)).alias("overrun"),
+            F.coalesce("late", F.lit(0)).alias("late"),
+            "after_change_most",
+        )
+    )

@@ -1,0 +1,372 @@
+"""The audit finds exactly what a look at every pair of rows and every version finds."""
+
+import random
+from datetime import datetime, timezone
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from hashring.core.hashing import hash_algorithm
+from hashring.core.history import ring_history
+from hashring.core.ring import Ring
+from hashring.core.ringfile import RingFile
+from hashring.errors import ColumnError, HistoryError
+from hashring.spark.asof import as_of, history_of
+from hashring.spark.audit import PROBLEMS, audit
+from tests.spark.conftest import rows
+from tests.unit.test_history import change
+
+HALF = 2**31
+LOG = "key string, node string, start double, end double"
+# crc32("hello") is in the lower half of the ring, crc32("b") = 1908338681 too; "a" is above.
+
+
+def point(key):
+    return hash_algorithm("crc-32").point(key)
+
+
+def at(seconds):
+    return int(seconds * 1e6)
+
+
+@pytest.fixture(scope="module")
+def history():
+    """a owns all from second 10; b takes the lower half at 20, leaves at 30, is back at 40."""
+    return ring_history(
+        [
+            change(1, "join", ("a",), [HALF], at=at(10)),
+            change(2, "join", ("b",), [0], at=at(20)),
+            change(3, "leave", ("b",), at=at(30)),
+            change(4, "join", ("b",), [0], at=at(40)),
+        ]
+    )
+
+
+def judge(spark, history, log):
+    """What the audit says of each row, in the order of the log."""
+    found = audit(spark.createDataFrame(log, LOG), history).rows
+    told = {(r.key, r.node, r.start.timestamp(), r.end.timestamp()): r for r in found.collect()}
+    return [told[row] for row in log]
+
+
+@pytest.mark.parametrize(
+    ("node", "start", "end", "problem", "unowned", "after_change", "epoch"),
+    [
+        ("a", 11, 20, None, None, None, None),  # up to the change is in time
+        ("a", 11, 21.5, "overrun", 1.5, 1.5, 2),
+        ("a", 20, 22, "late", 2, 2, 2),  # at the change it belongs to b already
+        ("a", 25, 26, "late", 1, 6, 2),
+        ("b", 12, 13, "early", 1, None, 2),
+        ("b", 19, 23, "early", 1, None, 2),
+        ("b", 20, 30, None, None, None, None),
+        ("b", 29, 31, "overrun", 1, 1, 3),
+        ("b", 35, 36, "late", 1, 6, 3),  # and it comes back later: lost first counts
+        ("b", 41, 99, None, None, None, None),
+        ("a", 90, 91, "late", 1, 51, 4),
+    ],
+)
+def test_work_by_a_node_that_does_not_own_the_key(  # noqa: PLR0917
+    spark, history, node, start, end, problem, unowned, after_change, epoch
+):
+    (found,) = judge(spark, history, [("hello", node, float(start), float(end))])
+    assert (found.problem, found.unowned, found.after_change, found.epoch) == (
+        problem,
+        unowned,
+        after_change,
+        epoch,
+    )
+
+
+def test_a_node_that_never_had_the_key_is_foreign_to_it(spark):
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [0], at=at(1)),
+            change(2, "join", ("b",), [HALF], at=at(2)),
+            change(3, "join", ("c",), [HALF + 2**30], at=at(3)),
+        ]
+    )
+    (found,) = judge(spark, history, [("hello", "c", 5.0, 6.0)])
+    assert (found.problem, found.unowned, found.after_change) == ("foreign", 1, None)
+
+
+def test_two_nodes_at_once_are_found_with_how_long(spark, history):
+    found = judge(
+        spark,
+        history,
+        [
+            ("hello", "a", 12.0, 19.0),
+            ("hello", "b", 13.0, 15.0),  # inside a's
+            ("hello", "a", 14.0, 16.0),  # meets b, but not itself
+            ("hello", "b", 19.0, 20.0),  # begins as a ends
+            ("world", "b", 13.0, 14.0),  # another key
+        ],
+    )
+    assert [(r.other, r.overlap) for r in found] == [
+        (None, None),
+        ("a", 2.0),
+        ("b", 1.0),
+        (None, None),
+        (None, None),
+    ]
+
+
+def test_work_of_no_length_meets_nobody(spark, history):
+    found = judge(spark, history, [("hello", "a", 12.0, 19.0), ("hello", "b", 13.0, 13.0)])
+    assert [r.other for r in found] == [None, None]
+
+
+def test_keys_tell_of_periods_without_work_and_of_gaps(spark, history):
+    log = [("hello", "a", 11.0, 12.0), ("hello", "a", 15.0, 16.0), ("hello", "b", 25.0, 26.0)]
+    (found,) = audit(spark.createDataFrame(log, LOG), history).keys.collect()
+    # Owned by a, b, a, b: worked on in the first and second.
+    assert (found.periods, found.worked, found.unworked, found.longest_gap) == (4, 2, 2, 9.0)
+
+
+def test_work_on_another_s_key_does_not_count_as_the_owner_s(spark, history):
+    log = [("hello", "a", 25.0, 26.0)]
+    (found,) = audit(spark.createDataFrame(log, LOG), history).keys.collect()
+    assert (found.worked, found.late, found.longest_gap) == (0, 1, None)
+
+
+def test_changes_tell_how_soon_the_new_owner_worked(spark, history):
+    log = [
+        ("hello", "b", 23.0, 24.0),
+        ("hello", "b", 26.0, 27.0),
+        ("b", "b", 21.0, 22.0),
+        ("b", "a", 21.0, 22.0),
+        ("hello", "a", 19.0, 24.0),
+    ]
+    found = {r.epoch: r for r in audit(spark.createDataFrame(log, LOG), history).changes.collect()}
+    second = found[2]
+    assert (second.kind, second.nodes, second["keys"]) == ("join", ["b"], 2)
+    assert (second.first_work_least, second.first_work_most) == (1.0, 3.0)
+    assert (second.overrun, second.late, second.after_change_most) == (1, 1, 4.0)
+    assert (found[3]["keys"], found[3].first_work_least, found[3].late) == (0, None, 0)
+
+
+def test_bad_rows_are_counted_by_reason_and_nothing_else_is_lost(spark, history):
+    log = [
+        (None, "a", 11.0, 12.0),
+        ("", "a", 11.0, 12.0),
+        ("k", None, 11.0, 12.0),
+        ("k", "a", None, 12.0),
+        ("k", "a", 11.0, float("nan")),
+        ("k", "a", 1e300, 1e300),
+        ("k", "a", 12.0, 11.0),
+        ("k", "ghost", 11.0, 12.0),
+        ("k", "a", 9.0, 12.0),
+        ("k", "a", 11.0, 12.0),
+    ]
+    found = audit(spark.createDataFrame(log, LOG), history)
+    assert {r.reason: r["count"] for r in found.rejected.groupBy("reason").count().collect()} == {
+        "no key": 2,
+        "no node": 1,
+        "no time": 3,
+        "end before start": 1,
+        "unknown node": 1,
+        "before the history": 1,
+    }
+    assert found.rows.count() == 1
+    assert found.rejected.columns == ["key", "node", "start", "end", "reason"]
+
+
+def test_a_log_without_a_usable_row_gives_zeros(spark, history):
+    found = audit(spark.createDataFrame([], LOG), history)
+    assert found.rows.collect() == []
+    summary = found.summary.first().asDict()
+    assert {
+        name: summary[name] for name in ("rows", "keys", "unworked", *PROBLEMS)
+    } == dict.fromkeys(("rows", "keys", "unworked", *PROBLEMS), 0)
+    assert [r.version for r in found.changes.orderBy("version").collect()] == [0, 1, 2, 3, 4]
+
+
+def test_timestamps_and_seconds_mean_the_same(spark, history):
+    log = spark.createDataFrame([("hello", "a", 11.25, 21.5)], LOG)
+    stamped = log.selectExpr(
+        "key", "node", "timestamp_micros(11250000) as start", "timestamp_micros(21500000) as end"
+    )
+    assert rows(audit(log, history).rows) == rows(audit(stamped, history).rows)
+
+
+@pytest.mark.parametrize(
+    ("column", "expression", "text"),
+    [
+        ("start", "date'2024-01-01'", "'start' is date; a time is TIMESTAMP or a number"),
+        ("end", "'x'", "'end' is string; a time is TIMESTAMP or a number"),
+        ("node", "1", "'node' is int; a node's name is a string"),
+        ("key", "1.5D", "'key' is double; a key is string, binary or an integer"),
+    ],
+)
+def test_columns_of_the_wrong_type_are_refused(spark, history, column, expression, text):
+    log = spark.createDataFrame([], LOG).withColumn(column, F.expr(expression))
+    with pytest.raises(ColumnError, match=text):
+        audit(log, history)
+
+
+def test_a_missing_column_is_refused(spark, history):
+    with pytest.raises(ColumnError, match="'end' is missing; the columns are key, node, start"):
+        audit(spark.createDataFrame([], LOG).drop("end"), history)
+
+
+# --- against brute force ----------------------------------------------------------------------
+
+
+def random_history(rng, nodes, changes, base=None):
+    made, alive = [], set(base.nodes if base else ())
+    now = 1000
+    for epoch in range(1, changes + 1):
+        now += rng.choice([0, 1, 5, 200])
+        node = rng.choice(nodes)
+        if node in alive and rng.random() < 0.6:
+            gone = tuple(rng.sample(sorted(alive), min(len(alive), rng.choice([1, 1, 2]))))
+            alive -= set(gone)
+            made.append(change(epoch + bool(base), "expire", gone, at=now))
+        else:
+            alive.add(node)
+            points = [rng.randrange(2**32) for _ in range(rng.randint(1, 6))]
+            made.append(change(epoch + bool(base), "join", (node,), points, at=now))
+    return ring_history(made, base, base_epoch=1 if base else 0, since=1000), now
+
+
+def by_hand(history, log):
+    """Each row of the log with what is wrong with it, the slow and plain way."""
+    versions = list(history.versions())
+    told = []
+    for row in log:
+        key, node, start, end = row
+        owners = [v.ring.owner(key) if v.ring.node_count else None for v in versions]
+        index = max(v.index for v in versions if v.at <= start)
+        since = index
+        while since and owners[since - 1] == owners[index]:
+            since -= 1
+        until = index
+        while until < len(versions) and owners[until] == owners[index]:
+            until += 1
+        lost_at = versions[until].at if until < len(versions) else float("inf")
+        previous = owners[since - 1] if since else None
+        following = owners[until] if until < len(versions) else None
+        problem = after = unowned = None
+        if owners[index] == node:
+            if end > lost_at:
+                problem, unowned, after = "overrun", end - lost_at, end - lost_at
+        elif previous == node:
+            problem, unowned, after = "late", end - start, end - versions[since].at
+        elif following == node:
+            problem, unowned = "early", min(end, lost_at) - start
+        else:
+            problem, unowned = "foreign", end - start
+        others = [
+            (e, n)
+            for k, n, s, e in log
+            if k == key and n != node and (s, e, n) <= (start, end, node) and e > start
+        ]
+        other = max(others, default=None) if end > start else None
+        overlap = min(other[0], end) - start if other else None
+        told.append((*row, problem, unowned, after, other[1] if other else None, overlap))
+    return told
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
+    rng = random.Random(seed)
+    nodes = [f"n{i:02d}" for i in range(8)]
+    base = Ring({n: [rng.randrange(2**32)] for n in nodes[:3]}) if seed % 2 else None
+    history, last = random_history(rng, nodes, 60, base)
+    known = history.nodes()
+    log = []
+    for _ in range(1500):
+        start = rng.randint(history.since, last + 50)
+        row = f"k{rng.randrange(40)}", rng.choice(known), start, start + rng.choice([0, 1, 7, 300])
+        log.append(row)
+    scaled = [(k, n, s / 1e6, e / 1e6) for k, n, s, e in log]
+    # By Redis time of the history, which these tests give in microseconds.
+    found = audit(spark.createDataFrame(scaled, LOG), history)
+    told = [
+        (
+            r.key,
+            r.node,
+            *(round(t.timestamp() * 1e6) for t in (r.start, r.end)),
+            r.problem,
+            *(None if v is None else round(v * 1e6) for v in (r.unowned, r.after_change)),
+            r.other,
+            None if r.overlap is None else round(r.overlap * 1e6),
+        )
+        for r in found.rows.collect()
+    ]
+    order = str
+    assert sorted(told, key=order) == sorted(by_hand(history, log), key=order)
+
+    per_key = {r.key: r for r in found.keys.collect()}
+    versions = list(history.versions())
+    for key in {k for k, *_ in log}:
+        owners = [v.ring.owner(key) if v.ring.node_count else None for v in versions]
+        begins = [i for i in range(len(owners)) if i == 0 or owners[i] != owners[i - 1]]
+        owned = [i for i in begins if owners[i] is not None]
+        worked = set()
+        for k, n, s, _ in log:
+            if k == key:
+                index = max(v.index for v in versions if v.at <= s)
+                since = max(i for i in begins if i <= index)
+                if owners[since] == n:
+                    worked.add(since)
+        assert (per_key[key].periods, per_key[key].worked) == (len(owned), len(worked))
+
+
+def test_the_summary_adds_up(spark):
+    rng = random.Random(9)
+    history, last = random_history(rng, ["a", "b", "c"], 30)
+    known = history.nodes()
+    log = [
+        (f"k{rng.randrange(9)}", rng.choice(known), s / 1e6, (s + 9) / 1e6)
+        for s in (rng.randint(history.since, last) for _ in range(300))
+    ]
+    found = audit(spark.createDataFrame(log, LOG), history)
+    told = found.rows.collect()
+    summary = found.summary.first()
+    assert summary.rows == len(told) == 300
+    for name in PROBLEMS:
+        assert summary[name] == sum(r.problem == name for r in told)
+        assert sum(r[name] for r in found.nodes.collect()) == summary[name]
+    assert summary.overlapping == sum(r.other is not None for r in told)
+    assert found.findings.count() == sum(r.problem is not None or r.other is not None for r in told)
+    changes = found.changes.collect()
+    assert sum(r.overrun for r in changes) == summary.overrun
+    assert sum(r.late for r in changes) == summary.late
+
+
+# --- history from events ----------------------------------------------------------------------
+
+EVENTS = "id string, epoch long, at timestamp, kind string, nodes array<string>, points array<long>"
+
+
+def test_events_of_a_frame_make_the_history_whatever_their_order(spark):
+    when = [datetime.fromtimestamp(s, timezone.utc) for s in (10, 20, 20)]
+    events = [
+        ("20000-1", 3, when[2], "leave", ["a"], None),
+        ("15000-0", None, when[0], "unserved", None, None),
+        ("20000-0", 2, when[1], "join", ["b"], [7]),
+        ("10000-0", 1, when[0], "join", ["a"], [5, 3]),
+    ]
+    found = history_of(spark.createDataFrame(events, EVENTS))
+    assert [(v.at, v.ring.nodes) for v in found.versions()] == [
+        (10_000_000, ()),
+        (10_000_000, ("a",)),
+        (20_000_000, ("a", "b")),
+        (20_000_000, ("b",)),
+    ]
+
+
+def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
+    events = spark.createDataFrame([], EVENTS)
+    with pytest.raises(HistoryError, match="no events"):
+        history_of(events)
+    base = RingFile(Ring({"a": [0]}), epoch=4, at=5_000_000)
+    found = history_of(events, base)
+    assert (found.base, found.since) == (base.ring, 5_000_000)
+    assert as_of(found).nodes == ("a",)
+
+
+def test_an_event_that_is_not_whole_is_an_error(spark):
+    events = spark.sql("select 1L epoch, now() at, 'join' kind, array('a') nodes, array() points")
+    with pytest.raises(HistoryError, match="an event is not whole"):
+        history_of(events)
