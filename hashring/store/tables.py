@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+from unicodedata import category
 
 from hashring.core.hashing import RING_SIZE
 from hashring.store.commands import ReplicaRecord, Scoring, Snapshot
 
 # For a node that does not tell its ttl, as those of redis-hashring do not.
 _ASSUMED_TTL: Final = 60.0
+_LONGEST: Final = 1e9  # seconds
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class ReplicaRow:
         start: its point.
         size: how many points its range has, were none expired.
         delay: seconds since the last heartbeat.
-        replica: the node's name and the replica's id.
+        replica: the node's name and the replica's id, printable.
         expired: whether its time is up.
     """
 
@@ -41,7 +43,7 @@ class NodeRow:
         size: how many points its replicas' ranges have.
         replicas: how many replicas it has.
         delay: seconds since the last heartbeat.
-        host, pid: as the node tells, or as its name says.
+        host, pid: as the node tells, or as its name says; printable.
         expired: whether the time of any replica is up.
         told: everything the node tells of itself.
     """
@@ -72,7 +74,7 @@ def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[Rep
                 start=record.replica.point,
                 size=RING_SIZE if len(records) == 1 else size,
                 delay=_delay(snapshot, record, scoring),
-                replica=f"{record.replica.node}:{record.replica.id}",
+                replica=printable(f"{record.replica.node}:{record.replica.id}"),
                 expired=record.expired,
             )
         )
@@ -92,8 +94,8 @@ def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRo
             size=(known.size if known else 0) + replica.size,
             replicas=(known.replicas if known else 0) + 1,
             delay=max(known.delay if known else 0.0, replica.delay),
-            host=str(told.get("host") or host or name),
-            pid=str(told.get("pid") or (pid if host else "-")),
+            host=printable(str(told.get("host") or host or name)),
+            pid=printable(str(told.get("pid") or (pid if host else "-"))),
             expired=(known.expired if known else False) or replica.expired,
             told=told,
         )
@@ -102,6 +104,7 @@ def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRo
 
 def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -> Iterator[str]:
     """The lines of both tables."""
+    name = printable(name)
     yield f'Hash ring "{name}" replicas:'
     replicas = replica_rows(snapshot, scoring)
     yield "Start      Range  Delay   Node" if replicas else "(no replicas)"
@@ -121,14 +124,32 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -
         )
 
 
+def printable(text: str) -> str:
+    """The text with an escape for each character that would move a terminal's cursor or worse.
+
+    A name on the ring may be anybody's: it must not write into the reader's terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or category(c) == "Zs" else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
 def _delay(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
     if scoring is not None and scoring.lag:
-        return max(0.0, snapshot.now - record.score)
+        return _bounded(snapshot.now - record.score)
     told = snapshot.nodes.get(record.replica.node)
     ttl = told.told.get("ttl") if told else None
-    if not isinstance(ttl, int | float):
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < _LONGEST:
         ttl = _ASSUMED_TTL
-    return max(0.0, ttl - record.expires_in)
+    return _bounded(ttl - record.expires_in)
+
+
+def _bounded(delay: float) -> float:
+    # A score written by hand may be infinite.
+    return min(max(0.0, delay), _LONGEST)
 
 
 def _percent(points: int) -> str:

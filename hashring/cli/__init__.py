@@ -1,0 +1,118 @@
+"""The command ``hashring``: looks at a ring in Redis, and at what is wrong with it.
+
+Each command is a file of its own, loaded when it is asked for, so that starting stays fast and a
+command's optional packages are needed by that command alone.
+
+Exit statuses, the same for every command: 0 it is well; 1 a problem was found (docs/cli.rst says
+what counts, command by command); 2 the command line is wrong, or an optional package is missing;
+3 Redis cannot be reached, or refuses; 130 Ctrl-C; 141 whoever read the output went away.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import click
+
+from hashring._version import __version__
+from hashring.cli.settings import ring_options
+from hashring.errors import (
+    EmptyRingError,
+    HashringError,
+    StoreError,
+    UnknownNodeError,
+)
+
+COMMANDS: Final = {
+    "print": "hashring.cli.print_ring",
+    "nodes": "hashring.cli.nodes",
+    "owner": "hashring.cli.owner",
+    "events": "hashring.cli.events",
+    "remove": "hashring.cli.remove",
+    "doctor": "hashring.cli.doctor",
+}
+"""Each command's module, whose ``command`` is a :class:`click.Command`.
+
+A module that needs an optional package imports it inside the command, so that ``hashring --help``
+works without it.
+"""
+
+PROBLEM: Final = 1
+USAGE: Final = 2
+REDIS: Final = 3
+INTERRUPTED: Final = 130
+NOBODY_READS: Final = 141
+
+
+class _Commands(click.Group):
+    """Loads commands when they are asked for, and turns what they raise into an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+        return command
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        **extra: Any,
+    ) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                # A node's name that the terminal's encoding lacks is no reason to die.
+                stream.reconfigure(errors="backslashreplace")
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(args, prog_name or "hashring", **extra)
+            # Here, where a reader that went away can still be told from success.
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            sys.exit(USAGE)
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # Python flushes once more at its exit: let that go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(NOBODY_READS)
+        except HashringError as error:
+            click.echo(f"hashring: {error}", err=True)
+            sys.exit(_status_of(error))
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _status_of(error: HashringError) -> int:
+    if isinstance(error, StoreError):
+        return REDIS
+    if isinstance(error, EmptyRingError | UnknownNodeError):
+        return PROBLEM
+    return USAGE
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@ring_options(environment=True)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def main() -> None:
+    """Look at a ring of nodes in Redis, and at what is wrong with it.
+
+    The options stand before the command or after it. Without --url, commands join or start the
+    Redis that all hashring programs of yours on this machine share, as example.py does.
+
+    \b
+    Examples:
+      hashring nodes
+      hashring --url redis://redis.internal:6379/0 --ring accounts print
+      hashring owner account:17 --ring accounts
+      export HASHRING_REDIS_URL=redis://redis.internal:6379/0 HASHRING_RING=accounts
+      hashring doctor
+    """

@@ -1,0 +1,164 @@
+"""The Redis that a command talks to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import click
+
+from hashring.cli.settings import Settings
+from hashring.errors import ConfigError, RedisRefused
+from hashring.store.commands import Command, Snapshot, snapshot
+from hashring.store.executor import RedisStore, Subscription
+from hashring.store.keys import RingKeys, ring_keys
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 5.0  # seconds that Redis may take to answer
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    hidden = re.sub(r"//([^:@/]*):.*@", r"//\1:***@", url)
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", hidden)
+
+
+class Connection:
+    """One ring on one Redis. Follows a Redis Cluster to the server that has the ring.
+
+    Attributes:
+        url: the URL, with its password.
+        keys: the ring's keys.
+        started: whether this command has just started the server, which so is empty.
+
+    Args:
+        settings: the ring, and how to read it.
+        url: where Redis is.
+
+    Raises:
+        ConfigError: the ring's name or the URL cannot be.
+    """
+
+    def __init__(self, settings: Settings, url: str, *, started: bool = False) -> None:
+        self.keys: RingKeys = ring_keys(settings.ring)
+        self.ring: str = settings.ring
+        self.url = url
+        self.started = started
+        self._scoring = settings.scoring
+        self._store = _store(url)
+
+    @property
+    def shown_url(self) -> str:
+        """The URL, without its password."""
+        return without_password(self.url)
+
+    def snapshot(self) -> Snapshot:
+        """The ring now.
+
+        Raises:
+            StoreError: it could not be read.
+        """
+        return self.run(snapshot(self.keys, scoring=self._scoring))
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command of the ring's.
+
+        Raises:
+            StoreError: it was not done, or nobody knows whether it was.
+        """
+        try:
+            return self._store.run(command)
+        except RedisRefused as error:
+            if not self._follow(error):
+                raise
+        return self._store.run(command)
+
+    def call(self, *arguments: Any) -> Any:
+        """A plain command.
+
+        Raises:
+            StoreError: it was not done.
+        """
+        try:
+            return self._store.call(*arguments)
+        except RedisRefused as error:
+            if not self._follow(error):
+                raise
+        return self._store.call(*arguments)
+
+    def subscribe(self) -> Subscription:
+        """A subscription to the ring's channel.
+
+        Raises:
+            StoreError: it cannot be made.
+        """
+        return self._store.subscribe(self.keys.channel)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._store.close()
+
+    def _follow(self, error: RedisRefused) -> bool:
+        moved = error.__cause__
+        if type(moved).__name__ != "MovedError":
+            return False
+        parts = urlsplit(self.url)
+        user = parts.netloc.rpartition("@")[0]
+        host = str(getattr(moved, "host", "")) or parts.hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        port = getattr(moved, "port", parts.port)
+        at = f"{user}@{host}:{port}" if user else f"{host}:{port}"
+        self.close()
+        self.url = urlunsplit(parts._replace(netloc=at))
+        self._store = _store(self.url)
+        return True
+
+
+def _store(url: str) -> RedisStore:
+    import redis  # noqa: PLC0415 - a tenth of a second that `--help` need not wait for
+
+    try:
+        client = redis.Redis.from_url(url)
+        # A parameter in the URL that the client does not know shows only here.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            "url",
+            without_password(url),
+            f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
+        ) from None
+    return RedisStore(client, _PATIENCE)
+
+
+@contextmanager
+def connected(settings: Settings, *, quiet: bool = False) -> Iterator[Connection]:
+    """A connection to the Redis that the settings name, or to the shared embedded server.
+
+    Args:
+        quiet: do not mention that nobody else uses the embedded server.
+
+    Raises:
+        ConfigError: the ring's name or the URL cannot be.
+        StoreError: there is no program for the embedded server, or it does not start.
+    """
+    ring_keys(settings.ring)
+    with ExitStack() as stack:
+        url, started = settings.url, False
+        if url is None:
+            from hashring.store.embedded import shared_server  # noqa: PLC0415 - as above
+
+            server = stack.enter_context(shared_server())
+            url, started = server.url, server.started
+        if started and not quiet:
+            click.echo(
+                "hashring: no --url, and no hashring program of yours runs on this machine: "
+                "looking at a new, empty Redis",
+                err=True,
+            )
+        connection = Connection(settings, url, started=started)
+        stack.callback(connection.close)
+        yield connection

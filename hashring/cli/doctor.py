@@ -1,0 +1,92 @@
+"""``hashring doctor``: what is wrong with the server and the ring, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.findings import Finding, Level, problem
+from hashring.cli.history import newest
+from hashring.cli.output import document
+from hashring.cli.ring_checks import ring_checks
+from hashring.cli.server_checks import server_checks
+from hashring.cli.settings import Settings, ring_options
+from hashring.errors import RedisRefused, WrongKeyType
+from hashring.store.commands import Event
+from hashring.store.tables import printable
+
+_EVENTS = 1000
+_COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level.PROBLEM: "red"}
+
+
+@click.command("doctor")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings) -> int | None:
+    """Look for what is wrong with the server and the ring, and say what to do.
+
+    It changes nothing on the ring. The exit status is 1 when a problem was found.
+
+    \b
+    Examples:
+      hashring doctor
+      hashring doctor --json | jq '.findings[] | select(.level == "problem")'
+    """
+    with connected(settings) as connection:
+        parts = {
+            "server": list(server_checks(connection, mixed=settings.wire is not None)),
+            "ring": list(_ring_findings(settings, connection)),
+        }
+        url = connection.shown_url
+    problems = [f for part in parts.values() for f in part if f.level is Level.PROBLEM]
+    if settings.json:
+        document(
+            {
+                "url": url,
+                "ring": settings.ring,
+                "problems": len(problems),
+                "findings": [
+                    {"about": about, **finding.as_dict()}
+                    for about, findings in parts.items()
+                    for finding in findings
+                ],
+            }
+        )
+    else:
+        _show(f"server {printable(url)}", parts["server"])
+        _show(f"ring {printable(settings.ring)!r}", parts["ring"])
+        click.echo(f"{len(problems)} problems found" if problems else "no problems found")
+    return 1 if problems else None
+
+
+def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Finding]:
+    try:
+        snapshot = connection.snapshot()
+    except WrongKeyType as error:
+        yield problem("type", str(error), "choose another ring name")
+        return
+    except RedisRefused as error:
+        yield problem("reading", str(error), "see the server's rights and role above")
+        return
+    events: list[Event] = []
+    try:
+        events = newest(connection, _EVENTS)
+    except RedisRefused as error:
+        yield Finding("history", Level.UNKNOWN, str(error))
+    yield from ring_checks(snapshot, events, settings.scoring, mixed=settings.wire is not None)
+
+
+def _show(title: str, findings: list[Finding]) -> None:
+    click.echo(title)
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        # The sign carries the meaning; the colour, where there is one, repeats it.
+        sign = click.style(f"{finding.level.value:8}", fg=_COLORS[finding.level])
+        click.echo(f"  {sign} {finding.check:{width}}  {finding.text}")
+        for detail in finding.details:
+            click.echo(f"  {'':8} {'':{width}}    {detail}")
+        if finding.remedy:
+            click.echo(f"  {'':8} {'':{width}}  -> {finding.remedy}")
+    click.echo()

@@ -1,0 +1,82 @@
+"""``hashring events``: what happened to the ring."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.history import Ticks, after, event_json, event_line, newest
+from hashring.cli.output import line
+from hashring.cli.settings import Settings, ring_options
+from hashring.errors import RedisUnavailable
+from hashring.store.commands import EVENTS_KEPT, Event
+from hashring.store.tables import printable
+
+_INTERVAL: Final = 1.0  # seconds between two looks when no message comes
+
+
+@click.command("events")
+@click.option(
+    "--count",
+    "-n",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help=f"How many of the last events to begin with. The ring keeps about {EVENTS_KEPT}.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on with new events, until Ctrl-C.")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, count: int, follow: bool) -> None:
+    """Show what happened to the ring: who joined, left, expired, when and why.
+
+    Times are Redis' own, shown in this machine's time zone. With --json, a line of JSON for each
+    event, its time in UTC.
+
+    \b
+    Examples:
+      hashring events
+      hashring events --follow --json
+    """
+    with connected(settings) as connection:
+        events = newest(connection, count)
+        _show(settings, events)
+        if follow:
+            _follow(settings, connection, events)
+        elif not events and not settings.json:
+            click.echo(f"no events on ring {printable(settings.ring)!r}")
+
+
+def _show(settings: Settings, events: Iterable[Event]) -> None:
+    for event in events:
+        if settings.json:
+            line(event_json(event))
+        else:
+            click.echo(event_line(event))
+
+
+def _follow(settings: Settings, connection: Connection, events: list[Event]) -> None:
+    # With nothing to begin with, from the newest there is, without showing it.
+    last = deque(events or newest(connection, 1), maxlen=1)
+    ticks = Ticks(connection, _INTERVAL)
+    told = False
+    try:
+        while True:
+            ticks.wait()
+            try:
+                new = list(after(connection, last[0].id if last else "0-0"))
+            except RedisUnavailable as error:
+                ticks.failed(error)
+            else:
+                ticks.failure = None
+                last.extend(new)
+                _show(settings, new)
+            if (ticks.failure is not None) != told:
+                told = ticks.failure is not None
+                click.echo(f"hashring: {ticks.failure or 'Redis answers again'}", err=True)
+    finally:
+        ticks.close()

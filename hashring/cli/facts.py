@@ -1,0 +1,156 @@
+"""What is known of each node of a ring, with whatever it tells of itself checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
+from hashring.core.ring import Ring
+from hashring.errors import HashringError
+from hashring.store.commands import Scoring, Snapshot
+from hashring.store.tables import node_rows
+
+DEFAULT_ALGORITHM: Final = "crc-32"
+REDIS_HASHRING_ALGORITHM: Final = "xxh32"
+
+_FAR: Final = 1e9  # seconds; a score written by hand may be infinite, which JSON cannot say
+
+
+class Sees(str, Enum):
+    """Which ring a node saw when it last beat."""
+
+    CURRENT = "current"
+    """This one."""
+    OLDER = "older"
+    """The one of before some change: it has not beaten since, or missed the change."""
+    ANOTHER = "another"
+    """The history is this one's, the ring computed from it is not."""
+    UNKNOWN = "-"
+    """It does not tell: not before its second heartbeat, and never when of redis-hashring."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """A node as the ring in Redis shows it.
+
+    Attributes:
+        name: its name.
+        host, pid: as it tells, or as its name says.
+        replicas: how many it has.
+        share: the part of the ring it owns, from 0 to 1; 0 once expired.
+        delay: seconds since its last heartbeat.
+        expires_in: seconds until it expires, negative once it has.
+        expired: whether it has.
+        ttl, weight, started, version, hash_algorithm: as it tells; ``None`` when it does not.
+        sees: which ring it saw at its last heartbeat.
+    """
+
+    name: str
+    host: str
+    pid: str
+    replicas: int
+    share: float
+    delay: float
+    expires_in: float
+    expired: bool
+    ttl: float | None
+    weight: float | None
+    started: float | None
+    version: str | None
+    hash_algorithm: str | None
+    sees: Sees
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON types."""
+        return {**self.__dict__, "sees": self.sees.value}
+
+
+def node_facts(snapshot: Snapshot, scoring: Scoring) -> list[NodeFacts]:
+    """The facts of every node that has a replica on the ring, in order of first points."""
+    shares = snapshot.ring().shares
+    until: dict[str, float] = {}
+    for record in snapshot.replicas:
+        name = record.replica.node
+        until[name] = min(record.expires_in, until.get(name, record.expires_in))
+    rings = _Rings(snapshot)
+    found = []
+    for row in node_rows(snapshot, scoring):
+        told = row.told
+        algorithm = told.get("hash_algorithm")
+        found.append(
+            NodeFacts(
+                name=row.name,
+                host=row.host,
+                pid=row.pid,
+                replicas=row.replicas,
+                share=shares.get(row.name, 0) / RING_SIZE,
+                delay=row.delay,
+                expires_in=max(-_FAR, min(_FAR, until[row.name])),
+                expired=row.expired,
+                ttl=_number(told.get("ttl")),
+                weight=_number(told.get("weight")),
+                started=_number(told.get("started")),
+                version=_text(told.get("version")),
+                hash_algorithm=_text(algorithm),
+                sees=_sees(told, rings, mixed=scoring.lag > 0),
+            )
+        )
+    return found
+
+
+def told_algorithms(snapshot: Snapshot) -> set[str]:
+    """The hash algorithms that the ring's nodes say they use."""
+    on_ring = {record.replica.node for record in snapshot.replicas if not record.expired}
+    told = (snapshot.nodes[name].told for name in on_ring if name in snapshot.nodes)
+    return {name for entry in told if (name := _text(entry.get("hash_algorithm")))}
+
+
+class _Rings:
+    """The ring as seen with each hash algorithm, built once each."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.tag = snapshot.stamp.tag
+        # Expired ones too: a node takes them for members until somebody sweeps them.
+        self._points: dict[str, list[int]] = {}
+        for record in snapshot.replicas:
+            self._points.setdefault(record.replica.node, []).append(record.replica.point)
+        self._fingerprints: dict[str, str] = {}
+
+    def fingerprint(self, algorithm: str) -> str | None:
+        if algorithm not in self._fingerprints:
+            if algorithm not in hash_algorithm_names():
+                return None
+            try:
+                ring = Ring(self._points, hash_algorithm(algorithm))
+            except HashringError:  # its package is not installed here
+                return None
+            self._fingerprints[algorithm] = ring.fingerprint
+        return self._fingerprints[algorithm]
+
+
+def _sees(told: Mapping[str, Any], rings: _Rings, *, mixed: bool) -> Sees:
+    seen = told.get("sees")
+    if not isinstance(seen, dict):
+        return Sees.UNKNOWN
+    if seen.get("tag") != rings.tag:
+        return Sees.OLDER
+    if mixed:
+        # Nodes of redis-hashring change the ring and leave its history as it is.
+        return Sees.CURRENT
+    expected = rings.fingerprint(_text(told.get("hash_algorithm")) or DEFAULT_ALGORITHM)
+    if expected is not None and seen.get("fingerprint") != expected:
+        return Sees.ANOTHER
+    return Sees.CURRENT
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e15 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,127 @@
+"""The ring's history: events as they are in Redis, and as they are shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hashring.cli.connection import Connection
+from hashring.cli.output import iso_time, local_time
+from hashring.errors import RedisUnavailable
+from hashring.store.commands import Event, read_event
+from hashring.store.executor import Subscription
+from hashring.store.tables import printable
+
+_PAGE: Final = 1000
+_RETRY: Final = 1.0  # seconds
+
+
+def newest(connection: Connection, count: int) -> list[Event]:
+    """The last ``count`` events, oldest first.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    found: list[Event] = []
+    end = "+"
+    while len(found) < count:
+        size = min(_PAGE, count - len(found))
+        page = connection.call("XREVRANGE", connection.keys.events, end, "-", "COUNT", size)
+        found.extend(read_event(entry) for entry in page)
+        if len(page) < size:
+            break
+        end = f"({found[-1].id}"
+    return found[::-1]
+
+
+def after(connection: Connection, id_: str) -> Iterator[Event]:
+    """The events after that id, oldest first.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    while True:
+        page = connection.call("XRANGE", connection.keys.events, f"({id_}", "+", "COUNT", _PAGE)
+        for entry in page:
+            event = read_event(entry)
+            id_ = event.id
+            yield event
+        if len(page) < _PAGE:
+            return
+
+
+def event_line(event: Event) -> str:
+    """The event for people, on one line."""
+    words = []
+    change = event.change
+    if change is None:
+        words.append(f"by {event.by}" if event.by else "")
+    else:
+        words.append(", ".join(change.nodes) or "garbage")
+        about = [change.reason] if change.reason and change.reason != "expired" else []
+        if change.points:
+            about.append(f"{len(change.points)} points")
+        if event.by and event.by not in change.nodes:
+            about.append(f"by {event.by}")
+        about.append(f"epoch {change.stamp.epoch}")
+        words.append(f"({', '.join(about)})")
+    return printable(f"{local_time(event.at)}  {event.kind:6}  {' '.join(words)}").rstrip()
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """The event as JSON types."""
+    change = event.change
+    return {
+        "id": event.id,
+        "at": iso_time(event.at),
+        "kind": event.kind,
+        "by": event.by,
+        "nodes": list(change.nodes) if change else [],
+        "points": list(change.points) if change else [],
+        "reason": change.reason if change else "",
+        "epoch": change.stamp.epoch if change else None,
+    }
+
+
+class Ticks:
+    """Wakes up at every change of a ring, and at least once in ``interval`` seconds.
+
+    While Redis is away, it says so once and keeps trying.
+
+    Args:
+        connection: the ring.
+        interval: seconds.
+    """
+
+    def __init__(self, connection: Connection, interval: float) -> None:
+        self._connection = connection
+        self._interval = interval
+        self._subscription: Subscription | None = None
+        self.failure: RedisUnavailable | None = None
+        """Why Redis cannot be asked now; ``None`` when it can."""
+
+    def wait(self, interval: float | None = None) -> None:
+        """Wait for the next tick.
+
+        Raises:
+            RedisRefused: the user may not subscribe to the ring's channel.
+        """
+        try:
+            if self._subscription is None:
+                self._subscription = self._connection.subscribe()
+            self._subscription.wait(interval or self._interval)
+        except RedisUnavailable as error:
+            self.failed(error)
+
+    def failed(self, error: RedisUnavailable) -> None:
+        """Redis did not answer: begin anew, after a moment."""
+        self.failure = error
+        self.close()
+        time.sleep(_RETRY)
+
+    def close(self) -> None:
+        """End the subscription."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None

@@ -1,0 +1,144 @@
+"""Keys from a file: one key a line, read as they are needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import BinaryIO, Final
+
+MAX_KEY_BYTES: Final = 65_536
+"""A longer line is no key: the file is of another kind, and is not read into memory."""
+
+_SHOWN: Final = 3
+
+
+def read_keys(
+    source: BinaryIO, bad_line: Callable[[int, str], None] | None = None
+) -> Iterator[str]:
+    """The keys of a file, one at a time.
+
+    A line ends with a line feed, or with a carriage return and a line feed; a byte order mark at
+    the beginning is not part of the first key.
+
+    Args:
+        bad_line: called with the number of a line that holds no key, from 1, and why: it is
+            empty, not UTF-8, or longer than :data:`MAX_KEY_BYTES`. It is skipped.
+    """
+    number = 0
+    while line := source.readline(MAX_KEY_BYTES + 2):
+        number += 1
+        why = ""
+        if not line.endswith(b"\n") and len(line) > MAX_KEY_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = source.readline(MAX_KEY_BYTES)
+            why = f"is longer than {MAX_KEY_BYTES} bytes"
+        elif number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not why:
+            data = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
+            if not data:
+                why = "is empty"
+            else:
+                try:
+                    key = data.decode()
+                except UnicodeDecodeError:
+                    why = "is not UTF-8"
+                else:
+                    yield key
+                    continue
+        if bad_line is not None:
+            bad_line(number, why)
+
+
+class BadLines:
+    """Counts the lines that hold no key, and reports them without flooding the terminal.
+
+    Args:
+        name: of the file, for the report.
+        say: called with each line of the report.
+    """
+
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        self.count = 0
+        self._name = name
+        self._say = say
+
+    def __call__(self, number: int, why: str) -> None:
+        """Report a line."""
+        self.count += 1
+        if self.count <= _SHOWN:
+            self._say(f"{self._name}: line {number} {why}: skipped")
+
+    def finish(self) -> None:
+        """Report how many there were, when not all were shown."""
+        if self.count > _SHOWN:
+            self._say(f"{self._name}: {self.count} lines skipped in all")
+
+
+class KeyFile:
+    """The keys of a file, to be gone through any number of times, one in memory at a time.
+
+    What can be read only once (standard input, a pipe) is copied to a temporary file first. A
+    context manager, which removes the copy.
+
+    Args:
+        name: the file's name; ``-`` for standard input.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = "standard input" if name == "-" else name
+        self._path = name
+        self._copy: str | None = None
+        if name == "-":
+            self._spool(sys.stdin.buffer)
+        else:
+            with open(name, "rb") as source:
+                if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                    self._spool(source)
+
+    def _spool(self, source: BinaryIO) -> None:
+        descriptor, self._copy = tempfile.mkstemp(prefix="hashring-keys-")
+        self._path = self._copy
+        try:
+            with open(descriptor, "wb") as copy:
+                shutil.copyfileobj(source, copy)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[str]:
+        with open(self._path, "rb") as file:
+            yield from read_keys(file)
+
+    def check(self, say: Callable[[str], None]) -> None:
+        """Go through the file once, and report the lines that hold no key."""
+        bad = BadLines(self.name, say)
+        with open(self._path, "rb") as file:
+            for _ in read_keys(file, bad):
+                pass
+        bad.finish()
+
+    def close(self) -> None:
+        """Remove the copy."""
+        if self._copy is not None:
+            os.unlink(self._copy)
+            self._copy = None
+
+    def __enter__(self) -> KeyFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

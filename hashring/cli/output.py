@@ -1,0 +1,56 @@
+"""What commands write: aligned columns, times, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table as lines: all columns to the right, except the last, which may be of any width."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header) - 1)]
+    for row in (header, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=False)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def seconds(value: float) -> str:
+    """A duration for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    size = abs(value)
+    if size < 0.0995:
+        return f"{value * 1000:.0f} ms" if size >= 0.001 else f"{value * 1000:.2f} ms"
+    if size < 9.95:
+        return f"{value:.1f} s"
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if size < limit:
+            return f"{value / divisor:.0f} {unit}"
+    return f"{value / 86_400:.0f} d"
+
+
+def local_time(at: float) -> str:
+    """Seconds since 1970 as this machine's local time, to the millisecond."""
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def iso_time(at: float) -> str:
+    """Seconds since 1970 in UTC, as JSON readers expect it."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
+
+
+def percent(part: float) -> str:
+    """A part of one as ``12.34%``."""
+    return f"{100 * part:.2f}%"
+
+
+def document(value: Any) -> None:
+    """Write one JSON document."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def line(value: Any) -> None:
+    """Write one line of JSON, at once."""
+    click.echo(json.dumps(value))

@@ -1,0 +1,94 @@
+"""``hashring owner``: which node owns a key."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.facts import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM, told_algorithms
+from hashring.cli.keylines import BadLines, read_keys
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.hashing import hash_algorithm, key_bytes
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, EmptyRingError
+from hashring.store.commands import Snapshot
+from hashring.store.tables import printable
+
+_BATCH: Final = 1000  # keys whose answers are written in one call
+
+
+@click.command("owner")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...|-")
+@click.option(
+    "--hash-algorithm",
+    "algorithm",
+    metavar="NAME",
+    help="The function from key to point, when the nodes do not tell theirs.",
+)
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) -> int | None:
+    """Say which node owns each key, on the ring as it is at this moment.
+
+    One line a key: the key, a tab, the node. With - the keys are read from standard input, one a
+    line; a line that is no key is reported and skipped, and the exit status is 1. With --json, a
+    line of JSON for each key.
+
+    \b
+    Examples:
+      hashring owner account:17 account:18
+      hashring owner - < accounts.txt | cut -f2 | sort | uniq -c
+      hashring owner -- -key-that-begins-with-a-dash
+    """
+    from_stdin = keys == ("-",)
+    if not from_stdin:
+        for key in keys:
+            key_bytes(key)
+    with connected(settings) as connection:
+        snapshot = connection.snapshot()
+    ring = snapshot.ring(_algorithm(snapshot, settings, algorithm))
+    if not ring.node_count:
+        raise EmptyRingError
+    bad = BadLines("standard input", lambda text: click.echo(f"hashring: {text}", err=True))
+    source = read_keys(sys.stdin.buffer, bad) if from_stdin else iter(keys)
+    answers = _as_json(ring, source) if settings.json else _as_text(ring, source)
+    # As other filters do: at once for a person, in large pieces for a program.
+    size = 1 if sys.stdout.isatty() else _BATCH
+    while batch := list(islice(answers, size)):
+        click.echo("\n".join(batch))
+    bad.finish()
+    return 1 if bad.count else None
+
+
+def _as_text(ring: Ring, keys: Iterator[str]) -> Iterator[str]:
+    shown = {node: printable(node) for node in ring.nodes}
+    for key in keys:
+        yield f"{printable(key)}\t{shown[ring.owner(key)]}"
+
+
+def _as_json(ring: Ring, keys: Iterator[str]) -> Iterator[str]:
+    for key in keys:
+        point = ring.hash_algorithm.point(key)
+        yield json.dumps({"key": key, "point": point, "owner": ring.owner_of_point(point)})
+
+
+def _algorithm(snapshot: Snapshot, settings: Settings, wanted: str | None) -> str:
+    if wanted is not None:
+        return hash_algorithm(wanted).name
+    told = told_algorithms(snapshot)
+    if len(told) > 1:
+        raise ConfigError(
+            "hash_algorithm",
+            " and ".join(sorted(told)),
+            "the nodes do not agree, so a key has two owners: hashring doctor says which nodes; "
+            "give --hash-algorithm to ask for one of them",
+        )
+    if told:
+        return told.pop()
+    return REDIS_HASHRING_ALGORITHM if settings.wire else DEFAULT_ALGORITHM

@@ -1,0 +1,74 @@
+"""``hashring remove``: take a node off the ring."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+import sys
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.output import document
+from hashring.cli.settings import Settings, ring_options
+from hashring.errors import UnknownNodeError
+from hashring.store.commands import LeaveStatus, leave
+from hashring.store.tables import printable
+
+
+@click.command("remove")
+@click.argument("node")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, node: str, yes: bool) -> int | None:
+    """Take a node off the ring, so that others take over at once.
+
+    For a node that is known to be dead, when its ttl is too long to wait for. A node that lives
+    comes back with its next heartbeat: stop its process instead.
+
+    \b
+    Examples:
+      hashring remove worker-3
+      hashring remove mbp.local:80721 --yes
+    """
+    with connected(settings) as connection:
+        snapshot = connection.snapshot()
+        replicas = snapshot.replicas_of(node)
+        if not replicas and node not in snapshot.nodes:
+            known = {record.replica.node for record in snapshot.replicas} | set(snapshot.nodes)
+            near = difflib.get_close_matches(node, sorted(known), n=1)
+            if near:
+                click.echo(f"hashring: did you mean {printable(near[0])}?", err=True)
+            raise UnknownNodeError(node, settings.ring)
+        alive = any(
+            not record.expired for record in snapshot.replicas if record.replica.node == node
+        )
+        shown = f"{printable(node)} ({len(replicas)} replicas) of ring {printable(settings.ring)!r}"
+        if alive:
+            click.echo(
+                f"hashring: {printable(node)} has not expired: if its process lives, "
+                "it comes back with its next heartbeat",
+                err=True,
+            )
+        if not yes and not _confirmed(shown):
+            click.echo("nothing was changed", err=True)
+            return 1
+        by = f"hashring remove on {socket.gethostname()}:{os.getpid()}"
+        status = connection.run(
+            leave(connection.keys, node=node, replicas=replicas, reason="removed", by=by)
+        )
+    # A node without replicas was no more than an entry about it, which is gone now.
+    removed = status is LeaveStatus.OK or not replicas
+    if settings.json:
+        document({"ring": settings.ring, "node": node, "removed": removed})
+    else:
+        click.echo(f"removed {shown}" if removed else f"{shown} was gone already")
+    return None
+
+
+def _confirmed(shown: str) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"nobody is there to confirm the removal of {shown}: give --yes")
+    return click.confirm(f"Remove {shown}?", err=True)

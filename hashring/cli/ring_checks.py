@@ -1,0 +1,288 @@
+"""The checks of ``hashring doctor`` that look at the ring: pure, from a snapshot and events."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
+from typing import Final
+
+from hashring.cli.facts import NodeFacts, Sees, node_facts
+from hashring.cli.findings import Finding, note, ok, problem
+from hashring.cli.output import percent, seconds
+from hashring.core.change import ChangeKind
+from hashring.store.commands import Event, Scoring, Snapshot
+from hashring.store.tables import printable
+
+# By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
+# shares does so by chance, were they normal; they are skewed, so it is a little more often.
+_DEVIATIONS: Final = 4.0
+_TRAVEL: Final = 1.0  # seconds a change may take from Redis to a node
+_LATE_SWEEP: Final = 1.0  # seconds after which somebody alive should have swept what expired
+_HISTORY: Final = 600.0  # seconds of history that are looked at
+_OFTEN: Final = 3  # so many times in that history is no accident
+_SHOWN: Final = 8
+
+
+def ring_checks(
+    snapshot: Snapshot, events: Sequence[Event], scoring: Scoring, *, mixed: bool = False
+) -> Iterator[Finding]:
+    """Look at a ring.
+
+    Args:
+        events: its history, oldest first; what is older than ten minutes is not looked at.
+        mixed: nodes of redis-hashring are on the ring.
+    """
+    nodes = node_facts(snapshot, scoring)
+    live = [node for node in nodes if not node.expired]
+    recent = [event for event in events if event.at > snapshot.now - _HISTORY]
+    yield _nodes(nodes, live)
+    yield _garbage(snapshot)
+    yield _duplicates(snapshot, mixed=mixed)
+    yield _expired(nodes, live)
+    yield _stray(snapshot)
+    yield _algorithms(live)
+    yield _agreement(live, snapshot, events)
+    yield _names(live, recent)
+    yield _restless(recent)
+    if live:
+        yield _shares(snapshot)
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(printable(name) for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _nodes(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
+    if live:
+        replicas = sum(node.replicas for node in live)
+        return ok("nodes", f"{len(live)} nodes with {replicas} replicas")
+    if nodes:
+        return problem(
+            "nodes", "every node has expired: no key has an owner", "start nodes, or look at them"
+        )
+    return note("nodes", "there is no node on this ring", "start one, or mind the ring's name")
+
+
+def _garbage(snapshot: Snapshot) -> Finding:
+    if not snapshot.garbage:
+        return ok("members", "every member of the ring is a replica")
+    return problem(
+        "members",
+        f"{len(snapshot.garbage)} members of the ring are no replicas; nodes pass over them",
+        "find out who writes to this key, and ZREM the members",
+        tuple(printable(why) for _, why in snapshot.garbage[:_SHOWN]),
+    )
+
+
+def _duplicates(snapshot: Snapshot, *, mixed: bool) -> Finding:
+    ring = snapshot.ring()
+    points = ring.duplicate_points
+    if not points:
+        return ok("points", "no two nodes share a point")
+    holders: dict[int, list[str]] = defaultdict(list)
+    for point, node in ring.replicas():
+        holders[point].append(node)
+    details = tuple(f"{point}: {_list(holders[point])}" for point in points[:_SHOWN])
+    text = f"{len(points)} points are shared by several nodes"
+    if mixed:
+        return problem(
+            "points", f"{text}: of redis-hashring, all of them own it", _RESTART_ONE, details
+        )
+    return problem(
+        "points", f"{text}: the last by name owns it, the others nothing", _RESTART_ONE, details
+    )
+
+
+_RESTART_ONE: Final = "restart all but one of them (under another name, when they have one)"
+
+
+def _expired(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
+    expired = [node for node in nodes if node.expired]
+    if not expired:
+        return ok("expired", "no expired node is left on the ring")
+    names = _list([node.name for node in expired])
+    since = max(-node.expires_in for node in expired)
+    if live and since < _LATE_SWEEP:
+        return note("expired", f"{names}: just expired; the next heartbeat sweeps it")
+    if live:
+        return problem(
+            "expired",
+            f"{names}: expired {seconds(since)} ago, and no heartbeat has swept it",
+            "look whether the other nodes' heartbeats succeed (their status, their log)",
+        )
+    return problem(
+        "expired",
+        f"{names}: expired {seconds(since)} ago, and nobody is left to sweep",
+        "start a node, or hashring remove each of them",
+    )
+
+
+def _stray(snapshot: Snapshot) -> Finding:
+    on_ring = {record.replica.node for record in snapshot.replicas}
+    stray = [name for name in snapshot.nodes if name not in on_ring]
+    if stray:
+        return problem(
+            "entries",
+            f"{_list(stray)}: told of itself, but has no replica on the ring",
+            "a live node comes back with its next heartbeat; else hashring remove it",
+        )
+    silent = [name for name in sorted(on_ring) if not _tells(snapshot, name)]
+    if silent:
+        return note(
+            "entries",
+            f"{_list(silent)}: tells nothing of itself: a node of redis-hashring, "
+            "or written by hand",
+        )
+    return ok("entries", "every node tells of itself, and each that does is on the ring")
+
+
+def _tells(snapshot: Snapshot, name: str) -> bool:
+    return name in snapshot.nodes and bool(snapshot.nodes[name].told)
+
+
+def _algorithms(live: list[NodeFacts]) -> Finding:
+    users: dict[str, list[str]] = defaultdict(list)
+    for node in live:
+        if node.hash_algorithm:
+            users[node.hash_algorithm].append(node.name)
+    if len(users) < 2:
+        return ok("hashing", f"all nodes hash with {next(iter(users), 'the default')}")
+    return problem(
+        "hashing",
+        "nodes hash keys differently, so keys have two owners or none",
+        "give every node the same hash_algorithm",
+        tuple(f"{algorithm}: {_list(names)}" for algorithm, names in sorted(users.items())),
+    )
+
+
+def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[Event]) -> Finding:
+    another = [node.name for node in live if node.sees is Sees.ANOTHER]
+    if another:
+        return problem(
+            "agreement",
+            f"{_list(another)}: knows the last change, and yet sees another ring",
+            "look again after a heartbeat: somebody may have written to the ring by hand; "
+            "if it stays, restart the node",
+        )
+    changed = max((event.at for event in events if event.change is not None), default=0.0)
+    older = [node for node in live if node.sees is Sees.OLDER]
+    # A heartbeat tells what the node saw when it sent it. One sent a while after the change that
+    # does not know of it shows that the message was lost.
+    missed = [
+        node.name for node in older if changed and snapshot.now - node.delay > changed + _TRAVEL
+    ]
+    if missed:
+        return problem(
+            "agreement",
+            f"{_list(missed)}: did not hear of the last change, "
+            f"{seconds(snapshot.now - changed)} ago",
+            "it fetches the ring by itself after a heartbeat; if this comes again, look at its "
+            "connection to Redis (the channel)",
+        )
+    if older:
+        return note(
+            "agreement",
+            f"{_list([node.name for node in older])}: has not beaten since the last change",
+        )
+    unknown = sum(node.sees is Sees.UNKNOWN for node in live)
+    if unknown:
+        return note("agreement", f"{unknown} of {len(live)} nodes do not say which ring they see")
+    return ok("agreement", "every node sees this ring")
+
+
+def _names(live: list[NodeFacts], recent: list[Event]) -> Finding:
+    taken = _often(
+        recent,
+        lambda event: (
+            event.change is not None
+            and event.change.kind is ChangeKind.JOIN
+            and event.change.reason == "restart"
+        ),
+    )
+    if taken:
+        return problem(
+            "names",
+            f"{_list(taken)}: taken over again and again: several processes run under one name",
+            "give each process a name of its own",
+        )
+    places: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node in live:
+        # Several nodes of one process are host:pid, host:pid.2 and so on; a node that found its
+        # host:pid taken by another process adds four hex digits.
+        suffix = node.name.removeprefix(f"{node.host}:{node.pid}")
+        if suffix == "" or (suffix.startswith(".") and len(suffix) == 5):
+            places[node.host, node.pid].append(node.name)
+    twice = [name for names in places.values() if len(names) > 1 for name in names]
+    if twice:
+        return note(
+            "names",
+            f"{_list(twice)}: different processes with the same host name and pid",
+            "give containers host names of their own, or the nodes names",
+        )
+    return ok("names", "every process has a name of its own")
+
+
+def _restless(recent: list[Event]) -> Finding:
+    back = _often(
+        recent,
+        lambda event: (
+            event.change is not None
+            and event.change.kind is ChangeKind.JOIN
+            and event.change.reason == "return"
+        ),
+    )
+    if back:
+        return problem(
+            "heartbeats",
+            f"{_list(back)}: expired or was removed, and came back, at least {_OFTEN} times in "
+            f"{seconds(_HISTORY)}",
+            "its process is starved, or its Redis connection is bad; or its ttl is too short",
+        )
+    return ok("heartbeats", f"no node was lost and came back often in {seconds(_HISTORY)}")
+
+
+def _often(events: list[Event], counts: Callable[[Event], bool]) -> list[str]:
+    seen = Counter(
+        event.change.nodes[0] for event in events if counts(event) and event.change is not None
+    )
+    return sorted(name for name, times in seen.items() if times >= _OFTEN)
+
+
+def _shares(snapshot: Snapshot) -> Finding:
+    """Compare each node's share with what as many random points have on average.
+
+    The share of v of V random points has the distribution Beta(v, V - v): mean v / V, variance
+    v (V - v) / (V^2 (V + 1)).
+    """
+    ring = snapshot.ring()
+    total = len(ring)
+    ratios: list[tuple[float, str]] = []
+    unlikely: list[str] = []
+    for node in ring.nodes:
+        own = len(ring.points_of(node))
+        expected = own / total
+        share = ring.share(node)
+        deviation = sqrt(own * (total - own) / (total + 1)) / total
+        ratios.append((share / expected, node))
+        if abs(share - expected) > _DEVIATIONS * deviation:
+            unlikely.append(
+                f"{printable(node)}: {percent(share)} of the ring, expected {percent(expected)}"
+            )
+    (least, smallest), (most, largest) = min(ratios), max(ratios)
+    text = (
+        f"from {least:.2f} ({printable(smallest)}) to {most:.2f} ({printable(largest)}) times "
+        "what their points should have"
+    )
+    remedy = "use more replicas, or placement='balanced'"
+    if unlikely:
+        return problem(
+            "shares",
+            f"{text}: more uneven than random points are",
+            remedy,
+            tuple(unlikely[:_SHOWN]),
+        )
+    if most > 1.5:
+        return note("shares", f"{text}, as random points have it", remedy)
+    return ok("shares", text)

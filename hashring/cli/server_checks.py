@@ -1,0 +1,285 @@
+"""The checks of ``hashring doctor`` that look at the Redis server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from hashring.cli.connection import Connection
+from hashring.cli.findings import Finding, Level, note, ok, problem
+from hashring.cli.output import seconds
+from hashring.errors import PermissionDenied, ReadOnlyReplica, RedisRefused
+from hashring.store.commands import read_event
+from hashring.store.executor import Subscribed, Told
+from hashring.store.keys import RingKeys
+
+TESTED: Final = "6.2, 7 and Valkey 8"
+_OLDEST: Final = (6, 2)
+_PINGS: Final = 20
+_SLOW: Final = 0.1  # seconds of a median round trip from which heartbeats are in danger
+_CLOCK_OFF: Final = 1.0  # seconds
+_NEARLY_FULL: Final = 0.9
+_PATIENCE: Final = 3.0  # seconds for a message to come back
+_EVENTS: Final = 50  # how many of the last events are searched for a change
+_OUTSIDE_SCRIPTS: Final = ("eval", "evalsha", "subscribe", "unsubscribe", "ping")
+
+# For each command that the ring's scripts use, a call that Redis judges by its rights and then
+# refuses, or that changes nothing: no member, field or node has an empty name. SADD has no such
+# call; who may SREM is taken to be allowed both.
+RIGHTS: Final[tuple[tuple[str, Callable[[RingKeys], tuple[Any, ...]] | None], ...]] = (
+    ("get", lambda keys: (keys.epoch,)),
+    ("set", lambda keys: (keys.epoch, "", "NX", "XX")),
+    ("zadd", lambda keys: (keys.ring, "NX", "XX", 0, "")),
+    ("zrem", lambda keys: (keys.ring, "")),
+    ("zcard", lambda keys: (keys.ring,)),
+    ("zrange", lambda keys: (keys.ring, 0, 0)),
+    ("zrangebyscore", lambda keys: (keys.ring, 1, 0)),
+    ("hget", lambda keys: (keys.nodes, "")),
+    ("hgetall", lambda keys: (keys.left,)),
+    ("hkeys", lambda keys: (keys.left,)),
+    ("hlen", lambda keys: (keys.left,)),
+    ("hset", lambda keys: (keys.nodes, "", "", "")),
+    ("hdel", lambda keys: (keys.nodes, "")),
+    ("expire", lambda keys: (keys.left, "never")),
+    ("xadd", lambda keys: (keys.events, "0-0", "", "")),
+    ("xlen", lambda keys: (keys.events,)),
+    ("sadd", None),
+    ("srem", lambda keys: (keys.full, "")),
+    ("scard", lambda keys: (keys.full,)),
+    ("sismember", lambda keys: (keys.full, "")),
+    ("smembers", lambda keys: (keys.full,)),
+    ("time", lambda _: ()),
+)
+
+
+def server_checks(connection: Connection, *, mixed: bool) -> Iterator[Finding]:
+    """Look at the server.
+
+    Args:
+        mixed: nodes of redis-hashring are on the ring, which use their own clocks.
+
+    Raises:
+        RedisUnavailable: it cannot be reached.
+    """
+    try:
+        info: Mapping[str, Any] = connection.call("INFO")
+    except RedisRefused as error:
+        info = {}
+        yield Finding("info", Level.UNKNOWN, f"version, memory and role are not known: {error}")
+    if info:
+        yield _version(info)
+        yield _role(info)
+        yield from _memory(info)
+        yield _persistence(info)
+    yield _latency(connection)
+    yield _clock(connection, mixed=mixed)
+    yield _rights(connection)
+    yield _channel(connection)
+
+
+def _version(info: Mapping[str, Any]) -> Finding:
+    server = "Valkey" if info.get("server_name") == "valkey" else "Redis"
+    text = str(info.get("valkey_version") or info.get("redis_version") or "?")
+    shown = f"{server} {text}"
+    numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if server == "Redis" and numbers and numbers < _OLDEST:
+        return problem("version", f"{shown} is too old", f"use one of those tested: {TESTED}")
+    return ok("version", shown)
+
+
+def _role(info: Mapping[str, Any]) -> Finding:
+    if info.get("role") not in ("slave", "replica"):
+        return ok("role", "primary")
+    host, port = info.get("master_host"), info.get("master_port")
+    return problem(
+        "role",
+        f"this is a replica of {host}:{port}: no node can beat here",
+        "give the nodes the address of the primary, or a Sentinel client",
+    )
+
+
+def _memory(info: Mapping[str, Any]) -> Iterator[Finding]:
+    limit = int(info.get("maxmemory") or 0)
+    used = int(info.get("used_memory") or 0)
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if not limit:
+        yield ok("memory", f"{used / 1e6:.1f} MB used, no limit")
+        yield ok("eviction", f"{policy}, and no limit: nothing is evicted")
+        return
+    text = f"{used / 1e6:.1f} of {limit / 1e6:.1f} MB used"
+    if used > limit * _NEARLY_FULL:
+        yield problem(
+            "memory",
+            f"{text}: once it is full, heartbeats fail and nodes lose their keys",
+            "raise maxmemory, or free memory",
+        )
+    else:
+        yield ok("memory", text)
+    if policy == "noeviction":
+        yield ok("eviction", policy)
+    elif policy.startswith("allkeys"):
+        yield problem(
+            "eviction",
+            f"{policy} may throw the whole ring away when memory is short",
+            "CONFIG SET maxmemory-policy noeviction, or give the ring a Redis of its own",
+        )
+    else:
+        yield note(
+            "eviction",
+            f"{policy} may throw locks and remembered points away when memory is short, "
+            "but not the ring",
+            "CONFIG SET maxmemory-policy noeviction, where locks are used",
+        )
+
+
+def _persistence(info: Mapping[str, Any]) -> Finding:
+    failed = [
+        name
+        for name in ("rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status")
+        if info.get(name, "ok") != "ok"
+    ]
+    if failed:
+        return problem(
+            "persistence",
+            f"the last save failed ({', '.join(failed)}), and Redis may refuse to write",
+            "look at the server's log and at its disk",
+        )
+    saves = int(info.get("aof_enabled") or 0)
+    return ok(
+        "persistence",
+        ("append-only file" if saves else "no append-only file")
+        + ": after a restart nodes put themselves back within a heartbeat either way",
+    )
+
+
+def _latency(connection: Connection) -> Finding:
+    trips = []
+    for _ in range(_PINGS):
+        before = time.perf_counter()
+        connection.call("PING")
+        trips.append(time.perf_counter() - before)
+    trips.sort()
+    median = trips[_PINGS // 2]
+    text = f"median {seconds(median)}, worst {seconds(trips[-1])} of {_PINGS} round trips"
+    if median > _SLOW:
+        return problem(
+            "latency",
+            text,
+            "look at the network and at SLOWLOG GET; a heartbeat takes one round trip, and fails "
+            "after a third of the ttl",
+        )
+    return ok("latency", text)
+
+
+def _clock(connection: Connection, *, mixed: bool) -> Finding:
+    before = time.time()
+    parts = connection.call("TIME")
+    middle = (before + time.time()) / 2
+    offset = int(parts[0]) + int(parts[1]) / 1e6 - middle
+    text = f"Redis is {seconds(abs(offset))} {'ahead of' if offset > 0 else 'behind'} this machine"
+    if abs(offset) < _CLOCK_OFF:
+        return ok("clock", text)
+    if mixed:
+        return problem(
+            "clock",
+            f"{text}: nodes of redis-hashring go by their machines' clocks",
+            "synchronise the clocks of all machines (NTP)",
+        )
+    return note(
+        "clock", f"{text}; the ring goes by Redis' clock alone, only times in logs look odd"
+    )
+
+
+def _rights(connection: Connection) -> Finding:
+    missing = []
+    for name, arguments in RIGHTS:
+        if arguments is None:
+            continue
+        try:
+            connection.call(name.upper(), *arguments(connection.keys))
+        except ReadOnlyReplica:
+            continue  # the role says so already
+        except PermissionDenied:
+            missing.append(name)
+        except RedisRefused as error:
+            if "unknown command" in str(error):
+                missing.append(name)
+    try:
+        connection.snapshot()
+    except PermissionDenied:
+        missing += ["eval", "evalsha"]
+    except RedisRefused:
+        pass  # for the ring's own checks
+    if not missing:
+        return ok("rights", "every command the ring needs is allowed on its keys")
+    return problem(
+        "rights",
+        f"refused on the ring's keys: {', '.join(missing)}",
+        _remedy(connection),
+    )
+
+
+def _remedy(connection: Connection) -> str:
+    ring = connection.ring
+    own = connection.keys.epoch.decode("utf-8", "replace").removesuffix("epoch")
+    patterns = (f"~{ring}", f"~{own}*", f"&{ring}", f"&{own}*")
+    quoted = (f'"{pattern}"' if " " in pattern else pattern for pattern in patterns)
+    names = (*(name for name, _ in RIGHTS), "publish", *_OUTSIDE_SCRIPTS)
+    return " ".join(
+        ("ACL SETUSER", _user(connection), *quoted, *(f"+{name}" for name in names)),
+    )
+
+
+def _user(connection: Connection) -> str:
+    try:
+        name = connection.call("ACL", "WHOAMI")
+    except RedisRefused:
+        return "<user>"
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+
+
+def _channel(connection: Connection) -> Finding:
+    """Whether a message comes back: the last change, told once more.
+
+    Nodes know a change by its tag and take no notice of one they have.
+    """
+    try:
+        payload = _last_change(connection)
+        subscription = connection.subscribe()
+    except PermissionDenied as error:
+        return problem("channel", str(error), _remedy(connection))
+    except RedisRefused as error:
+        return Finding("channel", Level.UNKNOWN, str(error))
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        sent = 0.0
+        while (left := deadline - time.monotonic()) > 0:
+            notice = subscription.wait(left)
+            if isinstance(notice, Subscribed):
+                if payload is None:
+                    return note("channel", "nothing was ever told on it, so nothing was tried")
+                sent = time.perf_counter()
+                connection.call("PUBLISH", connection.keys.channel, payload)
+            elif isinstance(notice, Told) and sent and notice.payload == payload:
+                took = time.perf_counter() - sent
+                return ok("channel", f"a message arrived after {seconds(took)}")
+    except PermissionDenied as error:
+        return problem("channel", str(error), _remedy(connection))
+    finally:
+        subscription.close()
+    return problem(
+        "channel",
+        f"no message arrived within {seconds(_PATIENCE)}: "
+        "nodes learn of changes only at their heartbeats",
+        "look at proxies between here and Redis: they must pass SUBSCRIBE and PUBLISH",
+    )
+
+
+def _last_change(connection: Connection) -> bytes | None:
+    newest = connection.call("XREVRANGE", connection.keys.events, "+", "-", "COUNT", _EVENTS)
+    for entry in newest:
+        if read_event(entry).change is not None:
+            data = entry[1][b"data"]
+            return bytes(data)
+    return None

@@ -1,0 +1,96 @@
+"""The options that every command has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import click
+
+from hashring.store.commands import Scoring
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_RING: Final = "ring"
+_REDIS_HASHRING_TTL: Final = 60.0
+
+
+@dataclass
+class Settings:
+    """What the options say.
+
+    Attributes:
+        url: where Redis is; ``None`` for the shared embedded server.
+        ring: the ring's name.
+        wire: ``"redis-hashring"`` for a ring that nodes of redis-hashring 0.7 are on.
+        json: whether to answer in JSON.
+        given: the names of the options that were given, here or in the environment.
+    """
+
+    url: str | None = None
+    ring: str = DEFAULT_RING
+    wire: str | None = None
+    json: bool = False
+    given: set[str] = field(default_factory=set)
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the scores in the ring's ZSET mean. Its lead is never used: nobody beats here."""
+        if self.wire:
+            return Scoring.last_heartbeat(_REDIS_HASHRING_TTL)
+        return Scoring.expiry(0.0)
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    settings = ctx.ensure_object(Settings)
+    if value is not None and parameter.name is not None:
+        setattr(settings, parameter.name, value)
+        settings.given.add(parameter.name)
+
+
+def ring_options(*, environment: bool = False) -> Callable[[F], F]:
+    """Adds the options, which fill the context's :class:`Settings`.
+
+    Args:
+        environment: whether the environment counts: for the group alone, since for a command it
+            would win over what stands before the command.
+    """
+
+    def option(*names: str, variable: str | None = None, **more: Any) -> Callable[[F], F]:
+        return click.option(
+            *names,
+            callback=_remember,
+            expose_value=False,
+            envvar=variable if environment else None,
+            **more,
+        )
+
+    decorators = (
+        option(
+            "--url",
+            metavar="URL",
+            variable="HASHRING_REDIS_URL",
+            help="Where Redis is: redis://user:password@host:port/db, rediss://… or unix://path. "
+            "[env: HASHRING_REDIS_URL]",
+        ),
+        option(
+            "--ring",
+            metavar="NAME",
+            variable="HASHRING_RING",
+            help=f"The ring's name.  [env: HASHRING_RING; default: {DEFAULT_RING}]",
+        ),
+        option(
+            "--wire",
+            type=click.Choice(["redis-hashring"]),
+            help="For a ring that nodes of redis-hashring 0.7 are on.",
+        ),
+        option("--json", is_flag=True, default=None, help="Answer in JSON."),
+    )
+
+    def add(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
