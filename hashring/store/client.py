@@ -9,6 +9,7 @@ takes the address and the credentials, and sets the rest itself.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 from typing import Any, Final
@@ -69,6 +70,8 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
 def derive(client: Any, timeout: float) -> Any:
     """A client with connections of its own to where ``client`` connects.
 
+    For a sync client of a cluster, this asks the cluster for its nodes.
+
     Args:
         timeout: seconds that a connect or an answer may take at most; a shorter one of the
             client's stays.
@@ -78,27 +81,28 @@ def derive(client: Any, timeout: float) -> Any:
     """
     package, asynchronous = _family(client)
     prefix = f"{package}.asyncio" if asynchronous else package
-    if hasattr(client, "nodes_manager"):
+    if is_cluster(client):
         return _derive_cluster(client, package, prefix, timeout)
     pool = client.connection_pool
     settings = _settings(pool.connection_kwargs, package, prefix, timeout)
     if hasattr(pool, "sentinel_manager"):
-        sentinel_pool = importlib.import_module(f"{prefix}.sentinel").SentinelConnectionPool
-        settings.pop("connection_pool", None)
-        own = sentinel_pool(
-            pool.service_name,
-            pool.sentinel_manager,
-            is_master=pool.is_master,
-            connection_class=pool.connection_class,
-            **settings,
-        )
+        own = _derive_sentinel_pool(pool, prefix, settings, timeout)
     else:
         if "path" in settings or "socket_connect_timeout" not in _parameters(pool):
             settings.pop("socket_connect_timeout", None)
         connection = importlib.import_module(f"{prefix}.connection")
         own = connection.ConnectionPool(connection_class=pool.connection_class, **settings)
-    plain = "Valkey" if package == "valkey" else "Redis"
-    return getattr(importlib.import_module(f"{prefix}.client"), plain)(connection_pool=own)
+    return _plain(package, prefix)(connection_pool=own)
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether it is a client of a Redis Cluster."""
+    return hasattr(client, "nodes_manager")
+
+
+def _plain(package: str, prefix: str) -> Any:
+    name = "Valkey" if package == "valkey" else "Redis"
+    return getattr(importlib.import_module(f"{prefix}.client"), name)
 
 
 def _parameters(pool: Any) -> set[str]:
@@ -108,21 +112,94 @@ def _parameters(pool: Any) -> set[str]:
     return names
 
 
+def _derive_sentinel_pool(pool: Any, prefix: str, settings: dict[str, Any], timeout: float) -> Any:
+    # The sentinels' own clients need a timeout as well: a black-holed sentinel would block the
+    # heartbeat before there is any Redis to talk to.
+    manager = copy.copy(pool.sentinel_manager)
+    manager.sentinels = [derive(each, timeout) for each in manager.sentinels]
+    return importlib.import_module(f"{prefix}.sentinel").SentinelConnectionPool(
+        pool.service_name,
+        manager,
+        is_master=pool.is_master,
+        connection_class=pool.connection_class,
+        **settings,
+    )
+
+
 def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> Any:
     manager = client.nodes_manager
     given = dict(getattr(manager, "connection_kwargs", None) or client.connection_kwargs)
     settings = _settings(given, package, prefix, timeout)
     cluster = importlib.import_module(f"{prefix}.cluster")
+    if "SSL" in getattr(given.get("connection_class"), "__name__", ""):
+        settings["ssl"] = True
     for name in ("host", "port", "path", "db", "cluster", "retry_on_error", "connection_class"):
         settings.pop(name, None)
-    accepted = inspect.signature(type(client).__init__).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        settings = {name: value for name, value in settings.items() if name in accepted}
-    nodes = [
-        cluster.ClusterNode(node.host, node.port)
-        for node in (manager.startup_nodes or manager.nodes_cache).values()
-    ]
     kind = next(
         base for base in type(client).__mro__ if base.__module__.startswith(f"{prefix}.cluster")
     )
-    return kind(startup_nodes=nodes, **settings)
+    accepted = inspect.signature(kind).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        settings = {name: value for name, value in settings.items() if name in accepted}
+    if hasattr(client, "cluster_error_retry_attempts"):
+        # From redis-py 6 on, the retry policy says it all.
+        settings["cluster_error_retry_attempts"] = 0
+    if getattr(manager, "address_remap", None):
+        settings["address_remap"] = manager.address_remap
+    nodes = [
+        cluster.ClusterNode(node.host, node.port)
+        for node in {**manager.startup_nodes, **manager.nodes_cache}.values()
+    ]
+    # A ring lives in one slot, and does not care whether others are served.
+    return kind(startup_nodes=nodes, require_full_coverage=False, **settings)
+
+
+async def derive_subscriber(client: Any, channel: bytes) -> Any:
+    """For a derived asyncio client, the client to subscribe with.
+
+    Most versions of the asyncio cluster clients cannot subscribe, so a plain client of the node
+    that serves the channel's slot does; the caller closes it. Any other client does it itself.
+    """
+    if not is_cluster(client):
+        return client
+    package, _ = _family(client)
+    prefix = f"{package}.asyncio"
+    await client.initialize()
+    node = client.get_node_from_key(channel)
+    settings = {
+        name: value for name, value in node.connection_kwargs.items() if name not in _NOT_OURS
+    }
+    connection = importlib.import_module(f"{prefix}.connection")
+    pool = connection.ConnectionPool(connection_class=node.connection_class, **settings)
+    return _plain(package, prefix)(connection_pool=pool)
+
+
+def close(client: Any) -> None:
+    """Close the connections of a derived client that nobody uses; it can make new ones.
+
+    One in use belongs to another thread, which may be reading from it: closed under its hands,
+    its descriptor could be another connection's by the time of the next read. A subscription
+    closes its own.
+    """
+    for pool in _pools(client):
+        pool.disconnect(inuse_connections=False)
+
+
+async def aclose(client: Any) -> None:
+    """The same, for an asyncio client."""
+    if is_cluster(client):
+        # The name before redis-py 5.0.1 is close.
+        await getattr(client, "aclose", client.close)()
+        return
+    for pool in _pools(client):
+        await pool.disconnect(inuse_connections=False)
+
+
+def _pools(client: Any) -> list[Any]:
+    if is_cluster(client):
+        name = "valkey_connection" if _family(client)[0] == "valkey" else "redis_connection"
+        clients = [getattr(node, name) for node in client.get_nodes()]
+        return [each.connection_pool for each in clients if each is not None]
+    pool = client.connection_pool
+    sentinels = getattr(getattr(pool, "sentinel_manager", None), "sentinels", ())
+    return [pool, *(each.connection_pool for each in sentinels)]

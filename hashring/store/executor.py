@@ -6,11 +6,12 @@ and let nothing else out.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hashring.errors import StoreError
-from hashring.store.client import derive
+from hashring.errors import ReadOnlyReplica, StoreError
+from hashring.store.client import aclose, close, derive, derive_subscriber
 from hashring.store.commands import Command
 from hashring.store.failures import translate
 
@@ -96,7 +97,7 @@ class Store(Protocol):
 
 class _RedisSubscription:
     def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
-        self._doing = f"subscription to {channels[0].decode('utf-8', 'replace')!r}"
+        self._doing = _doing(channels)
         self._pubsub = client.pubsub()
         try:
             self._pubsub.subscribe(*channels)
@@ -136,26 +137,48 @@ class RedisStore:
     """
 
     def __init__(self, client: Any, timeout: float) -> None:
-        self._client = derive(client, timeout)
+        self._given = client
+        self._timeout = timeout
+        self._derived: Any = None
+        # Reentrant: a signal handler may stop the node in the middle of its first call.
+        self._deriving = threading.RLock()
+
+    @property
+    def _client(self) -> Any:
+        # Made at the first call and not before: the client of a cluster asks for its nodes.
+        with self._deriving:
+            if self._derived is None:
+                self._derived = derive(self._given, self._timeout)
+            return self._derived
 
     def run(self, command: Command[T]) -> T:
         """Run a command; see :meth:`Store.run`."""
         script = command.script
         rest = (len(command.keys), *command.keys, *command.arguments)
         try:
+            client = self._client
             try:
-                raw = self._client.execute_command("EVALSHA", script.sha, *rest)
+                raw = client.execute_command("EVALSHA", script.sha, *rest)
             except Exception as error:
                 if not _is_unknown_script(error):
                     raise
-                raw = self._client.execute_command("EVAL", script.text, *rest)
+                raw = client.execute_command("EVAL", script.text, *rest)
         except Exception as error:
-            raise _failure(error, command) from error
+            failure = _failure(error, command)
+            if isinstance(failure, ReadOnlyReplica):
+                # The primary has become a replica: whoever says where the primary is (a name,
+                # Sentinel) is asked again only by a new connection.
+                self.close()
+            raise failure from error
         return command.read(raw)
 
     def subscribe(self, *channels: bytes) -> Subscription:
         """Begin a subscription; see :meth:`Store.subscribe`."""
-        return _RedisSubscription(self._client, channels)
+        try:
+            client = self._client
+        except Exception as error:
+            raise translate(error, _doing(channels)) from error
+        return _RedisSubscription(client, channels)
 
     def call(self, *arguments: Any) -> Any:
         """A plain Redis command, for tools that look around.
@@ -169,18 +192,24 @@ class RedisStore:
             raise translate(error, str(arguments[0])) from error
 
     def close(self) -> None:
-        """Close all connections."""
-        self._client.close()
+        """Close all connections; the next call makes new ones."""
+        if self._derived is not None:
+            close(self._derived)
 
 
 class _AsyncRedisSubscription:
     def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
-        self._doing = f"subscription to {channels[0].decode('utf-8', 'replace')!r}"
+        self._doing = _doing(channels)
         self._channels = channels
-        self._pubsub = client.pubsub()
+        self._client = client
+        self._own: Any = None
+        self._pubsub: Any = None
 
     async def open(self) -> None:
         try:
+            subscriber = await derive_subscriber(self._client, self._channels[0])
+            self._own = subscriber if subscriber is not self._client else None
+            self._pubsub = subscriber.pubsub()
             await self._pubsub.subscribe(*self._channels)
         except Exception as error:
             await self.close()
@@ -194,7 +223,11 @@ class _AsyncRedisSubscription:
 
     async def close(self) -> None:
         try:
-            await self._pubsub.aclose()
+            if self._pubsub is not None:
+                # The name before redis-py 5.0.1 is close.
+                await getattr(self._pubsub, "aclose", self._pubsub.close)()
+            if self._own is not None:
+                await aclose(self._own)
         except Exception:  # noqa: BLE001
             # What cannot be closed is closed already.
             return
@@ -227,7 +260,10 @@ class AsyncRedisStore:
                     raise
                 raw = await self._client.execute_command("EVAL", script.text, *rest)
         except Exception as error:
-            raise _failure(error, command) from error
+            failure = _failure(error, command)
+            if isinstance(failure, ReadOnlyReplica):
+                await self.close()  # see RedisStore.run
+            raise failure from error
         return command.read(raw)
 
     async def subscribe(self, *channels: bytes) -> _AsyncRedisSubscription:
@@ -241,9 +277,12 @@ class AsyncRedisStore:
         return subscription
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
-        await self._client.connection_pool.disconnect()
+        """Close all connections; the next call makes new ones."""
+        await aclose(self._client)
+
+
+def _doing(channels: tuple[bytes, ...]) -> str:
+    return f"subscription to {channels[0].decode('utf-8', 'replace')!r}"
 
 
 def _is_unknown_script(error: Exception) -> bool:

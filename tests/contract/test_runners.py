@@ -1,0 +1,606 @@
+"""What a live node promises, whatever runs it: real processes, a real Redis, real faults.
+
+Short timers, so that a fault takes moments; long ones where only a message can be what did it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+from tests.hosts import RUNNERS, Host, HostedNode, HostError
+from tests.proxy import Proxy
+
+SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2}
+LONG = {"ttl": 120.0, "heartbeat_interval": 50.0}
+KEYS = [f"key-{number}" for number in range(200)]
+RING = "accounts"
+
+Make = Callable[..., HostedNode]
+
+
+@pytest.fixture(scope="module", params=RUNNERS)
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """One process a runner, which outlives the tests."""
+    with Host(request.param) as process:
+        yield process
+
+
+@pytest.fixture
+def make(host: Host, redis_server: RedisServer) -> Iterator[Make]:
+    """Makes nodes in ``host``; afterwards they are stopped, and nothing has escaped."""
+    made: list[HostedNode] = []
+
+    def make(**settings: Any) -> HostedNode:
+        settings.setdefault("url", redis_server.url)
+        node = host.node(settings.pop("url"), settings.pop("ring", RING), **settings)
+        made.append(node)
+        return node
+
+    yield make
+    for node in made:
+        node.stop()
+        node.forget()
+    assert host.do("escaped") == []
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis.from_url(redis_server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(redis_server.socket) as between:
+        yield between
+
+
+@pytest.fixture
+def another(request: pytest.FixtureRequest, host: Host) -> Iterator[Host]:
+    """A process of the same kind for one test, which may pause or kill it."""
+    with Host(host.runner) as process:
+        yield process
+
+
+def split(nodes: Iterable[HostedNode]) -> bool:
+    """Whether every key is owned by exactly one of the nodes."""
+    owned = [key for node in nodes for key in node.owned(KEYS)]
+    return sorted(owned) == sorted(KEYS)
+
+
+def agree(*nodes: HostedNode) -> None:
+    """Every key gets exactly one owner among the nodes, which all have the same ring."""
+    eventually(
+        lambda: split(nodes) and len({node.status["fingerprint"] for node in nodes}) == 1,
+        f"{len(nodes)} nodes agree on every key",
+    )
+
+
+def fails(call: Callable[[], Any]) -> HostError:
+    with pytest.raises(HostError) as caught:
+        call()
+    return caught.value
+
+
+# --- joining and leaving ------------------------------------------------------------------------
+
+
+def test_start_returns_when_the_node_is_on_the_ring_and_knows_its_ranges(
+    make: Make, client: Redis
+) -> None:
+    node = make(**LONG).start()
+    assert node.ranges == [(0, RING_SIZE)]
+    assert node.owned(KEYS) == set(KEYS)
+    assert client.zcard(RING) == 16
+    assert node.state == "live"
+
+
+def test_what_a_node_answers_about_keys_is_what_the_ring_in_redis_says(
+    make: Make, client: Redis
+) -> None:
+    nodes = [make(**LONG).start() for _ in range(3)]
+    agree(*nodes)
+    points: dict[str, list[int]] = {}
+    for member in client.zrange(RING, 0, -1):
+        point, rest = member.decode().split(":", 1)
+        points.setdefault(rest.rpartition(":")[0], []).append(int(point))
+    ring = Ring(points)
+    for node in nodes:
+        assert node.owned(KEYS) == {key for key in KEYS if ring.owner(key) == node.name}
+        assert node.ranges == [tuple(each) for each in ring.node_ranges(node.name)]
+        assert node.call("owner", "hello") == ring.owner("hello")
+        assert node.call("key_as_ring_point", "hello") == 907060870
+        assert node.call("get_node_count") == 3
+
+
+def test_a_join_and_a_leave_are_seen_by_a_message_not_by_a_timer(make: Make) -> None:
+    first = make(**LONG).start()
+    second = make(**LONG).start()
+    agree(first, second)
+    second.stop()
+    agree(first)
+
+
+def test_a_node_owns_nothing_once_stopped_and_comes_back_when_started_again(
+    make: Make, client: Redis
+) -> None:
+    node = make(**LONG).start()
+    node.stop()
+    assert node.owned(KEYS) == set()
+    assert node.ranges == []
+    assert node.state == "stopped"
+    assert client.zcard(RING) == 0
+    node.start()
+    assert node.owned(KEYS) == set(KEYS)
+
+
+def test_start_of_a_running_node_is_refused_and_changes_nothing(make: Make) -> None:
+    node = make(name="worker-1", **LONG).start()
+    error = fails(node.start)
+    assert error.kinds[0] == "NodeStateError"
+    assert str(error) == "node 'worker-1' runs already: call stop() before starting it again"
+    assert node.owned(KEYS) == set(KEYS)
+
+
+def test_stop_may_be_called_before_start_and_twice(make: Make) -> None:
+    node = make(**LONG)
+    node.stop()
+    node.start()
+    node.stop()
+    node.stop()
+    assert node.state == "stopped"
+
+
+def test_several_nodes_of_one_process_are_nodes_of_their_own(make: Make, host: Host) -> None:
+    nodes = [make(**LONG).start() for _ in range(3)]
+    assert len({node.name for node in nodes}) == 3
+    agree(*nodes)
+    assert nodes[0].call("get_node_count") == 3
+
+
+# --- being told ---------------------------------------------------------------------------------
+
+
+def replay(changes: list[Any]) -> set[tuple[int, int]]:
+    """The ranges after the changes told to on_change, as unit pieces between all boundaries."""
+    edges = sorted({edge for change in changes for side in change for r in side for edge in r})
+    pieces: set[tuple[int, int]] = set()
+
+    def cut(ranges: list[list[int]]) -> set[tuple[int, int]]:
+        return {
+            (low, high)
+            for low, high in pairwise(edges)
+            if any(start <= low and high <= end for start, end in ranges)
+        }
+
+    for gained, lost in changes:
+        assert cut(lost) <= pieces
+        assert not cut(gained) & pieces
+        pieces = pieces - cut(lost) | cut(gained)
+    return pieces
+
+
+def size(pieces: Iterable[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in pieces)
+
+
+def test_on_change_tells_each_range_gained_and_lost_in_order(make: Make) -> None:
+    node, other = make(**LONG).start(), make(**LONG)
+    for turn in (other.start, other.stop, other.start):
+        turn()
+    agree(node, other)
+    eventually(
+        lambda: size(replay(node.do("changes"))) == size(node.ranges), "the last change is told"
+    )
+    node.stop()
+    eventually(lambda: replay(node.do("changes")) == set(), "the end is told")
+
+
+def test_an_on_change_that_raises_is_logged_and_called_again(make: Make, host: Host) -> None:
+    node = make(on_change="raise", **LONG).start()
+    other = make(**LONG).start()
+    agree(node, other)
+    eventually(lambda: len(node.do("changes")) >= 2, "it is called again")
+    assert "ERROR on_change raised ValueError" in host.do("logged")
+
+
+def test_an_on_change_that_never_returns_does_not_stop_the_node(
+    make: Make, another: Host, redis_server: RedisServer
+) -> None:
+    node = another.node(redis_server.url, RING, on_change="block", **SHORT).start()
+    eventually(lambda: node.do("changes"), "it is called")
+    beats = node.status["heartbeats"]
+    other = make(**SHORT).start()
+    agree(node, other)
+    eventually(lambda: node.status["heartbeats"] > beats + 4, "heartbeats go on")
+    node.stop()
+    agree(other)
+
+
+def test_status_says_what_the_node_sees_and_does(make: Make) -> None:
+    node = make(name="worker-1", **SHORT)
+    assert node.status["state"] == "new"
+    node.start()
+    eventually(lambda: node.status["heartbeats"] > 2, "heartbeats")
+    status = node.status
+    assert {
+        "state": "live",
+        "name": "worker-1",
+        "ring": RING,
+        "owns": True,
+        "share": 1.0,
+        "node_count": 1,
+        "failing_for": None,
+        "last_error": None,
+        "failures": 0,
+        "garbage": 0,
+        "bad_messages": 0,
+        "fences": 0,
+    }.items() <= status.items()
+    assert 0 < status["expires_in"] <= 1.0
+    node.stop()
+    assert (node.status["state"], node.status["owns"], node.status["share"]) == (
+        "stopped",
+        False,
+        0.0,
+    )
+
+
+# --- crashes ------------------------------------------------------------------------------------
+
+
+def test_the_keys_of_a_killed_process_are_owned_again(
+    make: Make, another: Host, redis_server: RedisServer
+) -> None:
+    survivors = [make(**SHORT).start() for _ in range(2)]
+    victim = another.node(redis_server.url, RING, **SHORT).start()
+    agree(*survivors, victim)
+    another.kill()
+    agree(*survivors)
+
+
+def test_a_paused_process_owns_nothing_when_it_wakes_until_redis_renews_it(
+    make: Make, another: Host, proxy: Proxy
+) -> None:
+    survivor = make(**SHORT).start()
+    paused = another.node(proxy.url, RING, **SHORT).start()
+    agree(survivor, paused)
+    another.pause()
+    agree(survivor)
+    # So that waking up and being renewed are two different moments.
+    proxy.black_hole()
+    another.resume()
+    assert paused.owned(KEYS) == set()
+    assert paused.ranges == []
+    proxy.heal()
+    agree(survivor, paused)
+
+
+def test_a_paused_process_comes_back_by_itself_and_is_seen(
+    make: Make, another: Host, redis_server: RedisServer
+) -> None:
+    survivor = make(**SHORT).start()
+    paused = another.node(redis_server.url, RING, **SHORT).start()
+    agree(survivor, paused)
+    another.pause()
+    agree(survivor)
+    another.resume()
+    agree(survivor, paused)
+
+
+# --- Redis loses its data -----------------------------------------------------------------------
+
+
+def test_nodes_come_back_when_redis_was_restarted_empty(make: Make) -> None:
+    with RedisServer() as redis_server:
+        _restart_empty(make, redis_server)
+
+
+def _restart_empty(make: Make, redis_server: RedisServer) -> None:
+    nodes = [make(url=redis_server.url, **SHORT).start() for _ in range(2)]
+    agree(*nodes)
+    redis_server.kill()
+    eventually(lambda: not any(node.status["owns"] for node in nodes), "without Redis, no owner")
+    assert {node.state for node in nodes} == {"fenced"}
+    redis_server.start()
+    agree(*nodes)
+    assert {node.state for node in nodes} == {"live"}
+    for node in nodes:
+        node.stop()
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", f"DEL {RING}", f"DEL {{{RING}}}:epoch"])
+def test_nodes_come_back_when_the_ring_is_deleted(make: Make, client: Redis, command: str) -> None:
+    nodes = [make(**SHORT).start() for _ in range(2)]
+    agree(*nodes)
+    client.execute_command(*command.split())
+    eventually(lambda: client.zcard(RING) == 32, "both are on the ring again")
+    agree(*nodes)
+    third = make(**SHORT).start()
+    agree(*nodes, third)
+
+
+def test_a_ring_key_of_another_type_is_reported_and_healed_from(make: Make, client: Redis) -> None:
+    node = make(**SHORT).start()
+    client.delete(RING)
+    client.set(RING, "somebody else's")
+    eventually(lambda: node.state == "fenced", "it owns nothing while it cannot renew")
+    assert node.owned(KEYS) == set()
+    assert "WRONGTYPE" in node.status["last_error"]
+    assert "choose another ring name, or remove the key" in node.status["last_error"]
+    client.delete(RING)
+    agree(node)
+    assert node.status["last_error"] is None
+
+
+# --- the network --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["normal", "pubsub"])
+def test_connections_that_redis_kills_are_made_anew(make: Make, client: Redis, kind: str) -> None:
+    nodes = [make(**SHORT).start() for _ in range(2)]
+    agree(*nodes)
+    seen = [node.status["subscriptions"] for node in nodes]
+    assert client.client_kill_filter(_type=kind, skipme=True) >= 2
+    if kind == "pubsub":
+        eventually(
+            lambda: all(
+                node.status["subscriptions"] > before
+                for node, before in zip(nodes, seen, strict=True)
+            ),
+            "each subscribes again",
+        )
+    third = make(**SHORT).start()
+    agree(*nodes, third)
+    assert all(node.status["fences"] == 0 for node in nodes)
+
+
+def test_a_node_behind_a_black_hole_owns_nothing_and_comes_back(make: Make, proxy: Proxy) -> None:
+    cut_off, other = make(url=proxy.url, **SHORT).start(), make(**SHORT).start()
+    agree(cut_off, other)
+    proxy.black_hole()
+    eventually(lambda: cut_off.state == "fenced", "it knows that it cannot have renewed")
+    assert cut_off.owned(KEYS) == set()
+    assert "did not answer in time" in cut_off.status["last_error"]
+    agree(other)
+    proxy.heal()
+    agree(cut_off, other)
+
+
+def test_a_node_survives_that_redis_refuses_connections(make: Make, proxy: Proxy) -> None:
+    node = make(url=proxy.url, **SHORT).start()
+    proxy.refuse()
+    eventually(lambda: node.state == "fenced", "it owns nothing")
+    proxy.heal()
+    agree(node)
+
+
+def test_a_deaf_subscription_is_noticed_at_the_heartbeat_and_made_anew(
+    make: Make, proxy: Proxy
+) -> None:
+    deaf = make(url=proxy.url, **SHORT).start()
+    before = deaf.status["subscriptions"]
+    proxy.deafen("pubsub")
+    other = make(**SHORT).start()
+    agree(deaf, other)
+    eventually(lambda: deaf.status["subscriptions"] > before, "it subscribes anew")
+    assert deaf.status["gaps"] >= 1
+
+
+def test_a_lost_message_is_noticed_at_the_heartbeat(make: Make, proxy: Proxy) -> None:
+    node = make(url=proxy.url, **SHORT).start()
+    proxy.lose_messages()
+    other = make(**SHORT).start()
+    agree(node, other)
+    other.stop()
+    agree(node)
+    assert node.status["gaps"] >= 1
+
+
+def test_a_slow_redis_is_no_dead_redis(make: Make, proxy: Proxy) -> None:
+    node = make(url=proxy.url, ttl=2.0, heartbeat_interval=0.2).start()
+    proxy.delay(0.25)
+    beats = node.status["heartbeats"]
+    eventually(lambda: node.status["heartbeats"] > beats + 3, "heartbeats go on")
+    assert node.status["fences"] == 0
+    assert node.owned(KEYS) == set(KEYS)
+
+
+# --- not starting -------------------------------------------------------------------------------
+
+
+def test_start_raises_what_stopped_it_and_leaves_nothing_behind(
+    make: Make, proxy: Proxy, host: Host, client: Redis
+) -> None:
+    node = make(url=proxy.url, **SHORT)
+    before = host.do("resources")
+    proxy.refuse()
+    error = fails(node.start)
+    assert error.kinds[:2] == ["RedisUnavailable", "StoreError"]
+    assert "check host, port and that Redis runs" in str(error)
+    assert node.state == "failed"
+    proxy.heal()
+    proxy.black_hole()
+    assert fails(node.start).kinds[0] == "RedisUnavailable"
+    proxy.heal()
+    eventually(lambda: fewer(host.do("resources"), before), "it holds nothing any more")
+    node.start()
+    assert node.owned(KEYS) == set(KEYS)
+    assert node.status["last_error"] is None
+
+
+def test_stop_returns_though_redis_is_silent_and_the_ring_forgets_the_node(
+    make: Make, proxy: Proxy
+) -> None:
+    silent, other = make(url=proxy.url, **SHORT).start(), make(**SHORT).start()
+    agree(silent, other)
+    proxy.black_hole()
+    silent.stop()
+    assert silent.state == "stopped"
+    agree(other)
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_a_name_belongs_to_who_joined_last_and_the_other_says_so(
+    make: Make, another: Host, redis_server: RedisServer
+) -> None:
+    old = make(name="worker-1", **LONG).start()
+    new = another.node(redis_server.url, RING, name="worker-1", **LONG).start()
+    eventually(lambda: old.state == "superseded", "the older one is told")
+    assert old.owned(KEYS) == set()
+    assert old.status["last_error"] == (
+        "another process joined the ring as 'worker-1' and took its points; "
+        "give each process a name of its own"
+    )
+    agree(new)
+    old.stop()
+    agree(new)
+
+
+# --- garbage ------------------------------------------------------------------------------------
+
+GARBAGE = [
+    b"abc",
+    b"12:only",
+    b"",
+    b":::",
+    b"4294967296:host:1:aa",
+    b"-1:host:1:aa",
+    b"12::aa",
+    b"12:host:",
+    b"\xff\xfe:host:1:aa",
+    b"99999999999999999999999:host:1:aa",
+    "\uff11\uff12:host:1:aa".encode(),
+]
+
+MESSAGES = [
+    b"*",
+    b"",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b"null",
+    b'{"v":1}',
+    b'{"v":1,"kind":"join","epoch":-1}',
+    json.dumps(
+        {"v": 1, "kind": "join", "nodes": ["\ud800"], "points": [1], "epoch": 1, "prev": "",
+         "tag": "a", "members": 1, "at": "1"}
+    ).encode(),
+    b'{"v":2,"kind":"join"}',
+]  # fmt: skip
+
+
+def test_garbage_in_the_ring_is_skipped_counted_and_fatal_to_nobody(
+    make: Make, client: Redis
+) -> None:
+    node = make(**SHORT).start()
+    seconds = client.time()[0]
+    client.zadd(RING, dict.fromkeys(GARBAGE, seconds + 3600))
+    newcomer = make(**SHORT).start()
+    agree(node, newcomer)
+    assert newcomer.status["garbage"] == len(GARBAGE)
+    eventually(lambda: node.status["garbage"] == len(GARBAGE), "the other counts it, too")
+    client.zadd(RING, dict.fromkeys(GARBAGE, seconds - 3600))
+    eventually(lambda: client.zcard(RING) == 32, "it is swept once it has expired")
+    agree(node, newcomer)
+
+
+def test_garbage_on_the_channel_is_skipped_counted_and_fatal_to_nobody(
+    make: Make, client: Redis, host: Host
+) -> None:
+    nodes = [make(**LONG).start() for _ in range(2)]
+    agree(*nodes)
+    for message in MESSAGES:
+        client.publish(RING, message)
+    eventually(
+        lambda: all(node.status["bad_messages"] == len(MESSAGES) for node in nodes),
+        "each message is counted",
+    )
+    third = make(**LONG).start()
+    agree(*nodes, third)
+
+
+def test_a_forged_change_is_corrected_at_the_heartbeat(make: Make, client: Redis) -> None:
+    nodes = [make(**SHORT).start() for _ in range(2)]
+    agree(*nodes)
+    epoch, tag = client.get(f"{{{RING}}}:epoch").decode().split()
+    forged = {
+        "v": 1, "kind": "leave", "nodes": [nodes[0].name], "epoch": int(epoch) + 1, "prev": tag,
+        "tag": "f" * 16, "members": 16, "at": "1",
+    }  # fmt: skip
+    client.publish(RING, json.dumps(forged))
+    agree(*nodes)
+
+
+# --- leaks --------------------------------------------------------------------------------------
+
+
+def fewer(now: dict[str, int], before: dict[str, int]) -> bool:
+    return all(now[kind] <= before[kind] for kind in before)
+
+
+def test_a_hundred_starts_and_stops_leak_nothing(make: Make, host: Host, client: Redis) -> None:
+    node = make(**LONG)
+    node.do("cycles", count=3)
+    connections = client.info("clients")["connected_clients"]
+    before = host.do("resources")
+    node.do("cycles", count=100)
+    eventually(
+        lambda: fewer(host.do("resources"), before),
+        f"no more descriptors, threads, greenlets and tasks than {before}",
+    )
+    eventually(
+        lambda: client.info("clients")["connected_clients"] <= connections, "no more connections"
+    )
+    assert client.zcard(RING) == 0
+    assert client.hlen(f"{{{RING}}}:nodes") == 0
+
+
+def test_a_stopped_node_has_no_connection(make: Make, client: Redis) -> None:
+    alone = client.info("clients")["connected_clients"]
+    node = make(**LONG).start()
+    assert client.info("clients")["connected_clients"] == alone + 2
+    node.stop()
+    eventually(lambda: client.info("clients")["connected_clients"] == alone, "all are closed")
+
+
+# --- signals ------------------------------------------------------------------------------------
+
+
+def test_stop_in_a_signal_handler_takes_the_node_off_the_ring(
+    another: Host, redis_server: RedisServer, client: Redis
+) -> None:
+    node = another.node(redis_server.url, RING, **LONG).start()
+    node.do("stop_on_signal")
+    os.kill(another.pid, signal.SIGTERM)
+    eventually(lambda: client.zcard(RING) == 0, "it has left")
+    eventually(lambda: node.state == "stopped", "it is stopped")
+
+
+# --- the loop is never blocked ------------------------------------------------------------------
+
+
+def test_what_runs_beside_the_node_goes_on_while_redis_is_silent(
+    make: Make, proxy: Proxy, host: Host
+) -> None:
+    # The ticks are counted by a thread, a greenlet or a task beside the node's.
+    node = make(url=proxy.url, ttl=6.0, heartbeat_interval=1.0)
+    proxy.delay(0.2)
+    for call in ("start", "stop"):
+        before = host.do("tick_count")
+        node.do(call)
+        # Each call waits for several late answers, with a tick each 5 ms.
+        assert host.do("tick_count") - before > 20
