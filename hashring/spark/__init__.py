@@ -20,10 +20,12 @@ from hashring.spark.asof import history_of
 from hashring.spark.audit import Audit, audit
 from hashring.spark.owner import hot_keys, load, moves, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, planned_ring
+from hashring.spark.simulate import Scenario, replicas_for, scenarios, simulate, summarise
 
 __all__ = [
     "Audit",
     "Plan",
+    "Scenario",
     "audit",
     "history_of",
     "hot_keys",
@@ -32,6 +34,10 @@ __all__ = [
     "partition_by_owner",
     "plan",
     "planned_ring",
+    "replicas_for",
+    "scenarios",
+    "simulate",
+    "summarise",
     "with_move",
     "with_owner",
 ]

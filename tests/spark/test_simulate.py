@@ -1,0 +1,122 @@
+"""Simulated rings are measured as rings are, and the answers are those of the mathematics."""
+
+import random
+
+import numpy as np
+import pytest
+
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+from hashring.spark.simulate import (
+    Scenario,
+    _Points,
+    _served,
+    replicas_for,
+    scenarios,
+    simulate,
+    summarise,
+)
+from tests.spark.conftest import rows
+
+
+def test_shares_are_those_of_a_ring():
+    rng = random.Random(3)
+    points = {str(i): [rng.randrange(2**32) for _ in range(5)] for i in range(7)}
+    ring = Ring(points)
+    flat = [(p, int(node)) for node, own in points.items() for p in own]
+    drawn = _Points.of(np.array([p for p, _ in flat]), np.array([n for _, n in flat]))
+    assert list(drawn.shares(7)) == [ring.share(str(i)) for i in range(7)]
+    without = ring.without_nodes("3")
+    assert list(np.delete(drawn.without(3).shares(7), 3)) == [
+        without.share(str(i)) for i in range(7) if i != 3
+    ]
+
+
+def test_equal_seeds_give_equal_rings_and_others_do_not(spark):
+    kinds = scenarios([5], [4, 8])
+    first, again, other = (
+        sorted(rows(simulate(spark, kinds, 3, seed).select("replicas", "ring", "peak_to_mean")))
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    assert len({peak for *_, peak in first}) == 6
+
+
+def test_random_rings_have_the_peaks_that_were_measured_before(spark):
+    found = summarise(simulate(spark, scenarios([10, 100], [16, 128]), 200)).collect()
+    peaks = {(r.nodes, r.replicas): r.peak_mean for r in found}
+    expected = {(10, 16): 1.42, (100, 16): 1.76, (10, 128): 1.14, (100, 128): 1.24}
+    assert peaks == pytest.approx(expected, rel=0.03)
+
+
+def test_one_join_or_leave_moves_the_least_on_average(spark):
+    (found,) = summarise(simulate(spark, [Scenario(50)], 400)).collect()
+    assert found.join_ratio_mean == pytest.approx(1, abs=0.05)
+    assert found.leave_ratio_mean == pytest.approx(1, abs=0.05)
+    assert 1.3 < found.join_ratio_p95 < 1.6
+
+
+def test_balanced_rings_stay_even_through_churn(spark):
+    (found,) = summarise(simulate(spark, [Scenario(10, placement="balanced")], 20)).collect()
+    assert found.peak_mean < 1.06
+    assert found.join_ratio_mean == pytest.approx(1, abs=0.03)
+    assert 1.1 < found.peak_after_leave_mean < 1.4
+
+
+def test_weights_are_fair_shares(spark):
+    kind = Scenario(20, 256, weights=(1.0, 3.0))
+    (found,) = summarise(simulate(spark, [kind], 20)).collect()
+    assert found.weights == "1,3"
+    assert found.peak_mean < 1.3
+
+
+def test_a_limit_cuts_the_peak_and_spills_the_rest(spark):
+    kinds = scenarios([20], [16], limits=(None, 1.25))
+    found = {r.limit: r for r in summarise(simulate(spark, kinds, 20)).collect()}
+    assert found[1.25].peak_p99 <= 1.26 < found[None].peak_mean
+    assert 0 < found[1.25].spilled_mean < 0.2
+    assert found[None].spilled_mean is None
+
+
+def test_refused_keys_go_to_the_next_node_with_room():
+    ring = _Points.of(np.array([0, 100, 200]), np.array([0, 1, 2]))
+    keys = np.array([1, 2, 3, 101, 102, 250])
+    served, spilled = _served(ring, keys, np.array([1 / 3, 1 / 3, 1 / 3]), 1.0)
+    # Room for two each: 0 refuses its third key, 1 is full, 2 takes it.
+    assert list(served) == [0, 0, 2, 1, 1, 2]
+    assert spilled == pytest.approx(1 / 6)
+
+
+def test_how_many_replicas_for_a_peak(spark):
+    answer = replicas_for(spark, 10, 1.5, 0.9, rings=100)
+    tried = dict(answer.tried)
+    assert tried[answer.replicas] >= 0.9 > tried[answer.replicas - 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"nodes": 1}, "nodes=1: a ring that a node can leave"),
+        ({"nodes": 5, "replicas": 0}, "replicas=0: a node has at least one point"),
+        ({"nodes": 5, "placement": "best"}, "choose one of random, balanced"),
+        ({"nodes": 5, "weights": (0.0,)}, "give positive numbers"),
+        ({"nodes": 5, "limit": 0.9}, "below 1 the nodes have not room"),
+        ({"nodes": 10**6, "replicas": 100}, "a ring of more than"),
+    ],
+)
+def test_what_makes_no_ring_is_refused(arguments, text):
+    with pytest.raises(ConfigError, match=text):
+        Scenario(**arguments)
+
+
+def test_a_peak_that_random_points_cannot_reach_is_said(spark):
+    with pytest.raises(ConfigError, match="not reached with 2 random points; use balanced"):
+        replicas_for(spark, 20, 1.01, rings=5, most=2)
+    with pytest.raises(ConfigError, match="never perfectly even"):
+        replicas_for(spark, 20, 1.0)
+    with pytest.raises(ConfigError, match=r"confidence=1: a part of the rings"):
+        replicas_for(spark, 20, 1.2, 1)
+    with pytest.raises(ConfigError, match="at least one scenario"):
+        simulate(spark, [])
+    with pytest.raises(ConfigError, match="at least one ring"):
+        simulate(spark, [Scenario(3)], rings=0)
