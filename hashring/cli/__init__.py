@@ -32,9 +32,11 @@ COMMANDS: Final = {
     "print": "hashring.cli.print_ring",
     "nodes": "hashring.cli.nodes",
     "owner": "hashring.cli.owner",
+    "watch": "hashring.cli.watch",
     "events": "hashring.cli.events",
     "remove": "hashring.cli.remove",
     "doctor": "hashring.cli.doctor",
+    "demo": "hashring.cli.demo",
 }
 """Each command's module, whose ``command`` is a :class:`click.Command`.
 

@@ -246,11 +246,12 @@ def _channel(connection: Connection) -> Finding:
     """
     try:
         payload = _last_change(connection)
+    except RedisRefused as error:
+        return Finding("channel", Level.UNKNOWN, f"nothing to try it with: {error}")
+    try:
         subscription = connection.subscribe()
     except PermissionDenied as error:
         return problem("channel", str(error), _remedy(connection))
-    except RedisRefused as error:
-        return Finding("channel", Level.UNKNOWN, str(error))
     try:
         deadline = time.monotonic() + _PATIENCE
         sent = 0.0

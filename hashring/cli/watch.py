@@ -1,0 +1,178 @@
+"""``hashring watch``: the ring, live."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.facts import NodeFacts, node_facts
+from hashring.cli.history import Ticks, after, event_json, event_line, newest
+from hashring.cli.output import iso_time, line, local_time, percent
+from hashring.cli.settings import Settings, ring_options
+from hashring.cli.signals import sigterm_unwinds
+from hashring.core.ring import Ring
+from hashring.errors import MissingDependencyError, RedisUnavailable
+from hashring.store.commands import Event, Snapshot
+from hashring.store.tables import printable
+
+_INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
+_PART: Final = 20  # reading the ring may take one part in so many of the time
+_EVENTS: Final = 8  # on the screen
+_NODES_IN_LINE: Final = 12
+
+
+@click.command("watch")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings) -> None:
+    """Watch the ring: nodes, their shares and heartbeats, and what happens, until Ctrl-C.
+
+    On a terminal the screen is redrawn at every change and every second (needs the extra rich).
+    Elsewhere, and with --json, a line is written for each event, and one for each new ring.
+
+    \b
+    Examples:
+      hashring watch
+      hashring watch > ring.log
+      hashring watch --json | jq -c 'select(.type == "ring")'
+    """
+    on_screen = sys.stdout.isatty() and not settings.json
+    if on_screen and importlib.util.find_spec("rich") is None:
+        raise MissingDependencyError(
+            "hashring watch on a terminal (not: hashring watch | cat)", "rich", "rich"
+        )
+    with connected(settings, quiet=True) as connection, sigterm_unwinds():
+        if on_screen:
+            _watch_screen(settings, connection)
+        else:
+            _watch_lines(settings, connection)
+
+
+class _Look:
+    """What was last seen of a ring.
+
+    Args:
+        connection: the ring.
+        kept: how many of the last events to keep.
+
+    Raises:
+        StoreError: Redis cannot be reached, or refuses.
+    """
+
+    def __init__(self, connection: Connection, kept: int) -> None:
+        self._connection = connection
+        self.events: deque[Event] = deque(newest(connection, kept), maxlen=kept)
+        self.snapshot: Snapshot = connection.snapshot()
+        self.took = 0.0
+
+    def again(self) -> list[Event]:
+        """Look; the events that are new."""
+        started = time.monotonic()
+        last = self.events[-1].id if self.events else "0-0"
+        new = list(after(self._connection, last))
+        self.events.extend(new)
+        self.snapshot = self._connection.snapshot()
+        self.took = time.monotonic() - started
+        return new
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look: longer on a ring that takes long to read."""
+        return max(_INTERVAL, _PART * self.took)
+
+
+def _looks(
+    connection: Connection,
+    look: _Look,
+    show: Callable[[list[Event], RedisUnavailable | None], None],
+) -> None:
+    """Look again at every change and every second, for ever."""
+    ticks = Ticks(connection, _INTERVAL)
+    try:
+        while True:
+            ticks.wait(look.pause)
+            new: list[Event] = []
+            try:
+                new = look.again()
+            except RedisUnavailable as error:
+                ticks.failed(error)
+            else:
+                ticks.failure = None
+            show(new, ticks.failure)
+    finally:
+        ticks.close()
+
+
+# --- lines ------------------------------------------------------------------------------------
+
+
+def _watch_lines(settings: Settings, connection: Connection) -> None:
+    look = _Look(connection, 1)
+    shown = ""
+    silent = False
+
+    def show(new: list[Event], failure: RedisUnavailable | None) -> None:
+        nonlocal shown, silent
+        if (failure is not None) != silent:
+            silent = failure is not None
+            click.echo(f"hashring: {failure or 'Redis answers again'}", err=True)
+        for event in new:
+            if settings.json:
+                line({"type": "event", **event_json(event)})
+            else:
+                click.echo(event_line(event))
+        ring = look.snapshot.ring()
+        if ring.fingerprint != shown:
+            shown = ring.fingerprint
+            if settings.json:
+                line(_ring_json(look.snapshot, ring))
+            else:
+                click.echo(_ring_line(look.snapshot, ring))
+
+    show([], None)
+    _looks(connection, look, show)
+
+
+def _ring_json(snapshot: Snapshot, ring: Ring) -> dict[str, Any]:
+    return {
+        "type": "ring",
+        "at": iso_time(snapshot.now),
+        "epoch": snapshot.stamp.epoch,
+        "fingerprint": ring.fingerprint,
+        "shares": {node: ring.share(node) for node in ring.nodes},
+    }
+
+
+def _ring_line(snapshot: Snapshot, ring: Ring) -> str:
+    names = ring.nodes
+    shares = [f"{percent(ring.share(node))} {printable(node)}" for node in names[:_NODES_IN_LINE]]
+    if len(names) > _NODES_IN_LINE:
+        shares.append(f"and {len(names) - _NODES_IN_LINE} more")
+    counted = "1 node" if len(names) == 1 else f"{len(names)} nodes"
+    return f"{local_time(snapshot.now)}  ring    {counted}: {', '.join(shares)}".rstrip(": ")
+
+
+# --- a screen ---------------------------------------------------------------------------------
+
+
+def _watch_screen(settings: Settings, connection: Connection) -> None:
+    from rich.live import Live  # noqa: PLC0415 - rich is an extra
+
+    from hashring.cli.screen import Screen  # noqa: PLC0415
+
+    look = _Look(connection, _EVENTS)
+    screen = Screen(f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}")
+
+    def draw(failure: RedisUnavailable | None) -> Any:
+        nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)
+        return screen.draw(look.snapshot, nodes, list(look.events), failure)
+
+    with Live(draw(None), screen=True, auto_refresh=False, console=screen.console) as live:
+        _looks(connection, look, lambda _, failure: live.update(draw(failure), refresh=True))
