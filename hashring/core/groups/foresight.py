@@ -186,7 +186,7 @@ class Reason(str, Enum):
     LEAVING = "owner leaving"
     STALLED = "owner stalled"
     BALANCE = "balance"
-    """Its owner has more than its fair share, or the receiver less."""
+    """Its owner has more than its fair share."""
     RULE = "rule"
     """The assignor's rule places it elsewhere, whatever the counts."""
     REMOVED = "removed"
@@ -225,7 +225,8 @@ class Foresight:
         delay: seconds before the first handoff: what is left of the holddown, or all of it.
         longest: seconds the handoffs take at most, when every owner needs all its time and none
             has to warm up.
-        before, after: how many partitions each member has and will have, in order of joining.
+        before, after: how many partitions each member has and will have: those that leave first,
+            then in order of joining.
     """
 
     moves: tuple[Move, ...]
@@ -320,19 +321,17 @@ def foresee(
         fewer = sum(m.state is MemberState.ACTIVE for m in members) < state.settled
         if not urgent or (fewer and count == state.terms.partitions):
             delay = state.terms.rebalance_delay
-    order = [m.name for m in sorted(members, key=lambda m: m.joined)]
-    before, after = counts(held), counts(target.owners)
-    names = [
-        n for n in (*(m for m in present if m in leaving), *order) if n in before or n in order
-    ]
     had = counts([state.holder(p) for p in range(len(state.owners))])
+    before, after = counts(held), counts(target.owners)
+    going = {name: had.get(name, 0) for name in sorted(leaving)}
+    staying = [m.name for m in sorted(members, key=lambda m: m.joined)]
     return Foresight(
         tuple(moves),
         max(handoffs, warmups),
         delay,
         handoffs * state.terms.max_handoff_time,
-        {name: had.get(name, 0) if name in leaving else before.get(name, 0) for name in names},
-        {name: after.get(name, 0) for name in names},
+        going | {name: before.get(name, 0) for name in staying},
+        dict.fromkeys(going, 0) | {name: after.get(name, 0) for name in staying},
     )
 
 
@@ -398,7 +397,7 @@ class _Reasons:
             f"{before} has {has}, its fair share is {fair_before:.4g}; "
             f"{after} has {gets} of {fair_after:.4g}"
         )
-        if has > fair_before or gets < fair_after:
+        if has > fair_before:
             return Reason.BALANCE, text
         return Reason.RULE, f"the assignor's rule; {text}"
 

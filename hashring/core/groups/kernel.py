@@ -192,10 +192,13 @@ class _Step:
         if self.recovering is None:
             return
         claims = sorted(
-            (token, member.name, partition)
-            for member in self.present.values()
-            for partition, token in member.claims.items()
-            if 0 <= partition < len(self.owners)
+            (
+                (token, member.name, partition)
+                for member in self.present.values()
+                for partition, token in member.claims.items()
+                if 0 <= partition < len(self.owners)
+            ),
+            reverse=True,
         )
         for token, name, partition in claims:
             self.token = max(self.token, token)

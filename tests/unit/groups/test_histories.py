@@ -1,0 +1,253 @@
+"""Random fault histories in virtual time. A failure names its seed; ``history(seed).settle()``
+plays it again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hashring.core.assignors import (
+    ASSIGNORS,
+    Assignor,
+    Balanced,
+    Contiguous,
+    Learner,
+    RingOwner,
+    as_assignor,
+)
+from hashring.core.groups import kernel, simulate
+from hashring.core.groups.member import Held, Membership
+from hashring.core.groups.simulate import (
+    ALL_FAULTS,
+    FAULTS,
+    Fault,
+    Habits,
+    History,
+    Violation,
+    World,
+)
+from hashring.core.groups.state import GroupState, Handoff, Terms
+
+SEEDS = 40
+ASSIGNOR_CHOICE: Sequence[Assignor] = (
+    Balanced(),
+    Contiguous(),
+    Learner(),
+    Learner(1.0, standbys=1),
+    RingOwner(8),
+)
+
+
+def history(
+    seed: int,
+    faults: Sequence[Fault] = ALL_FAULTS,
+    assignor: Assignor | None = None,
+    length: int = 25,
+) -> History:
+    """The history of that seed, played but not settled."""
+    rng = random.Random(seed)
+    chosen = assignor or rng.choice(ASSIGNOR_CHOICE)
+    terms = Terms(
+        rng.randint(1, 12),
+        chosen.name,
+        ttl=rng.choice([3.0, 6.0]),
+        rebalance_delay=rng.choice([0.0, 2.0, 5.0]),
+        max_handoff_time=rng.choice([0.5, 2.0]),
+        handoffs=rng.choice([1, 1, 3]),
+        leave_timeout=rng.choice([2.0, 10.0]),
+    )
+    habits = Habits(latency=rng.choice([0.01, 0.3]), handoff=rng.choice([0.1, 3.0]))
+    found = History(rng, World(rng, terms, chosen, habits))
+    found.play(length, rng.choice([0.5, 3.0]), faults)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_history_has_one_owner_at_a_time_and_comes_to_rest(seed: int, name: str) -> None:
+    history(seed, assignor=as_assignor(name)).settle()
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_the_same_seed_plays_the_same_history(seed: int) -> None:
+    assert history(seed).world.events == history(seed).world.events
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+@pytest.mark.parametrize("seed", range(10))
+def test_no_partition_is_without_an_owner_beyond_the_bound(seed: int, name: str) -> None:
+    # One crash, join or leave at a time, and always somebody left: then the bound is the lease,
+    # the delay, and a renewal each for noticing the end of both and for hearing of the grant.
+    rng = random.Random(seed)
+    terms = Terms(8, name, ttl=4.0, rebalance_delay=rng.choice([0.0, 3.0]), max_handoff_time=1.0)
+    habits = Habits(interval=1.0, latency=0.05)
+    found = World(rng, terms, as_assignor(name), habits)
+    bound = terms.ttl + terms.rebalance_delay + 3 * habits.interval + 12 * habits.latency
+    for number in range(3):
+        found.join(f"m{number}")
+    found.run(60)
+    found.longest_unowned, found.unowned = 0.0, {}
+    for number in range(3, 15):
+        if rng.random() < 0.5:
+            found.join(f"m{number}")
+        if len(found.peers) > 2:
+            victim = rng.choice(found.peers)
+            rng.choice([victim.crash, victim.stop])()
+        found.run(bound + rng.uniform(0, 30))
+    assert 0 < found.longest_unowned <= bound
+    found.run(100)
+    found.at_rest()
+
+
+# --- the simulation can fail ------------------------------------------------------------------
+
+
+def finds(faults: Sequence[Fault] = ALL_FAULTS) -> str:
+    """What the histories find; empty when nothing."""
+    for seed in range(400):
+        try:
+            history(seed, faults).settle()
+        except Violation as violation:
+            return str(violation)
+    return ""
+
+
+def test_planted_a_grant_that_does_not_wait_for_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(self: Any, partition: int, to: str, why: str) -> None:
+        self._let_go(partition)
+        self._grant(partition, to)
+
+    monkeypatch.setattr(kernel._Step, "_ask", ask)
+    assert "is held by" in finds()
+
+
+def test_planted_a_deadline_that_forgets_who_has_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Handoff, "ends_by", lambda self, seen: self.deadline)
+    assert "is held by" in finds()
+
+
+def test_planted_a_lease_that_counts_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Membership.heard
+    monkeypatch.setattr(
+        Membership, "heard", lambda self, view, asked, at, now: heard(self, view, now, at, now)
+    )
+    assert "is held by" in finds()
+
+
+def view_without_sessions(self: GroupState, member: str, session: str) -> Any:
+    seat = self.roster.get(member)
+    return REAL_VIEW(self, member, session if seat is None else seat.session)
+
+
+REAL_VIEW = GroupState.view
+
+
+def test_planted_a_name_that_two_sessions_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate._Redis, "beat", beat_without_sessions)
+    monkeypatch.setattr(simulate._Redis, "join", join_without_asking)
+    monkeypatch.setattr(GroupState, "view", view_without_sessions)
+    monkeypatch.setattr(History, "join", join_any_name)
+    faults = tuple(join_any_name if fault is FAULTS[0] else fault for fault in FAULTS)
+    assert "is held by" in finds(faults)
+
+
+REAL_BEAT = simulate._Redis.beat
+
+
+def beat_without_sessions(self: Any, name: str, session: str, words: Any) -> Any:
+    known = self.records.get(name)
+    return REAL_BEAT(self, name, session if known is None else known.session, words)
+
+
+def join_without_asking(self: Any, facts: Any) -> bool:
+    self.joins += 1
+    expires = self.clock() + self.terms.ttl
+    known = self.records.get(facts.name)
+    session = facts.session if known is None else known.session
+    self.records[facts.name] = replace(facts, joined=self.joins, expires=expires, session=session)
+    self._changed()
+    return True
+
+
+def join_any_name(self: History) -> None:
+    self.world.join(self.rng.choice(self.names))
+
+
+def test_planted_a_commit_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = simulate._Redis.commit
+
+    def blindly(self: Any, base: Any, outcome: Any, changes: int) -> bool:
+        return commit(self, self.state, outcome, changes)
+
+    monkeypatch.setattr(simulate._Redis, "commit", blindly)
+    assert finds(FAULTS)
+
+
+def test_planted_tokens_that_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    grant = kernel._Step._grant
+
+    def counted(self: Any, partition: int, name: str) -> None:
+        now, self.now = self.now, 0.0
+        grant(self, partition, name)
+        self.now = now
+
+    # A count that lives in Redis only begins again when Redis loses it.
+    monkeypatch.setattr(kernel._Step, "_grant", counted)
+    assert "fell to" in finds()
+
+
+def test_planted_a_change_between_read_and_commit_that_nobody_acts_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = simulate._Redis.commit
+    monkeypatch.setattr(
+        simulate._Redis,
+        "commit",
+        lambda self, base, outcome, changes: commit(self, base, outcome, self.changes),
+    )
+    assert "no rest" in finds(FAULTS)
+
+
+def test_planted_a_lost_partition_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tick(self: Membership, now: float) -> list[Any]:
+        # The lease is looked at when the group answers, and not before.
+        for partition, held in list(self.holding.partitions.items()):
+            if now >= held.until:
+                self._drop(partition)
+        return []
+
+    monkeypatch.setattr(Membership, "tick", tick)
+    monkeypatch.setattr(
+        "hashring.core.groups.member.Holding.token",
+        lambda self, partition, now: (
+            held.token if isinstance(held := self.partitions.get(partition), Held) else None
+        ),
+    )
+    assert "is held by" in finds(FAULTS)
+
+
+def test_planted_a_recovery_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    recover = kernel._Step._recover
+
+    def hasty(self: Any) -> None:
+        recover(self)
+        self.recovering = None
+
+    monkeypatch.setattr(kernel._Step, "_recover", hasty)
+    assert "is held by" in finds()
+
+
+def test_planted_an_assignor_that_never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    assign = Balanced.assign
+
+    def rotating(self: Balanced, situation: Any) -> Any:
+        return assign(self, replace(situation, previous=(*situation.previous[1:], None)))
+
+    monkeypatch.setattr(Balanced, "assign", rotating)
+    assert "no rest" in finds()

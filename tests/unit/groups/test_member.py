@@ -1,0 +1,159 @@
+"""The member's side: it never counts a partition as held longer than the group can know."""
+
+from __future__ import annotations
+
+import math
+
+from hashring.core.groups.member import Change, ChangeKind, Membership
+from hashring.core.groups.state import Phase, View
+
+
+def view(generation: int = 1, **parts: object) -> View:
+    return View(generation, Phase.READY, seated=True, **parts)  # type: ignore[arg-type]
+
+
+def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> Membership:
+    found = Membership(ttl)
+    found.heard(view(held=held), at, 5000.0, at)
+    return found
+
+
+def kinds(changes: list[Change]) -> list[tuple[str, int]]:
+    return [(change.kind.value, change.partition) for change in changes]
+
+
+def test_what_the_group_grants_is_assigned_with_its_token() -> None:
+    fresh = Membership(10.0)
+    changes = fresh.heard(view(held={3: 77}), 0.0, 5000.0, 0.1)
+    assert changes == [Change(ChangeKind.ASSIGNED, 3, 77)]
+    assert fresh.held(0.2) == {3: 77}
+
+
+def test_the_lease_counts_from_when_the_question_was_sent() -> None:
+    late = Membership(10.0)
+    late.heard(view(held={0: 1}), 2.0, 5000.0, 9.0)
+    assert late.held(11.99) == {0: 1}
+    assert late.held(12.0) == {}
+
+
+def test_without_renewal_everything_is_lost() -> None:
+    one = member({0: 1, 1: 2})
+    assert one.due() == 10.0
+    assert kinds(one.tick(9.9)) == []
+    assert kinds(one.tick(10.0)) == [("lost", 0), ("lost", 1)]
+    assert one.due() == math.inf
+
+
+def test_what_was_lost_is_not_taken_up_again_under_the_same_token() -> None:
+    one = member({0: 1})
+    one.tick(10.0)
+    assert one.heard(view(held={0: 1}), 11.0, 5011.0, 11.0) == []
+    assert one.held(11.0) == {}
+    assert one.words().released == {0: 1}
+    assert kinds(one.heard(view(2, held={0: 2}), 12.0, 5012.0, 12.0)) == [("assigned", 0)]
+    assert one.words().released == {}
+
+
+def test_an_answer_that_lay_in_the_socket_for_a_lease_prolongs_nothing() -> None:
+    one = Membership(10.0)
+    assert one.heard(view(held={0: 1}), 0.0, 5000.0, 10.0) == []
+    assert one.held(10.0) == {}
+
+
+def test_a_revoked_partition_ends_at_its_deadline_even_if_the_lease_goes_on() -> None:
+    one = member({0: 1, 1: 2})
+    changes = one.heard(view(2, held={0: 1, 1: 2}, revoked={1: 5003.5}), 1.0, 5001.0, 1.2)
+    # What is left counts from the question, which was sent before Redis looked at its clock.
+    assert changes == [Change(ChangeKind.REVOKED, 1, 2, deadline=3.5)]
+    assert one.held(3.4) == {0: 1, 1: 2}
+    assert one.held(3.5) == {0: 1}
+    assert one.due() == 3.5
+    assert kinds(one.tick(3.5)) == [("lost", 1)]
+    assert one.words().released == {1: 2}
+
+
+def test_a_deadline_is_not_put_off_by_hearing_it_again() -> None:
+    one = member({0: 1})
+    one.heard(view(2, held={0: 1}, revoked={0: 5003.0}), 0.0, 5000.0, 0.0)
+    assert one.heard(view(2, held={0: 1}, revoked={0: 5003.0}), 2.0, 5001.0, 2.0) == []
+    assert one.held(2.9) == {0: 1}
+    assert one.held(3.0) == {}
+
+
+def test_the_applications_word_ends_a_partition_and_is_told_until_it_is_heard() -> None:
+    one = member({0: 1, 1: 2})
+    assert one.release(1, 2)
+    assert one.held(1.0) == {0: 1}
+    one.heard(view(1, held={0: 1, 1: 2}), 2.0, 5002.0, 2.0)
+    assert one.words().released == {1: 2}
+    one.heard(view(2, held={0: 1}), 3.0, 5003.0, 3.0)
+    assert one.words().released == {}
+
+
+def test_a_word_about_what_is_not_held_is_no_news() -> None:
+    one = member({0: 1})
+    assert not one.release(0, 99)
+    assert not one.release(5, 1)
+    assert not one.drained(0)
+    assert not one.lag(0, 0.0)
+
+
+def test_what_the_group_takes_away_is_lost_at_once() -> None:
+    one = member({0: 1, 1: 2})
+    assert kinds(one.heard(view(2, held={0: 1}), 1.0, 5001.0, 1.0)) == [("lost", 1)]
+    assert one.held(1.0) == {0: 1}
+
+
+def test_a_partition_that_was_granted_anew_is_lost_and_assigned() -> None:
+    one = member({0: 1})
+    assert kinds(one.heard(view(2, held={0: 9}), 1.0, 5001.0, 1.0)) == [
+        ("lost", 0),
+        ("assigned", 0),
+    ]
+
+
+def test_what_is_asked_back_before_it_was_heard_of_is_never_begun() -> None:
+    one = Membership(10.0)
+    assert one.heard(view(held={0: 1}, revoked={0: 5003.0}), 0.0, 5000.0, 0.0) == []
+    assert one.held(0.1) == {}
+    assert one.words().released == {0: 1}
+
+
+def test_an_answer_from_before_the_last_decision_is_ignored() -> None:
+    one = Membership(10.0)
+    one.heard(view(5, held={0: 1}), 0.0, 5000.0, 0.0)
+    assert one.heard(view(4, held={}), 1.0, 5001.0, 1.0) == []
+    assert one.held(9.9) == {0: 1}
+    assert one.held(10.0) == {}
+
+
+def test_before_it_has_a_seat_a_member_keeps_what_it_claims() -> None:
+    one = member({0: 1})
+    assert one.heard(View(1, Phase.REBALANCING), 1.0, 5001.0, 1.0) == []
+    assert one.held(5.0) == {0: 1}
+
+
+def test_a_removed_partition_is_to_be_drained_and_then_let_go() -> None:
+    one = member({0: 1})
+    changes = one.heard(view(2, held={0: 1}, draining=frozenset({0})), 1.0, 5001.0, 1.0)
+    assert kinds(changes) == [("drain", 0)]
+    assert one.drained(0)
+    assert one.words().drained == {0: 1}
+    assert one.held(1.0) == {}
+
+
+def test_warm_ups_begin_and_end_and_their_lags_are_told() -> None:
+    one = member({})
+    assert kinds(one.heard(view(2, warming=frozenset({4})), 1.0, 5001.0, 1.0)) == [("warmup", 4)]
+    assert one.lag(4, 12.0)
+    assert one.words().lags == {4: 12.0}
+    assert kinds(one.heard(view(3), 2.0, 5002.0, 2.0)) == [("cooled", 4)]
+    assert one.words().lags == {}
+
+
+def test_readers_keep_a_whole_picture() -> None:
+    one = member({0: 1})
+    picture = one.holding
+    one.release(0, 1)
+    assert picture.token(0, 1.0) == 1
+    assert one.holding.token(0, 1.0) is None
