@@ -253,7 +253,8 @@ class BaseNode:
             data = key_bytes(key)
         held = self._held.get(data)
         if held is not None:
-            now = monotonic()
+            # Written before `wanted` is read: see LockBook on letting go of idle keys.
+            held.asked = now = monotonic()
             lease = self._lease
             if (
                 lease is not None
@@ -262,7 +263,6 @@ class BaseNode:
                 and not held.wanted
                 and (held.overflow or bisect_right(lease[0], held.point) & 1)
             ):
-                held.asked = now
                 return True
         return self._ask_book(data)
 

@@ -426,7 +426,7 @@ class LockBook:
             idle = now - self.config.idle
             for held in list(self.held.values()):
                 if held.asked < idle and held.lease is None:
-                    self._let_go(held, now)
+                    self._let_go_if_idle(held, idle, now)
             for key, (retry_at, _) in list(self._waiting.items()):
                 if retry_at < idle:
                     del self._waiting[key]
@@ -571,6 +571,16 @@ class LockBook:
             self._releasing[held.key] = None
             self._release_at = min(self._release_at, now)
             self.stirred = True
+
+    def _let_go_if_idle(self, held: Held, idle: float, now: float) -> None:
+        # `contains` asks without the guard: it writes `asked` and then reads `wanted`, and here
+        # it is the other way round, so one of the two sees what the other wrote. Else a key might
+        # be let go that the loop was told to work on in that very moment.
+        was, held.wanted = held.wanted, True
+        if held.asked >= idle:
+            held.wanted = was
+        else:
+            self._let_go(held, now)
 
     def _forget(self, held: Held, holder: str | None) -> None:
         """The lock is gone, whatever we do."""
