@@ -531,10 +531,10 @@ class NodeMachine:
     def _beaten(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
         self.counters.heartbeats += 1
         self.failed_since = None
-        self._tries = 0
         if self.state in (NodeState.LEAVING, *_ENDED):
             return
         if reply.status is BeatStatus.OK:
+            self._tries = 0
             self._renewed(reply, heard, sent, now)
         elif reply.status is BeatStatus.MOVED or (
             reply.status is BeatStatus.TAKEN and self.config.named
