@@ -42,12 +42,13 @@ _BAR: Final = 32
 @ring_options()
 @click.pass_obj
 def command(settings: Settings) -> None:
-    """Play a ring's life with four processes on 4,043 real keys, in about fifteen seconds.
+    """Play a ring's life on real keys.
 
-    The keys are the tail numbers of the aircraft that flew from New York in 2013 (needs the extra
-    flights). Nodes join one by one; one is killed with SIGKILL and started again; one is paused
-    with SIGSTOP and wakes up; all leave. After each step it says who owns what, and how long it
-    took until every key had exactly one owner again, as the nodes themselves saw it.
+    Four processes share 4,043 keys, for about ten seconds. The keys are the tail numbers of the
+    aircraft that flew from New York in 2013 (needs the extra flights). Nodes join one by one; one
+    is killed with SIGKILL and started again; one is paused with SIGSTOP and wakes up; all leave.
+    After each step it says who owns what, and how long it took until every key had exactly one
+    owner again, as the nodes themselves saw it.
 
     It plays on a ring of its own, and leaves nothing of it in Redis.
 

@@ -25,9 +25,10 @@ _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level
 @ring_options()
 @click.pass_obj
 def command(settings: Settings) -> int | None:
-    """Look for what is wrong with the server and the ring, and say what to do.
+    """Say what is wrong, and what to do.
 
-    It changes nothing on the ring. The exit status is 1 when a problem was found.
+    It looks at the server and at the ring, and changes nothing on the ring. The exit status is 1
+    when a problem was found.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.history import Ticks, after, event_json, event_line, newest
-from hashring.cli.output import line
+from hashring.cli.output import json_line
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import RedisUnavailable
 from hashring.store.commands import EVENTS_KEPT, Event
@@ -32,10 +32,10 @@ _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
 @ring_options()
 @click.pass_obj
 def command(settings: Settings, count: int, follow: bool) -> None:
-    """Show what happened to the ring: who joined, left, expired, when and why.
+    """Show the ring's history.
 
-    Times are Redis' own, shown in this machine's time zone. With --json, a line of JSON for each
-    event, its time in UTC.
+    Who joined, left and expired, when and why; the newest come last. Times are Redis' own, shown in
+    this machine's time zone. With --json, a line of JSON for each event, its time in UTC.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def command(settings: Settings, count: int, follow: bool) -> None:
 def _show(settings: Settings, events: Iterable[Event]) -> None:
     for event in events:
         if settings.json:
-            line(event_json(event))
+            json_line(event_json(event))
         else:
             click.echo(event_line(event))
 

@@ -30,7 +30,7 @@ def node_line(facts: NodeFacts) -> tuple[str, ...]:
 @ring_options()
 @click.pass_obj
 def command(settings: Settings) -> None:
-    """List the nodes of the ring, and how each of them is.
+    """List the nodes and how they are.
 
     Sees says which ring a node saw at its last heartbeat: current, older (it has not beaten since
     the last change, or missed it), another (hashring doctor says why), or - (it does not tell).

@@ -51,6 +51,6 @@ def document(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def line(value: Any) -> None:
+def json_line(value: Any) -> None:
     """Write one line of JSON, at once."""
     click.echo(json.dumps(value))

@@ -34,11 +34,11 @@ _BATCH: Final = 1000  # keys whose answers are written in one call
 @ring_options()
 @click.pass_obj
 def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) -> int | None:
-    """Say which node owns each key, on the ring as it is at this moment.
+    """Say which node owns each key.
 
-    One line a key: the key, a tab, the node. With - the keys are read from standard input, one a
-    line; a line that is no key is reported and skipped, and the exit status is 1. With --json, a
-    line of JSON for each key.
+    On the ring as it is at this moment. One line a key: the key, a tab, the node. With - the keys
+    are read from standard input, one a line; a line that is no key is reported and skipped, and the
+    exit status is 1. With --json, a line of JSON for each key.
 
     \b
     Examples:

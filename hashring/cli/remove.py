@@ -23,10 +23,10 @@ from hashring.store.tables import printable
 @ring_options()
 @click.pass_obj
 def command(settings: Settings, node: str, yes: bool) -> int | None:
-    """Take a node off the ring, so that others take over at once.
+    """Take a node off the ring.
 
-    For a node that is known to be dead, when its ttl is too long to wait for. A node that lives
-    comes back with its next heartbeat: stop its process instead.
+    The others take over at once. For a node that is known to be dead, when its ttl is too long to
+    wait for. A node that lives comes back with its next heartbeat: stop its process instead.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ import click
 from hashring.cli.connection import Connection, connected
 from hashring.cli.facts import NodeFacts, node_facts
 from hashring.cli.history import Ticks, after, event_json, event_line, newest
-from hashring.cli.output import iso_time, line, local_time, percent
+from hashring.cli.output import iso_time, json_line, local_time, percent
 from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.core.ring import Ring
@@ -32,10 +32,11 @@ _NODES_IN_LINE: Final = 12
 @ring_options()
 @click.pass_obj
 def command(settings: Settings) -> None:
-    """Watch the ring: nodes, their shares and heartbeats, and what happens, until Ctrl-C.
+    """Watch the ring live.
 
-    On a terminal the screen is redrawn at every change and every second (needs the extra rich).
-    Elsewhere, and with --json, a line is written for each event, and one for each new ring.
+    It shows nodes, their shares and heartbeats, and what happens, until Ctrl-C. On a terminal the
+    screen is redrawn at every change and every second (needs the extra rich). Elsewhere, and with
+    --json, a line is written for each event, and one for each new ring.
 
     \b
     Examples:
@@ -125,14 +126,14 @@ def _watch_lines(settings: Settings, connection: Connection) -> None:
             click.echo(f"hashring: {failure or 'Redis answers again'}", err=True)
         for event in new:
             if settings.json:
-                line({"type": "event", **event_json(event)})
+                json_line({"type": "event", **event_json(event)})
             else:
                 click.echo(event_line(event))
         ring = look.snapshot.ring()
         if ring.fingerprint != shown:
             shown = ring.fingerprint
             if settings.json:
-                line(_ring_json(look.snapshot, ring))
+                json_line(_ring_json(look.snapshot, ring))
             else:
                 click.echo(_ring_line(look.snapshot, ring))
 
