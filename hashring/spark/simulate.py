@@ -38,7 +38,8 @@ that what is measured is a fleet in use and not one freshly built."""
 MOST_POINTS: Final = 5_000_000
 
 _RESULT: Final = """nodes int, replicas int, placement string, weights string, limit double,
-    ring int, peak_to_mean double, cv double, join_moved double, join_least double, leave_moved double,
+    ring int, peak_to_mean double, cv double, join_moved double, join_least double,
+    leave_moved double,
     leave_least double, peak_after_leave double, spilled double, join_moved_keys double"""
 
 

@@ -1,0 +1,280 @@
+"""Reading and writing: the only place of the pipeline that touches files and tables."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import StringType, StructField, StructType
+
+from hashring.core.ringfile import RingFile, dump_ring, load_ring
+from hashring.errors import ConfigError, NoDataError, OutputExists, RingFileError
+from hashring.spark.session import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS: Final = ("parquet", "csv", "json")
+_CORRUPT: Final = "_corrupt_record"
+_RING_METADATA: Final = b"hashring.ring"
+
+
+# --- rings ------------------------------------------------------------------------------------
+
+
+def read_ring(path: str | Path) -> RingFile:
+    """The ring of a ring file, JSON or Parquet, on this machine.
+
+    Raises:
+        NoDataError: there is no such file.
+        RingFileError: it is cut short, changed, of a newer version, or no ring file.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise NoDataError(str(path), f"no ring file could be read ({error.strerror})") from error
+    if not data.startswith(b"PAR1"):
+        return load_ring(data, str(path))
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        header = table.schema.metadata[_RING_METADATA]
+    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+        raise RingFileError(
+            str(path), f"is cut short or no ring file ({error}): export the ring anew"
+        ) from error
+    # The rows are for those who read it as a table; the header is the ring.
+    return load_ring(header, str(path))
+
+
+def write_ring(ring: RingFile, path: str | Path) -> None:
+    """Write a ring file: Parquet when the path ends so, else JSON.
+
+    The Parquet file is a table of ``point`` BIGINT and ``node`` STRING, one row a replica.
+
+    Raises:
+        OutputExists: the path is there already.
+    """
+    text = dump_ring(ring.ring, name=ring.name, epoch=ring.epoch, tag=ring.tag, at=ring.at)
+    with new_file(path) as aside:
+        if Path(path).suffix != ".parquet":
+            aside.write_text(text, encoding="utf-8")
+            return
+        replicas = list(ring.ring.replicas())
+        table = pa.table(
+            {
+                "point": pa.array([point for point, _ in replicas], pa.int64()),
+                "node": pa.array([node for _, node in replicas], pa.string()),
+            }
+        )
+        pq.write_table(table.replace_schema_metadata({_RING_METADATA: text.encode()}), aside)
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """A path to write to; what is there at the end gets the real name, in one step.
+
+    Raises:
+        OutputExists: the real name is taken, now or by the end.
+    """
+    target = Path(path)
+    if target.exists():
+        raise OutputExists(str(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        yield aside
+        # A link fails where a rename would replace what somebody else wrote meanwhile.
+        os.link(aside, target)
+    except FileExistsError:
+        raise OutputExists(str(path)) from None
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+# --- frames -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Input:
+    """A frame that was read, and how many of its records could not be.
+
+    Attributes:
+        frame: the good rows.
+        seen: told of all rows once an action on ``frame`` has ended; ``None`` when the format has
+            no bad records (Parquet fails as a whole).
+    """
+
+    frame: DataFrame
+    seen: Observation | None
+
+    def bad_records(self) -> int:
+        """How many records were no rows of the schema. Only after an action has ended."""
+        return int(self.seen.get["bad"]) if self.seen else 0
+
+
+def format_of(paths: Sequence[str], given: str | None) -> str:
+    """The format of files: as given, or as their names end.
+
+    Raises:
+        ConfigError: neither says.
+    """
+    if given is not None:
+        if given not in FORMATS:
+            raise ConfigError("format", given, f"unknown; choose one of {', '.join(FORMATS)}")
+        return given
+    for name in FORMATS:
+        if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
+            return name
+    raise ConfigError(
+        "format", None, f"the path does not end in one of {', '.join(FORMATS)}: say which it is"
+    )
+
+
+def read_frame(
+    spark: SparkSession,
+    paths: Sequence[str],
+    format: str | None = None,
+    schema: str | None = None,
+) -> Input:
+    """Read files.
+
+    Args:
+        paths: files, directories or globs, as Spark's file systems know them.
+        format: parquet, csv (with a header line) or json (a document a line); by default as the
+            names end.
+        schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
+            the key ``007`` into ``7``), and those of JSON are inferred from the data.
+
+    Raises:
+        NoDataError: nothing matches a path, or what matches is no such file.
+        ConfigError: no format, or no schema.
+    """
+    name = format_of(paths, format)
+    reader = spark.read.format(name).option("mode", "PERMISSIVE")
+    if name == "csv":
+        reader = reader.option("header", True)
+    if schema is not None:
+        try:
+            wanted = StructType.fromDDL(schema)
+            if not isinstance(wanted, StructType):
+                raise ConfigError("schema", schema, "name the columns: 'key string, w double'")
+        except (ParseException, AnalysisException) as error:
+            raise ConfigError("schema", schema, f"is no DDL: {_first_line(error)}") from error
+        if name != "parquet":
+            wanted = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
+        reader = reader.schema(wanted)
+    try:
+        frame = reader.load(list(paths))
+        columns = frame.columns
+    except AnalysisException as error:
+        raise NoDataError(", ".join(paths), _first_line(error)) from error
+    if _CORRUPT not in columns:
+        return Input(frame, None)
+    if columns == [_CORRUPT]:
+        raise NoDataError(", ".join(paths), f"holds no {name} record")
+    seen = Observation()
+    bad = F.col(_CORRUPT).isNotNull()
+    counted = frame.observe(seen, F.count_if(bad).alias("bad"))
+    return Input(counted.where(~bad).drop(_CORRUPT), seen)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a frame goes: files at a path, or a table.
+
+    Attributes:
+        path: the directory of the files; ``None`` for a table.
+        format: parquet, csv or json; a table's as Spark is set up.
+        table: the table's name; ``None`` for files.
+    """
+
+    path: str | None
+    format: str | None = None
+    table: str | None = None
+
+    def check(self, spark: SparkSession) -> None:
+        """Check before the long work that it can be written.
+
+        Raises:
+            OutputExists: it is there already.
+            ConfigError: neither path nor table, both, or no format.
+        """
+        if (self.path is None) == (self.table is None):
+            raise ConfigError("output", self.path, "give either a path or a table to write to")
+        if self.table is not None:
+            if spark.catalog.tableExists(self.table):
+                raise OutputExists(self.table)
+            return
+        assert self.path is not None
+        format_of([self.path], self.format)
+        local = _local(spark, self.path)
+        if local is not None and local.exists():
+            raise OutputExists(self.path)
+
+    def write(self, df: DataFrame, partition_by: Sequence[str] = ()) -> None:
+        """Write all of the frame, or nothing.
+
+        On this machine's file system, files are written aside and take their name in one step at
+        the end. Elsewhere it is Spark's own commit protocol that keeps half of a job from being
+        seen: a directory without the file ``_SUCCESS`` is not finished.
+
+        Raises:
+            OutputExists: it is there already, or somebody else has written it meanwhile.
+        """
+        spark = df.sparkSession
+        self.check(spark)
+        writer = df.write.mode("errorifexists")
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        if self.table is not None:
+            writer.saveAsTable(self.table)
+            return
+        assert self.path is not None
+        name = format_of([self.path], self.format)
+        writer = writer.format(name)
+        if name == "csv":
+            writer = writer.option("header", True)
+        local = _local(spark, self.path)
+        if local is None:
+            try:
+                writer.save(self.path)
+            except AnalysisException as error:
+                if error.getCondition() == "PATH_ALREADY_EXISTS":
+                    raise OutputExists(self.path) from error
+                raise
+            return
+        aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            writer.save(f"file://{aside}")
+            if local.exists():
+                raise OutputExists(self.path)
+            aside.rename(local)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _local(spark: SparkSession, path: str) -> Path | None:
+    """The path on this machine's file system, if it is there that Spark would write."""
+    scheme, colon, rest = path.partition(":")
+    if colon and scheme != "file" and "/" not in scheme:
+        return None
+    default = spark.conf.get("spark.hadoop.fs.defaultFS", "file:///") or "file:///"
+    if is_connect(spark) or (not colon and not default.startswith("file:")):
+        return None
+    return Path("/" + rest.lstrip("/") if colon and scheme == "file" else path).absolute()

@@ -1,0 +1,520 @@
+"""The jobs: from an input to an output, a summary and a report.
+
+Each checks what it can before it starts what may last hours, writes all of its output or none,
+and counts what it could not use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.history import RingHistory
+from hashring.core.ring import Ring
+from hashring.errors import NoDataError
+from hashring.spark.audit import PROBLEMS, Audit, audit
+from hashring.spark.files import Input, Output
+from hashring.spark.keys import is_native, key_text
+from hashring.spark.owner import hot_keys, load, partition_by_owner, with_owner
+from hashring.spark.plan import plan
+from hashring.spark.report import Report
+from hashring.spark.simulate import Scenario, replicas_for, simulate, summarise
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job has to tell.
+
+    Attributes:
+        facts: for the terminal, in order.
+        report: the page.
+    """
+
+    facts: tuple[tuple[str, Any], ...]
+    report: Report
+
+
+def _check_keys(df: DataFrame, key: str) -> None:
+    """Check that there is a key at all. Looks at rows only until it has found one.
+
+    Raises:
+        NoDataError: there is no row, or every key is null or empty.
+        ColumnError: no such column, or no type of a key.
+    """
+    text = key_text(df, key)
+    if df.where(text.isNotNull()).isEmpty():
+        if df.isEmpty():
+            raise NoDataError("input", "holds no row")
+        raise NoDataError("input", f"every key in column {key!r} is null or empty")
+
+
+def _ring_facts(ring: Ring) -> list[tuple[str, Any]]:
+    facts: list[tuple[str, Any]] = [
+        ("nodes", ring.node_count),
+        ("replicas", len(ring)),
+        ("ring fingerprint", ring.fingerprint),
+    ]
+    if not is_native(ring.hash_algorithm.name):
+        facts.append(("hash", f"{ring.hash_algorithm.name}, computed in Python: slower"))
+    return facts
+
+
+def assign_job(
+    source: Input, ring: Ring, output: Output, *, key: str = "key", by_owner: bool = False
+) -> Outcome:
+    """Write every row with the point and owner of its key.
+
+    Args:
+        by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
+    """
+    df = source.frame
+    output.check(df.sparkSession)
+    owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
+    _check_keys(df, key)
+    told = Observation()
+    counted = owned.observe(told, F.count(F.lit(1)).alias("rows"), F.count("owner").alias("owned"))
+    output.write(counted, ["owner"] if by_owner else [])
+    rows, with_key = int(told.get["rows"]), int(told.get["owned"])
+    facts = [
+        ("rows written", rows),
+        ("rows without a key", rows - with_key),
+        ("bad records left out", source.bad_records()),
+        *_ring_facts(ring),
+    ]
+    report = Report("Owners assigned")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
+def load_job(
+    source: Input,
+    ring: Ring,
+    output: Output | None = None,
+    *,
+    key: str = "key",
+    weight: str | None = None,
+    hottest: int = 20,
+) -> Outcome:
+    """The load of every node, and the hottest keys."""
+    df = source.frame
+    if output:
+        output.check(df.sparkSession)
+    loads = load(df, ring, key, weight)
+    hot = hot_keys(df, ring, key, weight, hottest)
+    _check_keys(df, key)
+    rows = loads.collect()
+    bad = source.bad_records()
+    hottest_rows = hot.collect()
+    if output:
+        spark = df.sparkSession
+        output.write(spark.createDataFrame(rows, loads.schema).coalesce(1))
+
+    on_ring = sorted((r for r in rows if r["node"] is not None), key=lambda r: -r["weight"])
+    lost = sum(r["keys"] for r in rows if r["node"] is None)
+    peak = max(r["share"] / r["fair_share"] for r in on_ring)
+    facts: list[tuple[str, Any]] = [
+        ("rows", sum(r["keys"] for r in rows)),
+        ("weight", sum(r["weight"] for r in on_ring)),
+        ("rows without a key", lost),
+        ("unusable weights", sum(r["bad_weights"] for r in rows)),
+        ("bad records left out", bad),
+        *_ring_facts(ring),
+        ("peak to fair share", peak),
+        ("busiest node", on_ring[0]["node"]),
+        ("hottest key", hottest_rows[0]["key"]),
+        ("hottest key's part of a node's mean load", hottest_rows[0]["of_mean"]),
+    ]
+    report = Report("Load of the ring")
+    report.facts(facts)
+    _load_section(report, on_ring)
+    _hot_section(report, hottest_rows)
+    return Outcome(tuple(facts), report)
+
+
+def _load_section(report: Report, rows: Sequence[Any]) -> None:
+    report.section(
+        "Share of each node",
+        "Bars: the node's part of all weight. Marks: its fair share, by its number of points.",
+    )
+    report.bars(
+        "Share of each node against its fair share",
+        [(r["node"], r["share"], r["fair_share"]) for r in rows],
+    )
+    report.table(
+        ["node", "keys", "weight", "share", "fair share", "share / fair", "part of the ring"],
+        [
+            (
+                r["node"],
+                r["keys"],
+                r["weight"],
+                f"{100 * r['share']:.2f}%",
+                f"{100 * r['fair_share']:.2f}%",
+                r["share"] / r["fair_share"],
+                f"{100 * r['ring_share']:.2f}%",
+            )
+            for r in rows
+        ],
+    )
+
+
+def _hot_section(report: Report, rows: Sequence[Any]) -> None:
+    report.section(
+        "Hottest keys",
+        "In parts of a node's mean load: above 1, the key alone is more than a node's fair share, "
+        "and no placement of points can help.",
+    )
+    names = [_key_name(r["key"]) for r in rows]
+    report.bars(
+        "Hottest keys",
+        [(name, r["of_mean"], None) for name, r in zip(names, rows, strict=True)],
+        unit="x mean",
+    )
+    report.table(
+        ["key", "rows", "weight", "part of all", "x node's mean", "owner"],
+        [
+            (name, r["rows"], r["weight"], f"{100 * r['share']:.3f}%", r["of_mean"], r["owner"])
+            for name, r in zip(names, rows, strict=True)
+        ],
+    )
+
+
+def _key_name(key: Any) -> str:
+    return key if isinstance(key, str) else bytes(key).hex(" ")
+
+
+def plan_job(
+    source: Input,
+    ring: Ring,
+    output: Output | None = None,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    key: str = "key",
+    weight: str | None = None,
+    n_replicas: int = 16,
+    placement: str = "random",
+    seed: int = 0,
+) -> Outcome:
+    """What moves if nodes join, leave or change their weight."""
+    df = source.frame
+    if output:
+        output.check(df.sparkSession)
+    _check_keys(df, key)
+    found = plan(
+        df,
+        ring,
+        join=join,
+        leave=leave,
+        weights=weights,
+        key=key,
+        weight=weight,
+        n_replicas=n_replicas,
+        placement=placement,
+        seed=seed,
+    )
+    if output:
+        output.write(found.moves.coalesce(1))
+    moves = found.moves.collect()
+    nodes = found.nodes.collect()
+    part = found.moved_weight / found.weight if found.weight else 0.0
+    least = found.least_weight / found.weight if found.weight else 0.0
+    facts: list[tuple[str, Any]] = [
+        ("rows", found.keys + found.rows_without_key),
+        ("rows that move", found.moved_keys),
+        ("part of the weight that moves", f"{100 * part:.3f}%"),
+        ("least that must move to get these loads", f"{100 * least:.3f}%"),
+        ("least with fair shares before and after", f"{100 * found.fair_share_moved:.3f}%"),
+        ("rows without a key", found.rows_without_key),
+        ("unusable weights", found.bad_weights),
+        ("bad records left out", source.bad_records()),
+        ("nodes before", found.before.node_count),
+        ("nodes after", found.after.node_count),
+        ("placement of joining nodes", f"{placement}, seed {seed}"),
+    ]
+    report = Report("Plan of a change")
+    report.facts(facts)
+    _moves_section(report, moves, nodes)
+    return Outcome(tuple(facts), report)
+
+
+def _moves_section(report: Report, moves: Sequence[Any], nodes: Sequence[Any]) -> None:
+    report.section("What moves", "Rows from their owner before (left) to their owner after.")
+    if not moves:
+        report.facts([("moves", "none")])
+    report.flows(
+        "Moves from node to node", [(r["before"], r["after"], float(r["keys"])) for r in moves]
+    )
+    report.table(
+        ["from", "to", "rows", "weight"],
+        [(r["before"], r["after"], r["keys"], r["weight"]) for r in moves],
+        most=30,
+    )
+    report.section("Nodes")
+    report.table(
+        ["node", "rows before", "rows after", "gained", "lost"],
+        [
+            (r["node"], r["keys_before"], r["keys_after"], r["gained_keys"], r["lost_keys"])
+            for r in nodes
+        ],
+        most=200,
+    )
+
+
+def audit_job(
+    source: Input,
+    history: RingHistory,
+    output: Output | None = None,
+    *,
+    key: str = "key",
+    node: str = "node",
+    start: str = "start",
+    end: str = "end",
+) -> Outcome:
+    """Hold a work log against the ring's history; the output is the findings."""
+    df = source.frame
+    if output:
+        output.check(df.sparkSession)
+    found = audit(df, history, key=key, node=node, start=start, end=end)
+    _check_keys(df, key)
+    counts = found.counts.cache()
+    try:
+        rejected = {
+            r["reason"]: r["count"] for r in found.rejected.groupBy("reason").count().collect()
+        }
+        bad = source.bad_records()
+        summary = found.summary.collect()[0].asDict()
+        changes = found.changes.orderBy("version").collect()
+        nodes = found.nodes.collect()
+    finally:
+        counts.unpersist()
+    if output:
+        output.write(found.findings)
+    facts: list[tuple[str, Any]] = [
+        ("rows judged", summary["rows"]),
+        *((f"rows rejected: {reason}", rejected[reason]) for reason in sorted(rejected)),
+        ("bad records left out", bad),
+        ("ring changes", len(history.changes)),
+        ("work begun by the owner and gone on with after losing the key", summary["overrun"]),
+        ("work begun after losing the key", summary["late"]),
+        ("work begun before getting the key", summary["early"]),
+        ("work on a key of another node", summary["foreign"]),
+        ("work at the same time as another node", summary["overlapping"]),
+        ("longest such overlap, seconds", summary["overlap_most"]),
+        ("latest end of work after a change, seconds", summary["after_change_most"]),
+        ("keys", summary["keys"]),
+        ("periods of ownership", summary["periods"]),
+        ("of these, without work by the owner", summary["unworked"]),
+        ("longest gap between two pieces of work on a key, seconds", summary["longest_gap"]),
+    ]
+    report = Report("Audit of the work log")
+    report.facts(facts)
+    _audit_sections(report, found, changes, nodes)
+    return Outcome(tuple(facts), report)
+
+
+def _audit_sections(
+    report: Report, found: Audit, changes: Sequence[Any], nodes: Sequence[Any]
+) -> None:
+    report.section(
+        "Nodes",
+        "overrun: went on after losing the key; late: began after losing it; early: began before "
+        "getting it; foreign: neither before nor next; overlapping: at the same time as another.",
+    )
+    report.table(
+        ["node", "rows", *PROBLEMS, "overlapping"],
+        [
+            (r["node"], r["rows"], *(r[name] for name in PROBLEMS), r["overlapping"])
+            for r in sorted(nodes, key=lambda r: r["node"])
+        ],
+        most=200,
+    )
+    report.section(
+        "Changes of the ring",
+        "How soon the new owner worked on each key that it got, and work by nodes that had lost "
+        "a key to the change.",
+    )
+    moved = [r for r in changes if r["keys"] or r["overrun"] or r["late"]]
+    report.bars(
+        "Median seconds to the first work by the new owner, by change",
+        [
+            (f"{r['epoch']} {r['kind']} {', '.join(r['nodes'])}", r["first_work_median"], None)
+            for r in moved
+            if r["first_work_median"] is not None
+        ],
+        unit="s",
+    )
+    report.table(
+        [
+            "epoch",
+            "at",
+            "change",
+            "keys worked on",
+            "first work: least, s",
+            "median, s",
+            "most, s",
+            "overrun",
+            "late",
+            "latest end, s",
+        ],
+        [
+            (
+                str(r["epoch"]),
+                r["at"].isoformat(sep=" ", timespec="milliseconds"),
+                f"{r['kind']} {', '.join(r['nodes'])}",
+                r["keys"],
+                r["first_work_least"],
+                r["first_work_median"],
+                r["first_work_most"],
+                r["overrun"],
+                r["late"],
+                r["after_change_most"],
+            )
+            for r in moved
+        ],
+        most=100,
+    )
+    findings = found.findings.orderBy("start", "key", "node").limit(50).collect()
+    report.section("First findings", "The earliest 50; all of them are in the job's output.")
+    report.table(
+        ["key", "node", "start", "owner", "problem", "after change, s", "with", "overlap, s"],
+        [
+            (
+                _key_name(r["key"]),
+                r["node"],
+                r["start"].isoformat(sep=" ", timespec="milliseconds"),
+                r["owner"],
+                r["problem"],
+                r["after_change"],
+                r["other"],
+                r["overlap"],
+            )
+            for r in findings
+        ],
+    )
+
+
+def simulate_job(
+    spark: SparkSession,
+    kinds: Sequence[Scenario],
+    output: Output | None = None,
+    *,
+    rings: int = 1000,
+    seed: int = 0,
+) -> Outcome:
+    """Draw random rings, and show what balance and movement they have."""
+    if output:
+        output.check(spark)
+    drawn = simulate(spark, kinds, rings, seed)
+    if output:
+        drawn = drawn.cache()
+        output.write(drawn)
+    rows = summarise(drawn).collect()
+    facts = [("scenarios", len(kinds)), ("rings of each", rings), ("seed", seed)]
+    report = Report("Simulated rings")
+    report.facts(facts)
+    balance_section(report, rows)
+    shown = [
+        (f"{r['nodes']} x {r['replicas']} {r['placement']}{_limit_text(r['limit'])}", _peak_text(r))
+        for r in rows
+    ]
+    return Outcome((*facts, *shown), report)
+
+
+def _limit_text(limit: float | None) -> str:
+    return "" if limit is None else f", limit {limit:g}"
+
+
+def _peak_text(row: Any) -> str:
+    return (
+        f"peak {row['peak_mean']:.2f} ({row['peak_p95']:.2f} at 95%, {row['peak_p99']:.2f} at "
+        f"99%), a join moves {row['join_ratio_mean']:.2f} x the least"
+    )
+
+
+def balance_section(report: Report, rows: Sequence[Any]) -> None:
+    """Plot and table of a summary of simulated rings."""
+    report.section(
+        "Balance against replicas",
+        "The busiest node's share over its fair share: mean of the rings, and up to the 95th "
+        "percentile.",
+    )
+    series: dict[str, list[tuple[float, float, float]]] = {}
+    for r in rows:
+        name = f"{r['nodes']} nodes, {r['placement']}{_limit_text(r['limit'])}"
+        series.setdefault(name, []).append((r["replicas"], r["peak_mean"], r["peak_p95"]))
+    report.lines(
+        "Peak to mean against replicas",
+        [(name, sorted(points)) for name, points in series.items()],
+        "replicas of a node",
+        "peak to fair share",
+    )
+    report.table(
+        [
+            "placement",
+            "nodes",
+            "replicas",
+            "weights",
+            "limit",
+            "peak",
+            "95%",
+            "99%",
+            "CV",
+            "join moves, x least",
+            "95%",
+            "leave moves, x least",
+            "peak after a leave",
+            "spilled",
+        ],
+        [
+            (
+                r["placement"],
+                r["nodes"],
+                r["replicas"],
+                r["weights"],
+                r["limit"],
+                r["peak_mean"],
+                r["peak_p95"],
+                r["peak_p99"],
+                r["cv_mean"],
+                r["join_ratio_mean"],
+                r["join_ratio_p95"],
+                r["leave_ratio_mean"],
+                r["peak_after_leave_mean"],
+                r["spilled_mean"],
+            )
+            for r in rows
+        ],
+        most=200,
+    )
+
+
+def replicas_job(
+    spark: SparkSession,
+    nodes: int,
+    peak: float,
+    confidence: float,
+    *,
+    rings: int = 1000,
+    seed: int = 0,
+) -> Outcome:
+    """How many replicas keep the peak, with that confidence."""
+    answer = replicas_for(spark, nodes, peak, confidence, rings=rings, seed=seed)
+    facts: list[tuple[str, Any]] = [
+        ("nodes", nodes),
+        ("peak to mean at most", peak),
+        ("confidence", confidence),
+        ("rings of each number", rings),
+        ("replicas needed", answer.replicas),
+    ]
+    report = Report("How many replicas")
+    report.facts(facts)
+    report.table(["replicas", "part of the rings within the peak"], answer.tried)
+    return Outcome(tuple(facts), report)

@@ -1,0 +1,111 @@
+"""A Spark session, or a clear word on why there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+from hashring.errors import ConfigError, JavaNotFound
+
+if TYPE_CHECKING:
+    pass
+
+OLDEST_JAVA: Final = 17
+
+
+def spark_session(
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    progress: bool = False,
+) -> SparkSession:
+    """The running session, or a new one.
+
+    Args:
+        master: a Spark master's URL; by default the one that spark-submit set, else all cores of
+            this machine.
+        remote: a Spark Connect URL (``sc://host:port``) instead; needs no Java here.
+        conf: settings of Spark.
+        progress: show a bar on the terminal for stages that last.
+
+    Raises:
+        JavaNotFound: there is no Java, or an old one.
+        ConfigError: both a master and a remote, or a remote that is none.
+    """
+    if remote is not None:
+        if master is not None:
+            raise ConfigError("remote", remote, "give either a master or a Spark Connect URL")
+        if not remote.startswith("sc://"):
+            raise ConfigError("remote", remote, "a Spark Connect URL is sc://host:port")
+        builder = SparkSession.builder.remote(remote)
+    else:
+        java_version()
+        builder = SparkSession.builder.appName("hashring")
+        # spark-submit has set a master already, which a default must not override.
+        if master is not None:
+            builder = builder.master(master)
+        elif "SPARK_ENV_LOADED" not in os.environ:
+            builder = builder.master("local[*]")
+        builder = builder.config("spark.ui.showConsoleProgress", str(progress).lower())
+        if "SPARK_ENV_LOADED" not in os.environ:
+            builder = builder.config("spark.ui.enabled", "false")
+        # Workers must run the Python that has this package.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    if remote is None:
+        session.sparkContext.setLogLevel("ERROR")
+    elif progress:
+        session.registerProgressHandler(_bar)  # type: ignore[arg-type]
+    return session
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session speaks to a server through Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _bar(stages, inflight_tasks, operation_id, done):  # type: ignore[no-untyped-def]
+    # The parameters' names are Spark's: it passes them by keyword.
+    total = sum(stage.num_tasks for stage in stages)
+    completed = sum(stage.num_completed_tasks for stage in stages)
+    width = 40 * completed // max(total, 1)
+    end = "\r" + " " * 70 + "\r" if done else ""
+    sys.stderr.write(f"\r[{'=' * width}{' ' * (40 - width)}] {completed}/{total} tasks{end}")
+    sys.stderr.flush()
+
+
+def java_version() -> int:
+    """The major version of the Java that Spark will run on.
+
+    Raises:
+        JavaNotFound: there is none, it does not start, or it is older than 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None:
+        raise JavaNotFound("no Java found: neither JAVA_HOME is set nor is java on the PATH")
+    try:
+        told = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JavaNotFound(f"the Java at {program} does not start ({error})") from error
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', told)
+    if not found:
+        raise JavaNotFound(f"the Java at {program} does not tell its version: {told[:80]!r}")
+    # Java 8 calls itself 1.8.
+    major = int(found[2] if found[1] == "1" and found[2] else found[1])
+    if major < OLDEST_JAVA:
+        raise JavaNotFound(f"the Java at {program} is version {major}", str(major))
+    return major
