@@ -1,0 +1,284 @@
+"""Leases by race. Sources: the lease challenge article (L); the research notes on rebalancing,
+section 4 (N 4)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.core.groups.challenge import (
+    AfterRace,
+    Lease,
+    Rules,
+    Signal,
+    Spans,
+    Table,
+    after_race,
+    beat,
+    race_wait,
+    signal,
+)
+from hashring.core.groups.challenge_world import FaithfulWorld, FixedWorld
+from hashring.errors import ConfigError
+
+SPANS = Spans()
+RULES = Rules(ttl=60, interval=15, max_handoff_time=10, residency=30)
+MODES = pytest.mark.parametrize("mode", [FaithfulWorld, FixedWorld])
+PROMPT = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
+
+# --- faithful: the decisions ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("owned", "grabbed", "silent", "expected"),
+    [
+        (True, False, 1000, Signal.NOTHING),
+        (False, False, 59, Signal.NOTHING),
+        (False, False, 60, Signal.CHALLENGE),
+        (False, True, 60, Signal.NOTHING),
+        (False, True, 181, Signal.CLEAR_AND_CHALLENGE),
+        (False, False, 181, Signal.CLEAR_AND_CHALLENGE),
+    ],
+)
+def test_what_is_not_owned_and_not_grabbed_is_challenged_once_a_lease(
+    owned: bool, grabbed: bool, silent: float, expected: Signal
+) -> None:
+    # L, step 1.
+    assert signal(owned=owned, grabbed=grabbed, silent=silent, spans=SPANS) is expected
+
+
+@pytest.mark.parametrize("count", range(1, 20))
+def test_an_owner_beats_who_has_one_less_and_loses_to_who_has_two_less(count: int) -> None:
+    # L, step 2; N 4: the margin is half a delay.
+    owner = race_wait(owned=True, active=count, spans=SPANS)
+    margin = SPANS.held_delay / 2
+    assert race_wait(owned=False, active=count - 1, spans=SPANS) == pytest.approx(owner + margin)
+    assert race_wait(owned=False, active=count - 2, spans=SPANS) == pytest.approx(owner - margin)
+
+
+@pytest.mark.parametrize(
+    ("won", "owned", "busy", "expected"),
+    [
+        (True, True, False, AfterRace.KEEP),
+        (False, True, False, AfterRace.STOP),
+        (False, True, True, AfterRace.STOP),
+        (True, False, True, AfterRace.WAIT),
+        (True, False, False, AfterRace.START),
+        (False, False, True, AfterRace.NOTHING),
+    ],
+)
+def test_what_follows_from_a_race(won: bool, owned: bool, busy: bool, expected: AfterRace) -> None:
+    # L, steps 3 to 5.
+    assert after_race(won=won, owned=owned, busy=busy) is expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"held_delay": 0}, "held_delay=0: must be a finite number of seconds above 0"),
+        ({"max_lease": 70}, "max_lease=70: must be at least twice the 60 s of normal_lease"),
+        ({"min_grab": 60}, "min_grab=60: must be below the 60 s of normal_lease"),
+    ],
+)
+def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Spans(**settings)
+    assert str(raised.value) == text
+
+
+# --- both modes, everybody prompt -------------------------------------------------------------
+
+
+@MODES
+@pytest.mark.parametrize("seed", range(3))
+def test_seven_over_three_settle_at_three_two_two(mode: Any, seed: int) -> None:
+    # N 4.
+    world = mode(random.Random(seed), 7, {"a": 0.0, "b": 0.0, "c": 0.0})
+    world.run(1800)
+    assert sorted(world.measure().counts.values()) == [2, 2, 3]
+
+
+@MODES
+@pytest.mark.parametrize("seed", range(3))
+def test_sixteen_over_four_do_not_move_once_level(mode: Any, seed: int) -> None:
+    # N 4.
+    world = mode(random.Random(seed), 16, PROMPT)
+    world.run(1800)
+    world.reset()
+    world.run(3600)
+    found = world.measure()
+    assert (found.moves, found.unowned, found.doubled) == (0, 0.0, 0.0)
+    assert set(found.counts.values()) == {4}
+
+
+@MODES
+@pytest.mark.parametrize("seed", range(3))
+def test_one_partition_never_moves(mode: Any, seed: int) -> None:
+    # L: "squarely lands on one node and stays there"; N 4.
+    world = mode(random.Random(seed), 1, PROMPT)
+    world.run(300)
+    world.reset()
+    world.run(3600)
+    assert world.measure().moves == 0
+
+
+@MODES
+@pytest.mark.parametrize("seed", range(3))
+def test_a_new_node_gets_its_share(mode: Any, seed: int) -> None:
+    # L: "Once a new node comes online ... the workload has been distributed evenly".
+    world = mode(random.Random(seed), 16, {"a": 0.0, "b": 0.0, "c": 0.0})
+    world.run(1800)
+    world.add("d")
+    world.run(600)
+    assert set(world.measure().counts.values()) == {4}
+
+
+@MODES
+@pytest.mark.parametrize("seed", range(3))
+def test_after_a_kill_all_is_redistributed(mode: Any, seed: int) -> None:
+    # L: "after roughly maximum lease time"; N 4.
+    world = mode(random.Random(seed), 16, PROMPT)
+    world.run(1800)
+    world.kill("a")
+    world.run(300)
+    assert sum(world.measure().counts.values()) == 16
+    world.run(1800)
+    assert sorted(world.measure().counts.values()) == [5, 5, 6]
+
+
+# --- a loaded member --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lag", [0.5, 1.0])
+def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(lag: float) -> None:
+    # L: "causing partitions to jump between hosts"; N 4: 152 and 193 moves an hour.
+    world = FaithfulWorld(random.Random(1), 16, PROMPT | {"a": lag})
+    world.run(1200)
+    world.reset()
+    world.run(3600)
+    assert world.measure().moves > 50
+
+
+@pytest.mark.parametrize("lag", [0.15, 0.5, 1.0, 2.0])
+def test_the_fixed_mode_moves_nothing_of_a_loaded_member(lag: float) -> None:
+    # N 4: 0 moves up to 2 s mean lag.
+    world = FixedWorld(random.Random(1), 16, PROMPT | {"a": lag})
+    world.run(1200)
+    world.reset()
+    world.run(2 * 3600)
+    found = world.measure()
+    assert (found.moves, found.unowned, found.doubled) == (0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_fixed_mode_never_has_two_owners_even_while_members_come_and_go(seed: int) -> None:
+    rng = random.Random(seed)
+    world = FixedWorld(rng, 16, PROMPT | {"a": 2.0, "b": 1.0}, drain=rng.choice([0.2, 5.0, 20.0]))
+    for number in range(12):
+        world.run(rng.uniform(0, 300))
+        if rng.random() < 0.6:
+            world.add(f"n{number}", rng.choice([0.0, 2.0]))
+        alive = sorted(set(world.working) - world.dead)
+        if len(alive) > 2 and rng.random() < 0.6:
+            world.kill(rng.choice(alive))
+    world.run(600)
+    assert world.measure().doubled == 0.0
+
+
+# --- fixed: the table -------------------------------------------------------------------------
+
+
+def test_a_member_without_any_lease_counts() -> None:
+    table = beat(Table(4), "a", 0.0, RULES)
+    assert len(table.held("a", 0.0)) == 4
+    table = beat(table, "b", 31.0, RULES)
+    assert set(table.members) == {"a", "b"}
+    assert [lease.wanted_by for lease in table.leases.values()].count("b") == 1
+
+
+def test_a_partition_is_taken_only_once_it_is_let_go_of() -> None:
+    table = beat(beat(Table(2), "a", 0.0, RULES), "b", 31.0, RULES)
+    assert table.held("b", 31.0) == {}
+    table = beat(table, "a", 32.0, RULES, released=[0])
+    assert table.holder(0, 32.0) is None
+    table = beat(table, "b", 33.0, RULES)
+    assert table.holder(0, 33.0) == "b"
+    assert table.leases[0].token > table.leases[1].token
+
+
+def test_a_lease_that_was_asked_for_is_not_renewed_beyond_the_deadline() -> None:
+    table = beat(beat(Table(2), "a", 0.0, RULES), "b", 55.0, RULES)
+    assert table.leases[0].deadline == 65.0
+    table = beat(table, "a", 58.0, RULES)
+    assert table.leases[0].expires == 65.0
+    assert table.leases[1].expires == 118.0
+    assert beat(table, "b", 64.9, RULES).holder(0, 64.9) == "a"
+    assert beat(table, "b", 65.0, RULES).holder(0, 65.0) == "b"
+
+
+def test_what_was_promised_before_is_not_taken_back() -> None:
+    table = beat(beat(Table(2), "a", 0.0, RULES), "b", 31.0, RULES)
+    assert table.leases[0].deadline == 41.0
+    # Its owner was told that it may go on until 60.
+    assert beat(table, "b", 59.9, RULES).holder(0, 59.9) == "a"
+
+
+def test_a_member_asks_for_one_partition_at_a_time_and_not_before_it_has_settled() -> None:
+    table = beat(beat(Table(8), "a", 0.0, RULES), "b", 29.0, RULES)
+    assert all(lease.wanted_by is None for lease in table.leases.values())
+    for now in (30.0, 31.0, 32.0):
+        table = beat(table, "b", now, RULES)
+        assert [lease.wanted_by for lease in table.leases.values()].count("b") == 1
+
+
+def test_who_has_one_less_does_not_ask() -> None:
+    leases = {
+        0: Lease("a", 1, 100.0, 0.0),
+        1: Lease("a", 2, 100.0, 0.0),
+        2: Lease("b", 3, 100.0, 0.0),
+    }
+    table = Table(3, leases, {"a": 100.0, "b": 100.0}, 3)
+    assert beat(table, "b", 50.0, RULES).leases[0].wanted_by is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"ttl": 40}, "ttl=40: must be at least three intervals of 15 s"),
+        ({"interval": 0}, "interval=0: must be a finite number of seconds above 0"),
+        ({"residency": -1}, "residency=-1: must be a finite number, 0 or more"),
+    ],
+)  # fmt: skip
+def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Rules(**settings)
+    assert str(raised.value).startswith(text)
+
+
+@given(
+    beats=st.lists(
+        st.tuples(st.sampled_from("abc"), st.floats(0, 40), st.sets(st.integers(0, 5), max_size=2)),
+        max_size=30,
+    )
+)
+def test_a_partition_changes_hands_only_when_it_is_free_and_under_a_greater_token(
+    beats: list[tuple[str, float, set[int]]],
+) -> None:
+    table, now = Table(6), 1000.0
+    for member, wait, released in beats:
+        before, now = table, now + wait
+        table = beat(before, member, now, RULES, released)
+        for partition, lease in table.leases.items():
+            was = before.leases.get(partition)
+            if was is None:
+                continue
+            if lease.token != was.token:
+                assert lease.token > was.token
+                freed = was.owner == member and partition in released
+                assert was.expires <= now or freed
+            elif lease.owner is not None:
+                assert lease.expires >= was.expires
