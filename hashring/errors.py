@@ -351,3 +351,35 @@ class StaleToken(HashringError):
             f"write to {resource!r} with token {token} refused: token {newest} has been seen, "
             f"so somebody else holds the key now; stop working on it"
         )
+
+
+class SparkFailed(HashringError, RuntimeError):
+    """Spark itself could not start or finish a job; its own exception is ``__cause__``.
+
+    Attributes:
+        told: all of Spark's words.
+    """
+
+    def __init__(self, told: str) -> None:
+        self.told = told
+        lines = [line.strip() for line in told.splitlines() if line.strip()]
+        # Py4J begins with a line about itself, and the Java exception comes after it.
+        first = next((line for line in lines if not line.startswith("An error occurred")), "")
+        super().__init__(f"Spark failed: {first.removeprefix(': ')}")
+
+
+class EventsLost(HashringError, RuntimeError):
+    """A stream of events asked for some that the ring has dropped from its capped history.
+
+    Attributes:
+        after: the last event that was read.
+        oldest: the oldest that is left; ``None`` when there is none.
+    """
+
+    def __init__(self, ring: str, after: str, oldest: str | None) -> None:
+        self.after = after
+        self.oldest = oldest
+        super().__init__(
+            f"events of ring {ring!r} after {after} are gone (the oldest left is {oldest}): run "
+            f"the stream more often, or start it anew from another checkpoint"
+        )
