@@ -63,6 +63,17 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+            # Here, where a reader that went away can still be told from success.
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more at its exit: let that go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return NOBODY_READS
+        return status
+
     def main(  # type: ignore[override]
         self,
         args: Sequence[str] | None = None,
@@ -76,17 +87,11 @@ class _Commands(click.Group):
         extra["standalone_mode"] = False
         try:
             status = super().main(args, prog_name or "hashring", **extra)
-            # Here, where a reader that went away can still be told from success.
-            sys.stdout.flush()
         except click.ClickException as error:
             error.show()
             sys.exit(USAGE)
         except click.Abort:
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # Python flushes once more at its exit: let that go nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(NOBODY_READS)
         except HashringError as error:
             click.echo(f"hashring: {error}", err=True)
             sys.exit(_status_of(error))

@@ -9,7 +9,7 @@ import click
 from hashring.cli.connection import Connection, connected
 from hashring.cli.findings import Finding, Level, problem
 from hashring.cli.history import newest
-from hashring.cli.output import document
+from hashring.cli.output import counted, document
 from hashring.cli.ring_checks import ring_checks
 from hashring.cli.server_checks import server_checks
 from hashring.cli.settings import Settings, ring_options
@@ -58,7 +58,9 @@ def command(settings: Settings) -> int | None:
     else:
         _show(f"server {printable(url)}", parts["server"])
         _show(f"ring {printable(settings.ring)!r}", parts["ring"])
-        click.echo(f"{len(problems)} problems found" if problems else "no problems found")
+        click.echo(
+            f"{counted(len(problems), 'problem')} found" if problems else "no problems found"
+        )
     return 1 if problems else None
 
 

@@ -77,7 +77,7 @@ class BadLines:
     def finish(self) -> None:
         """Report how many there were, when not all were shown."""
         if self.count > _SHOWN:
-            self._say(f"{self._name}: {self.count} lines skipped in all")
+            self._say(f"{self._name}: {self.count:,} lines skipped in all")
 
 
 class KeyFile:

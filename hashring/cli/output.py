@@ -18,6 +18,11 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield "  ".join([*cells, row[-1]]).rstrip()
 
 
+def counted(number: int, thing: str) -> str:
+    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 def seconds(value: float) -> str:
     """A duration for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
     size = abs(value)

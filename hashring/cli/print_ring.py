@@ -8,7 +8,7 @@ import click
 
 from hashring.cli.connection import connected
 from hashring.cli.facts import node_facts
-from hashring.cli.output import document
+from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.store.tables import replica_rows, ring_tables
 
@@ -50,7 +50,7 @@ def command(settings: Settings) -> None:
     click.echo("\n".join(ring_tables(settings.ring, snapshot, settings.scoring)))
     if snapshot.garbage:
         click.echo(
-            f"hashring: {len(snapshot.garbage)} members of the ring are no replicas: "
-            "hashring doctor shows them",
+            f"hashring: {counted(len(snapshot.garbage), 'member')} of the ring not shown, "
+            "being no replica: hashring doctor says why",
             err=True,
         )

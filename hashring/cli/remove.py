@@ -10,7 +10,7 @@ import sys
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import document
+from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import UnknownNodeError
 from hashring.store.commands import LeaveStatus, leave
@@ -45,7 +45,10 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
         alive = any(
             not record.expired for record in snapshot.replicas if record.replica.node == node
         )
-        shown = f"{printable(node)} ({len(replicas)} replicas) of ring {printable(settings.ring)!r}"
+        shown = (
+            f"{printable(node)} ({counted(len(replicas), 'replica')}) "
+            f"of ring {printable(settings.ring)!r}"
+        )
         if alive:
             click.echo(
                 f"hashring: {printable(node)} has not expired: if its process lives, "

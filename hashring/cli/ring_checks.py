@@ -9,7 +9,7 @@ from typing import Final
 
 from hashring.cli.facts import NodeFacts, Sees, node_facts
 from hashring.cli.findings import Finding, note, ok, problem
-from hashring.cli.output import percent, seconds
+from hashring.cli.output import counted, percent, seconds
 from hashring.core.change import ChangeKind
 from hashring.store.commands import Event, Scoring, Snapshot
 from hashring.store.tables import printable
@@ -57,7 +57,7 @@ def _list(names: Sequence[str]) -> str:
 def _nodes(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
     if live:
         replicas = sum(node.replicas for node in live)
-        return ok("nodes", f"{len(live)} nodes with {replicas} replicas")
+        return ok("nodes", f"{counted(len(live), 'node')} with {counted(replicas, 'replica')}")
     if nodes:
         return problem(
             "nodes", "every node has expired: no key has an owner", "start nodes, or look at them"
@@ -70,7 +70,7 @@ def _garbage(snapshot: Snapshot) -> Finding:
         return ok("members", "every member of the ring is a replica")
     return problem(
         "members",
-        f"{len(snapshot.garbage)} members of the ring are no replicas; nodes pass over them",
+        f"no replicas, so nodes pass over them: {counted(len(snapshot.garbage), 'member')}",
         "find out who writes to this key, and ZREM the members",
         tuple(printable(why) for _, why in snapshot.garbage[:_SHOWN]),
     )
@@ -85,13 +85,13 @@ def _duplicates(snapshot: Snapshot, *, mixed: bool) -> Finding:
     for point, node in ring.replicas():
         holders[point].append(node)
     details = tuple(f"{point}: {_list(holders[point])}" for point in points[:_SHOWN])
-    text = f"{len(points)} points are shared by several nodes"
+    text = f"shared by several nodes: {counted(len(points), 'point')}"
     if mixed:
         return problem(
-            "points", f"{text}: of redis-hashring, all of them own it", _RESTART_ONE, details
+            "points", f"{text}; with redis-hashring each of them owns it", _RESTART_ONE, details
         )
     return problem(
-        "points", f"{text}: the last by name owns it, the others nothing", _RESTART_ONE, details
+        "points", f"{text}; the last by name owns it, the others nothing", _RESTART_ONE, details
     )
 
 
@@ -188,7 +188,9 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[Event
         )
     unknown = sum(node.sees is Sees.UNKNOWN for node in live)
     if unknown:
-        return note("agreement", f"{unknown} of {len(live)} nodes do not say which ring they see")
+        return note(
+            "agreement", f"{unknown} of {counted(len(live), 'node')} not saying which ring they see"
+        )
     return ok("agreement", "every node sees this ring")
 
 

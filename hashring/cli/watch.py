@@ -14,7 +14,7 @@ import click
 from hashring.cli.connection import Connection, connected
 from hashring.cli.facts import NodeFacts, node_facts
 from hashring.cli.history import Ticks, after, event_json, event_line, newest
-from hashring.cli.output import iso_time, json_line, local_time, percent
+from hashring.cli.output import counted, iso_time, json_line, local_time, percent
 from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.core.ring import Ring
@@ -156,8 +156,8 @@ def _ring_line(snapshot: Snapshot, ring: Ring) -> str:
     shares = [f"{percent(ring.share(node))} {printable(node)}" for node in names[:_NODES_IN_LINE]]
     if len(names) > _NODES_IN_LINE:
         shares.append(f"and {len(names) - _NODES_IN_LINE} more")
-    counted = "1 node" if len(names) == 1 else f"{len(names)} nodes"
-    return f"{local_time(snapshot.now)}  ring    {counted}: {', '.join(shares)}".rstrip(": ")
+    ring_is = ": ".join(filter(None, (counted(len(names), "node"), ", ".join(shares))))
+    return f"{local_time(snapshot.now)}  ring    {ring_is}"
 
 
 # --- a screen ---------------------------------------------------------------------------------

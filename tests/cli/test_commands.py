@@ -1,0 +1,471 @@
+"""print, nodes, owner, events, remove: on a real Redis, with real nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis_hashring import HashAlgorithm as OldAlgorithm
+from redis_hashring import RingNode as OldNode
+
+from hashring import Ring, RingNode
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, put, spawn, until
+
+REPLICA = re.compile(r" {0,9}\d{1,10} +\d+\.\d\d% +\d+s \S+")
+
+# --- print --------------------------------------------------------------------------------------
+
+
+def test_print_shows_the_tables_of_the_seed(client: Redis, run: Run) -> None:
+    put(client, "mbp.local:80721", 706234936, 833679955, 2037338983, told={"ttl": 60})
+    put(client, "mbp.local:80808", 4175523935, told={"ttl": 60})
+    assert run("print").lines == [
+        'Hash ring "ring" replicas:',
+        "Start      Range  Delay   Node",
+        " 706234936  2.97%      0s mbp.local:80721:0",
+        " 833679955 28.02%      0s mbp.local:80721:1",
+        "2037338983 49.78%      0s mbp.local:80721:2",
+        "4175523935 19.22%      0s mbp.local:80808:0",
+        "",
+        'Hash ring "ring" nodes:',
+        "Range    Replicas Delay   Hostname             PID",
+        "80.78%        3      0s mbp.local            80721",
+        "19.22%        1      0s mbp.local            80808",
+    ]
+
+
+def test_print_marks_what_expired(client: Redis, run: Run) -> None:
+    put(client, "a:1", 1000, expires_in=50, told={"ttl": 60})
+    put(client, "b:2", 3000000000, expires_in=-5, told={"ttl": 60})
+    replica, node = (line for line in run("print").lines if "EXPIRED" in line)
+    assert replica == "3000000000 30.15%     65s b:2:0 (EXPIRED)"
+    assert node == "30.15%        1     65s b                        2 (EXPIRED)"
+
+
+def test_print_of_an_empty_ring_says_so(run: Run) -> None:
+    assert run("print", "--ring", "other").lines == [
+        'Hash ring "other" replicas:',
+        "(no replicas)",
+        "",
+        'Hash ring "other" nodes:',
+        "(no nodes)",
+    ]
+
+
+def test_print_of_real_nodes_adds_up_to_the_whole_ring(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch", n_replicas=4):
+        done = run("print")
+    assert sum(1 for line in done.lines if REPLICA.fullmatch(line)) == 8
+    shares = [float(line.split("%")[0]) for line in done.lines[-2:]]
+    assert sum(shares) == pytest.approx(100, abs=0.02)
+
+
+def test_print_mentions_garbage_beside_the_tables(client: Redis, run: Run) -> None:
+    client.zadd("ring", {"abc": 1e12})
+    assert run("print").err == (
+        "hashring: 1 member of the ring not shown, being no replica: hashring doctor says why\n"
+    )
+
+
+def test_print_as_json_has_everything(client: Redis, run: Run) -> None:
+    client.zadd("ring", {b"\xff": 1e12})
+    with nodes_on(client, "alder", n_replicas=2) as (node,):
+        told = run("print", "--json").json
+        fingerprint = node.status.fingerprint
+    assert told["ring"] == "ring"
+    assert told["epoch"] == 1
+    assert told["fingerprint"] == fingerprint
+    assert [row["replica"].rpartition(":")[0] for row in told["replicas"]] == ["alder"] * 2
+    assert told["nodes"][0]["name"] == "alder"
+    assert told["nodes"][0]["share"] == 1.0
+    assert told["garbage"] == [
+        {
+            "member": "\\xff",
+            "why": "ring member b'\\xff' is not UTF-8; expected start:node:id",
+        }
+    ]
+
+
+def test_names_on_the_ring_cannot_write_into_the_terminal(client: Redis, run: Run) -> None:
+    put(client, "evil\x1b[2J\u202e:1", 5)
+    for command in ("print", "nodes", "doctor"):
+        out = run(command).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+        assert "evil\\x1b[2J\\u202e" in out
+
+
+def test_numbers_that_only_a_hand_writes_do_no_harm(client: Redis, run: Run) -> None:
+    put(client, "far:1", 5, told={"ttl": 1e400, "weight": "x", "started": True})
+    client.zadd("ring", {"7:far:2": "inf", "9:gone:1": "-inf"})
+    client.hset("{ring}:nodes", "far:1", "x" * 16 + '{"ttl": NaN, "sees": 3, "started": -1e300}')
+    for command in ("print", "nodes"):
+        run(command)
+        json.loads(run(command, "--json").out, parse_constant=pytest.fail)
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+def test_nodes_lists_each_with_its_share_and_what_it_sees(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch", "ceder:[::1]", n_replicas=4) as nodes:
+        for node in nodes:
+            node.heartbeat()
+        done = run("nodes")
+    assert done.lines[0].split() == [
+        "Share",
+        "Replicas",
+        "Heartbeat",
+        "Expires",
+        "Sees",
+        "Since",
+        "Node",
+    ]
+    assert {line.split()[-1] for line in done.lines[1:]} == {"alder", "birch", "ceder:[::1]"}
+    assert all(" current " in line for line in done.lines[1:])
+
+
+def test_nodes_tell_their_hash_algorithm(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", hash_algorithm="crc-32c"):
+        assert run("nodes", "--json").json["nodes"][0]["hash_algorithm"] == "crc-32c"
+
+
+def test_nodes_says_who_has_not_confirmed_the_last_change(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder") as (alder,):
+        alder.heartbeat()
+        with nodes_on(client, "birch") as (birch,):
+            birch.heartbeat()
+            sees = {node["name"]: node["sees"] for node in run("nodes", "--json").json["nodes"]}
+            assert sees == {"alder": "older", "birch": "current"}
+
+
+def test_an_expired_node_has_no_share(client: Redis, run: Run) -> None:
+    put(client, "a:1", 1000)
+    put(client, "b:2", 3000000000, expires_in=-5)
+    shares = {node["name"]: node["share"] for node in run("nodes", "--json").json["nodes"]}
+    assert shares == {"a:1": 1.0, "b:2": 0.0}
+    assert "EXPIRED" in run("nodes").lines[2]
+
+
+def test_nodes_of_an_empty_ring_says_so(run: Run) -> None:
+    assert run("nodes").out == "no nodes on ring 'ring'\n"
+    assert run("nodes", "--json").json == {"ring": "ring", "nodes": []}
+
+
+# --- owner --------------------------------------------------------------------------------------
+
+
+def test_owner_answers_as_the_nodes_do(client: Redis, run: Run) -> None:
+    keys = [f"account:{number}" for number in range(50)]
+    with nodes_on(client, "alder", "birch") as nodes:
+        done = run("owner", *keys)
+        owners = dict(line.split("\t") for line in done.lines)
+        assert list(owners) == keys
+        for node in nodes:
+            for key in keys:
+                assert node.contains(key) == (owners[key] == node.name)
+
+
+def test_owner_of_the_worked_example(client: Redis, run: Run) -> None:
+    put(client, "first", 1_000_000_000)
+    put(client, "second", 2_000_000_000)
+    assert run("owner", "hello", "--json").json == {
+        "key": "hello",
+        "point": 907060870,
+        "owner": "second",
+    }
+
+
+def test_owner_reads_keys_from_standard_input_and_reports_bad_lines(
+    client: Redis, run: Run
+) -> None:
+    put(client, "only", 5)
+    lines = "\ufeffä\r\n\nb\tc\n".encode() + b"\xff\xfe\n" + b"x" * 70000 + b"\nlast"
+    done = run("owner", "-", stdin=lines, status=1)
+    assert done.out == "ä\tonly\nb\\tc\tonly\nlast\tonly\n"
+    assert done.err.splitlines() == [
+        "hashring: standard input: line 2 is empty: skipped",
+        "hashring: standard input: line 4 is not UTF-8: skipped",
+        "hashring: standard input: line 5 is longer than 65536 bytes: skipped",
+    ]
+    answers = run("owner", "-", "--json", stdin=lines, status=1).json_lines
+    assert [answer["key"] for answer in answers] == ["ä", "b\tc", "last"]
+
+
+def test_owner_counts_bad_lines_instead_of_listing_thousands(client: Redis, run: Run) -> None:
+    put(client, "only", 5)
+    done = run("owner", "-", stdin=b"\n" * 5000, status=1)
+    assert done.out == ""
+    assert done.err.count("skipped\n") == 3
+    assert done.err.endswith("standard input: 5,000 lines skipped in all\n")
+
+
+def test_owner_follows_the_hash_algorithm_that_the_nodes_tell(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch", hash_algorithm="crc-32c") as (alder, _):
+        ring = alder.ring
+        for number in range(20):
+            assert run("owner", f"k{number}").out == f"k{number}\t{ring.owner(f'k{number}')}\n"
+        points = {name: ring.points_of(name) for name in ring.nodes}
+        other = Ring(points, "crc-32")
+        done = run("owner", "--hash-algorithm", "crc-32", *(f"k{n}" for n in range(20)))
+        assert done.lines == [f"k{n}\t{other.owner(f'k{n}')}" for n in range(20)]
+
+
+def test_owner_does_not_guess_when_nodes_hash_differently(client: Redis, run: Run) -> None:
+    put(client, "a", 5, told={"hash_algorithm": "crc-32"})
+    put(client, "b", 6, told={"hash_algorithm": "xxh32"})
+    err = run("owner", "k", status=2).err
+    assert "hash_algorithm='crc-32 and xxh32': the nodes do not agree" in err
+    run("owner", "k", "--hash-algorithm", "xxh32")
+
+
+def test_owner_on_an_empty_ring_is_a_problem(run: Run) -> None:
+    assert run("owner", "k", status=1).err == (
+        "hashring: the ring has no nodes, so no key has an owner: start a node first\n"
+    )
+
+
+def test_a_key_may_begin_with_a_dash(client: Redis, run: Run) -> None:
+    put(client, "only", 5)
+    assert run("owner", "--", "-k").out == "-k\tonly\n"
+    assert run("owner", "--", "-", "a").out == "-\tonly\na\tonly\n"
+
+
+# --- events -------------------------------------------------------------------------------------
+
+
+def test_events_tell_who_joined_left_and_expired(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", n_replicas=3):
+        put(client, "gone", 7, 9, expires_in=-1)
+        RingNode(client, "ring", name="sweeper").cleanup()
+    lines = [line.split("  ", 1) for line in run("events").lines]
+    assert [rest for _, rest in lines] == [
+        "join    alder (start, 3 points, epoch 1)",
+        "expire  gone (by sweeper, epoch 2)",
+        "leave   alder (stop, epoch 3)",
+    ]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", at) for at, _ in lines)
+
+
+def test_events_as_json_lines_with_times_in_utc(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", n_replicas=3) as (alder,):
+        points = list(alder.ring.points_of("alder"))
+    first, last = run("events", "--json").json_lines
+    assert (first["kind"], first["nodes"], first["points"]) == ("join", ["alder"], points)
+    assert (last["kind"], last["reason"], last["epoch"]) == ("leave", "stop", 2)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", first["at"])
+
+
+def test_events_count_takes_the_last_ones_in_order(client: Redis, run: Run) -> None:
+    for number in range(2500):
+        client.xadd("{ring}:events", {"kind": "note", "by": str(number)}, id=f"{number + 1}-0")
+    assert [event["by"] for event in run("events", "-n", "2", "--json").json_lines] == [
+        "2498",
+        "2499",
+    ]
+    everything = run("events", "-n", "99999", "--json").json_lines
+    assert [event["by"] for event in everything] == [str(number) for number in range(2500)]
+    assert run("events", "-n", "0", "--json").out == ""
+
+
+def test_no_events_is_said(run: Run) -> None:
+    assert run("events").out == "no events on ring 'ring'\n"
+
+
+def test_events_follow_goes_on_through_a_restart_of_redis() -> None:
+    with (
+        RedisServer() as redis_server,
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        ending(spawn("hashring", "events", "--follow", "-n", "0", url=redis_server.url)) as process,
+    ):
+        until(lambda: client.pubsub_numsub("ring")[0][1], "it subscribes")
+        with nodes_on(client, "alder"):
+            assert "join    alder" in line_with(process, "")
+        assert "leave   alder" in line_with(process, "")
+        redis_server.kill()
+        assert "hashring: " in line_with(process, "", "stderr")
+        redis_server.start()
+        with nodes_on(client, "birch"):
+            assert "Redis answers again" in line_with(process, "", "stderr")
+            assert "join    birch" in line_with(process, "")
+        process.send_signal(signal.SIGINT)
+        status, _, err = finished(process)
+        assert (status, err.strip()) == (130, "")
+
+
+# --- remove -------------------------------------------------------------------------------------
+
+
+def test_remove_takes_a_node_off_and_says_that_a_live_one_comes_back(
+    client: Redis, run: Run
+) -> None:
+    put(client, "dead", 5, 7, told={})
+    put(client, "other", 9)
+    done = run("remove", "dead", "--yes")
+    assert done.out == "removed dead (2 replicas) of ring 'ring'\n"
+    assert done.err == (
+        "hashring: dead has not expired: if its process lives, "
+        "it comes back with its next heartbeat\n"
+    )
+    assert client.zrange("ring", 0, -1) == [b"9:other:0"]
+    assert client.hkeys("{ring}:nodes") == []
+    (event,) = run("events", "--json").json_lines
+    assert (event["kind"], event["nodes"], event["reason"]) == ("leave", ["dead"], "removed")
+    assert event["by"].startswith("hashring remove on ")
+
+
+def test_a_removed_live_node_does_come_back(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", n_replicas=2) as (alder,):
+        run("remove", "alder", "--yes")
+        until(lambda: client.zcard("ring") == 2, "it comes back")
+        until(lambda: alder.contains("k"), "it owns again")
+
+
+def test_remove_of_an_expired_node_gives_no_warning(client: Redis, run: Run) -> None:
+    put(client, "dead", 5, expires_in=-5)
+    assert run("remove", "dead", "-y").err == ""
+
+
+def test_remove_takes_a_stray_entry_away(client: Redis, run: Run) -> None:
+    client.hset("{ring}:nodes", "stray", "x" * 16 + "{}")
+    assert run("remove", "stray", "-y", "--json").json == {
+        "ring": "ring",
+        "node": "stray",
+        "removed": True,
+    }
+    assert not client.exists("{ring}:nodes")
+
+
+def test_remove_of_an_unknown_node_names_a_near_one(client: Redis, run: Run) -> None:
+    put(client, "worker-3", 5)
+    assert run("remove", "woker-3", "-y", status=1).err.splitlines() == [
+        "hashring: did you mean worker-3?",
+        (
+            "hashring: node 'woker-3' is not on ring 'ring'; list its nodes with the nodes "
+            "command or Ring.nodes, and mind that names are case-sensitive"
+        ),
+    ]
+    assert client.zcard("ring") == 1
+
+
+def test_remove_without_yes_and_without_a_terminal_changes_nothing(client: Redis, run: Run) -> None:
+    put(client, "dead", 5)
+    assert "nobody is there to confirm the removal of dead (1 replica)" in (
+        run("remove", "dead", status=2).err
+    )
+    assert client.zcard("ring") == 1
+
+
+# --- a ring shared with redis-hashring ------------------------------------------------------------
+
+
+def test_wire_reads_a_ring_of_redis_hashring(client: Redis, run: Run) -> None:
+    old = OldNode(client, "ring", n_replicas=4)
+    old.start()
+    try:
+        assert "EXPIRED" in run("print").out  # without the option its scores look like that
+        done = run("--wire", "redis-hashring", "print")
+        assert "EXPIRED" not in done.out
+        assert sum(1 for line in done.lines if REPLICA.fullmatch(line)) == 4
+        (node,) = run("nodes", "--wire", "redis-hashring", "--json").json["nodes"]
+        assert (node["share"], node["expired"]) == (1.0, False)
+    finally:
+        old.stop()
+
+
+def test_wire_owner_agrees_with_old_and_new_nodes(client: Redis, run: Run) -> None:
+    old = OldNode(client, "ring", n_replicas=4, hash_algorithm=OldAlgorithm.XXHASH)
+    old.start()
+    keys = [f"k{number}" for number in range(50)]
+    try:
+        asked = run("owner", "--wire", "redis-hashring", *keys).lines
+        assert len({line.split("\t")[1] for line in asked}) == 1
+        with nodes_on(client, "new:1", wire="redis-hashring", n_replicas=4) as (new,):
+            until(lambda: new.get_node_count() == 2, "it sees both")
+            until(lambda: old.get_node_count() == 2, "they see each other")
+            done = run("owner", "--wire", "redis-hashring", *keys)
+            for line in done.lines:
+                key, owner = line.split("\t")
+                assert new.contains(key) == (owner == "new:1")
+                assert old.contains(key) == (owner != "new:1")
+    finally:
+        old.stop()
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+def test_options_stand_before_the_command_or_after_it_and_the_nearer_wins(
+    client: Redis, run: Run
+) -> None:
+    with nodes_on(client, "alder", ring="accounts"):
+        for arguments in (
+            ("--ring", "accounts", "nodes", "--json"),
+            ("--json", "nodes", "--ring", "accounts"),
+            ("--ring", "other", "--json", "nodes", "--ring", "accounts"),
+        ):
+            told = run(*arguments).json
+            assert (told["ring"], [node["name"] for node in told["nodes"]]) == (
+                "accounts",
+                ["alder"],
+            )
+
+
+def test_the_environment_names_ring_and_redis(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "only", 5)
+    client.rename("ring", "accounts")
+    environment = {"HASHRING_REDIS_URL": redis_server.url, "HASHRING_RING": "accounts"}
+    done = finished(spawn("hashring", "owner", "k", env=environment))
+    assert done == (0, "k\tonly\n", "")
+
+
+def test_without_a_url_commands_share_the_machines_own_server(client: Redis) -> None:
+    with ending(spawn("example.py")) as example:
+        line_with(example, "100 keys", "stderr")
+        status, out, err = finished(spawn("hashring", "nodes"))
+        assert (status, err) == (0, "")
+        assert out.splitlines()[1].endswith(f":{example.pid}")
+    status, out, err = finished(spawn("hashring", "nodes"))
+    assert status == 0
+    assert err == (
+        "hashring: no --url, and no hashring program of yours runs on this machine: "
+        "looking at a new, empty Redis\n"
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "only", *range(0, 2**32, 2**18))
+    process = spawn("hashring", "print", url=redis_server.url)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.wait() == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_in_a_pipe_into_head_nothing_is_said(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "only", *range(0, 2**32, 2**18))
+    done = subprocess.run(
+        "yes key | hashring owner - | head -n 2; hashring print | head -n 1",
+        shell=True,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"HASHRING_REDIS_URL": redis_server.url, "PATH": _path()},
+    )
+    assert done.stdout == 'key\tonly\nkey\tonly\nHash ring "ring" replicas:\n'
+    assert done.stderr == ""
+
+
+def _path() -> str:
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
