@@ -174,6 +174,8 @@ class Peer:
         self.cut_until = 0.0
         self._beat_at = math.inf
         self._stepping = False
+        self._again = False
+        self._step_number = 0
 
     # --- talking ------------------------------------------------------------------------------
 
@@ -269,16 +271,20 @@ class Peer:
     def step(self) -> None:
         """Compute the next decision, and try to commit it."""
         if self._stepping:
+            self._again = True
             return
-        self._stepping = True
+        self._stepping, self._again = True, False
+        number = self._step_number = self._step_number + 1
 
         def decide(read: tuple[GroupState, Facts, int]) -> None:
             state, facts, changes = read
             outcome = kernel.step(state, facts, self.world.assignor)
 
             def committed(ok: bool) -> None:
+                if number != self._step_number:
+                    return
                 self._stepping = False
-                if not ok:
+                if not ok or self._again:
                     self.step()
 
             def commit() -> bool:
@@ -289,12 +295,13 @@ class Peer:
 
             self._ask(commit, committed)
 
-        self._ask(self.world.redis.read, decide)
-        # An answer that never comes must not stop this process from deciding for ever.
-        self._soon(2 * self.world.habits.interval, self._give_up_step)
+        def give_up() -> None:
+            # An answer that never comes must not stop this process from deciding for ever.
+            if number == self._step_number:
+                self._stepping = False
 
-    def _give_up_step(self) -> None:
-        self._stepping = False
+        self._ask(self.world.redis.read, decide)
+        self._soon(2 * self.world.habits.interval, give_up)
 
     # --- the application ----------------------------------------------------------------------
 

@@ -202,18 +202,6 @@ def test_planted_tokens_that_begin_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "fell to" in finds()
 
 
-def test_planted_a_change_between_read_and_commit_that_nobody_acts_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    commit = simulate._Redis.commit
-    monkeypatch.setattr(
-        simulate._Redis,
-        "commit",
-        lambda self, base, outcome, changes: commit(self, base, outcome, self.changes),
-    )
-    assert "no rest" in finds(FAULTS)
-
-
 def test_planted_a_lost_partition_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def tick(self: Membership, now: float) -> list[Any]:
         # The lease is looked at when the group answers, and not before.

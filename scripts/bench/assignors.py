@@ -1,0 +1,233 @@
+#!/usr/bin/env python
+"""What assignors cost and move, and what the lease challenge does under load.
+
+    python scripts/bench/assignors.py [--quick]
+
+Times are medians of several runs in this process; moves, pauses and the lease challenge are
+computed in virtual time from a fixed seed, so they are the same on every machine.
+
+Beside the project's assignors stands kazoo's rule (``SetPartitioner``: sorted members, every nth
+of the sorted partitions), written down as a function. kazoo lets go of everything at every change
+of the membership and takes its new set when all have done so; Runnel's rule is ``contiguous``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+from hashring.core.assignors import (
+    Assignor,
+    Balanced,
+    Contiguous,
+    FunctionAssignor,
+    Learner,
+    Member,
+    RingOwner,
+    Situation,
+)
+from hashring.core.groups import kernel
+from hashring.core.groups.challenge_world import FaithfulWorld, FixedWorld
+from hashring.core.groups.simulate import Habits, World
+from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
+
+
+def kazoo(situation: Situation) -> Mapping[str, range]:
+    """kazoo.recipe.partitioner.SetPartitioner's default partition_func."""
+    names = sorted(member.name for member in situation.members)
+    return {
+        name: range(place, situation.partitions, len(names)) for place, name in enumerate(names)
+    }
+
+
+KAZOO = FunctionAssignor(kazoo, "kazoo's rule")
+ALL: tuple[Assignor, ...] = (
+    Contiguous(),
+    Balanced(),
+    Learner(),
+    Learner(1.0, standbys=1),
+    RingOwner(),
+    KAZOO,
+)
+
+
+def table(title: str, head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    cells = [head, *[tuple(str(cell) for cell in row) for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    print(f"\n{title}\n")
+    for number, row in enumerate(cells):
+        print("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(
+            zip(row, widths, strict=True))))  # fmt: skip
+        if not number:
+            print("  ".join("-" * w for w in widths))
+
+
+def median_ms(do: Callable[[], object], runs: int) -> float:
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        do()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1000
+
+
+def members(count: int) -> tuple[Member, ...]:
+    return tuple(Member(f"host-{n:04}:4711", n) for n in range(count))
+
+
+def moved(before: tuple[str | None, ...], after: tuple[str | None, ...]) -> int:
+    return sum(was != now for was, now in zip(before, after, strict=True))
+
+
+def speed(runs: int) -> None:
+    """1,000 members x 10,000 partitions, one join."""
+    size, partitions = 1000, 10_000
+    floor = median_ms(lambda: [n % size for n in range(partitions)], runs)
+    rows = []
+    for assignor in ALL:
+        before = assignor.assign(Situation(members(size), partitions))
+        joined = Situation(
+            members(size + 1), partitions, before.owners, standbys=dict(before.standbys)
+        )
+        after = assignor.assign(joined)
+        took = median_ms(lambda a=assignor, s=joined: a.assign(s), runs)
+        rows.append(
+            (
+                assignor.name,
+                f"{took:.1f}",
+                f"{took / floor:.0f}",
+                moved(before.owners, after.owners),
+            )
+        )
+    table(
+        f"One join, {size} members x {partitions} partitions (floor: a loop over all partitions, "
+        f"{floor:.2f} ms)",
+        ("assignor", "ms", "x floor", "moves"),
+        rows,
+    )
+    rows = []
+    for assignor in (Balanced(), Learner()):
+        terms = Terms(partitions, assignor.name, rebalance_delay=0, handoffs=10)
+        facts = tuple(MemberFacts(m.name, m.name, m.joined, 100.0) for m in members(size + 1))
+        begun = kernel.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
+        took = median_ms(
+            lambda a=assignor, f=facts, b=begun: kernel.step(b.stamped(1.0), Facts(2.0, f), a), runs
+        )
+        rows.append((assignor.name, f"{took:.1f}"))
+    table("The whole decision (a step of the kernel) on the same join", ("assignor", "ms"), rows)
+
+
+def churn() -> None:
+    """The same joins and leaves for everybody, on 256 partitions."""
+    rng = random.Random(7)
+    present, history = [0], [[0]]
+    for number in range(1, 40):
+        if len(present) < 16 and (len(present) < 4 or rng.random() < 0.6):
+            present = [*present, number]
+        else:
+            present = [n for n in present if n != rng.choice(present)]
+        history.append(present)
+    least = 0
+    rows = []
+    for assignor in (Balanced(), Learner(1.0), Contiguous(), RingOwner(), KAZOO):
+        owners: tuple[str | None, ...] = ()
+        moves, paused, spread = 0, 0, 0
+        for numbers in history:
+            everybody = tuple(Member(f"m{n:02}", n) for n in numbers)
+            after = assignor.assign(Situation(everybody, 256, owners)).owners
+            counts = [after.count(m.name) for m in everybody]
+            spread = max(spread, max(counts) - min(counts))
+            if owners:
+                changed = moved(owners, after)
+                moves += changed
+                paused += 256 if assignor is KAZOO else changed
+            owners = after
+        if isinstance(assignor, Balanced):
+            least = moves
+        rows.append((assignor.name, moves, f"{moves / least:.2f}", paused, spread))
+    table(
+        f"{len(history) - 1} joins and leaves among up to 16 members, 256 partitions",
+        ("assignor", "moves", "x balanced", "pauses", "max - min"),
+        rows,
+    )
+
+
+def pauses() -> None:
+    """1 -> 2 -> 16 members: how long it takes, and how long partitions pause."""
+    rows = []
+    for assignor in (Balanced(), Contiguous()):
+        for handoffs in (1, 16):
+            terms = Terms(256, assignor.name, rebalance_delay=0, handoffs=handoffs)
+            habits = Habits(latency=0.001, handoff=0.002, lost_notices=0.0)
+            world = World(random.Random(1), terms, assignor, habits)
+            world.join("m00")
+            world.run(5)
+            for size in (2, 16):
+                before = world.redis.state.tokens
+                start, events, moves = world.now, len(world.events), world.moves
+                for number in range(len(world.peers), size):
+                    world.join(f"m{number:02}")
+                world.longest_unowned, world.unowned = 0.0, {}
+                world.run(30)
+                world.at_rest()
+                last = max(at for at, _ in world.events[events:])
+                changed = moved(before, world.redis.state.tokens)  # type: ignore[arg-type]
+                rows.append(
+                    (
+                        f"{assignor.name}, {handoffs} at once, -> {size}",
+                        f"{last - start:.2f}",
+                        world.moves - moves,
+                        256 - changed,
+                        f"{world.longest_unowned * 1000:.1f}",
+                    )
+                )
+    table(
+        "Growing 1 -> 2 -> 16 in virtual time (1 ms a message, 2 ms to let go); what is not moved "
+        "keeps its token, and pauses for 0 ms",
+        ("", "settled s", "moves", "untouched", "longest pause ms"),
+        rows,
+    )
+
+
+def lease_challenge(hours: float) -> None:
+    """Both modes with one loaded member."""
+    rows = []
+    for lag in (0.0, 0.15, 0.5, 1.0, 2.0):
+        for name, mode in (("faithful", FaithfulWorld), ("fixed", FixedWorld)):
+            world = mode(random.Random(1), 16, {"loaded": lag, "b": 0.0, "c": 0.0, "d": 0.0})
+            world.run(1800)
+            world.reset()
+            world.run(hours * 3600)
+            found = world.measure()
+            rows.append(
+                (
+                    f"{lag:g} s mean, {name}",
+                    f"{found.moves_per_hour:.0f}",
+                    f"{found.unowned / hours:.0f}",
+                    f"{found.doubled / hours:.0f}",
+                    "/".join(str(n) for n in found.counts.values()),
+                )
+            )
+    table(
+        f"Lease challenge, 16 partitions, 4 members, one of them late by 0 to twice the mean, "
+        f"{hours:g} hours; partition-seconds an hour",
+        ("", "moves/h", "no owner", "two owners", "counts at the end"),
+        rows,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What assignors cost and move.")
+    parser.add_argument("--quick", action="store_true", help="fewer runs, fewer hours")
+    quick = parser.parse_args().quick
+    speed(3 if quick else 15)
+    churn()
+    pauses()
+    lease_challenge(2 if quick else 20)
+
+
+if __name__ == "__main__":
+    main()
