@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from hashring.errors import ConfigError, NoDataError, OutputExists, RingFileErro
 from hashring.spark.session import is_connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "csv", "json")
 _CORRUPT: Final = "_corrupt_record"
@@ -108,20 +108,34 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Input:
-    """A frame that was read, and how many of its records could not be.
+    """What was read.
 
     Attributes:
-        frame: the good rows.
-        seen: told of all rows once an action on ``frame`` has ended; ``None`` when the format has
-            no bad records (Parquet fails as a whole).
+        frame: the rows that fit the schema.
     """
 
     frame: DataFrame
-    seen: Observation | None
+    _raw: DataFrame | None = None
 
-    def bad_records(self) -> int:
-        """How many records were no rows of the schema. Only after an action has ended."""
-        return int(self.seen.get["bad"]) if self.seen else 0
+    def counted(self) -> tuple[DataFrame, Callable[[], int]]:
+        """The frame again, and how many records did not fit.
+
+        The count is told once, by the first action on this frame, which must read all of it. It
+        is 0 for a format that has no bad records (Parquet fails as a whole).
+        """
+        if self._raw is None:
+            return self.frame, lambda: 0
+        seen = Observation()
+        observed = self._raw.observe(seen, F.count_if(_is_bad()).alias("bad"))
+        return _good(observed), lambda: int(seen.get["bad"])
+
+
+def _is_bad() -> Column:
+    return F.col(_CORRUPT).isNotNull()
+
+
+def _good(raw: DataFrame) -> DataFrame:
+    return raw.where(~_is_bad()).drop(_CORRUPT)
 
 
 def format_of(paths: Sequence[str], given: str | None) -> str:
@@ -166,12 +180,7 @@ def read_frame(
     if name == "csv":
         reader = reader.option("header", True)
     if schema is not None:
-        try:
-            wanted = StructType.fromDDL(schema)
-            if not isinstance(wanted, StructType):
-                raise ConfigError("schema", schema, "name the columns: 'key string, w double'")
-        except (ParseException, AnalysisException) as error:
-            raise ConfigError("schema", schema, f"is no DDL: {_first_line(error)}") from error
+        wanted = _ddl(schema)
         if name != "parquet":
             wanted = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
         reader = reader.schema(wanted)
@@ -181,13 +190,48 @@ def read_frame(
     except AnalysisException as error:
         raise NoDataError(", ".join(paths), _first_line(error)) from error
     if _CORRUPT not in columns:
-        return Input(frame, None)
+        return Input(frame)
     if columns == [_CORRUPT]:
         raise NoDataError(", ".join(paths), f"holds no {name} record")
-    seen = Observation()
-    bad = F.col(_CORRUPT).isNotNull()
-    counted = frame.observe(seen, F.count_if(bad).alias("bad"))
-    return Input(counted.where(~bad).drop(_CORRUPT), seen)
+    return Input(_good(frame), frame)
+
+
+def read_stream(
+    spark: SparkSession,
+    paths: Sequence[str],
+    format: str | None = None,
+    schema: str | None = None,
+) -> DataFrame:
+    """Read the files of one directory or glob as they come.
+
+    Raises:
+        ConfigError: more than one path, no format, or no schema where the format has none (a
+            stream has to know its columns before the first file comes).
+        NoDataError: nothing is at the path to read the schema from.
+    """
+    if len(paths) != 1:
+        raise ConfigError("input", list(paths), "a stream reads one directory or glob")
+    name = format_of(paths, format)
+    if schema is None:
+        if name != "parquet":
+            raise ConfigError("schema", None, f"a stream of {name} needs one: 'key string, ...'")
+        wanted = read_frame(spark, paths, name).frame.schema
+    else:
+        wanted = _ddl(schema)
+    reader = spark.readStream.format(name).schema(wanted)
+    if name == "csv":
+        reader = reader.option("header", True)
+    return reader.load(paths[0])
+
+
+def _ddl(schema: str) -> StructType:
+    try:
+        wanted = StructType.fromDDL(schema)
+    except (ParseException, AnalysisException) as error:
+        raise ConfigError("schema", schema, f"is no DDL: {_first_line(error)}") from error
+    if not isinstance(wanted, StructType):
+        raise ConfigError("schema", schema, "name the columns: 'key string, w double'")
+    return wanted
 
 
 def _first_line(error: Exception) -> str:
@@ -223,7 +267,7 @@ class Output:
             return
         assert self.path is not None
         format_of([self.path], self.format)
-        local = _local(spark, self.path)
+        local = local_path(spark, self.path)
         if local is not None and local.exists():
             raise OutputExists(self.path)
 
@@ -250,7 +294,7 @@ class Output:
         writer = writer.format(name)
         if name == "csv":
             writer = writer.option("header", True)
-        local = _local(spark, self.path)
+        local = local_path(spark, self.path)
         if local is None:
             try:
                 writer.save(self.path)
@@ -269,7 +313,7 @@ class Output:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _local(spark: SparkSession, path: str) -> Path | None:
+def local_path(spark: SparkSession, path: str) -> Path | None:
     """The path on this machine's file system, if it is there that Spark would write."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme != "file" and "/" not in scheme:

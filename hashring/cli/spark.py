@@ -1,0 +1,550 @@
+"""``hashring spark``: questions about all keys and all logs of a fleet, answered by Spark.
+
+Also the file for spark-submit: ``spark-submit .../hashring/cli/spark.py assign ...`` is
+``hashring spark assign ...`` on the session that spark-submit sets up.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hashring.cli.settings import Settings, ring_options
+from hashring.errors import ConfigError, EmptyRingError, OutputExists, SparkFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from hashring.core.ringfile import RingFile
+    from hashring.spark.files import Output
+    from hashring.spark.jobs import Outcome
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class _SparkGroup(click.Group):
+    """Says in a line what Spark says in a hundred."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+                raise
+            raise SparkFailed(str(error)) from error
+
+
+@click.group("spark", cls=_SparkGroup)
+def spark_group() -> None:
+    """Owners, loads, plans and audits of all keys and logs, by Spark.
+
+    Needs the extra "spark" and Java 17 or 21 (with --remote, no Java here).
+
+    \b
+    Examples:
+      hashring spark assign --input 'keys/*.parquet' --output owned.parquet --by-owner
+      hashring spark load --input keys.csv --key account --report load.html
+      hashring spark plan --input keys.parquet --ring-file ring.json --join new-host
+      hashring spark simulate --nodes 50 --peak 1.2 --confidence 0.99
+    """
+
+
+command = spark_group
+
+
+def _options(*decorators: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    def add(function: _Command) -> _Command:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
+
+
+_session_options = _options(
+    click.option("--master", help="A Spark master's URL. Default: all cores of this machine."),
+    click.option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server instead."),
+    click.option(
+        "--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."
+    ),
+    click.option("--report", type=click.Path(), help="Write one self-contained HTML page here."),
+)
+
+_input_options = _options(
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        required=True,
+        help="Files, directories or globs; may be repeated.",
+    ),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(["parquet", "csv", "json"]),
+        help="Of the input. Default: as its name ends. A CSV has a header line.",
+    ),
+    click.option(
+        "--schema",
+        help="Of the input, as Spark DDL: 'key string, w double'. Without it, every column of a "
+        "CSV is a string.",
+    ),
+    click.option("--key", default="key", show_default=True, help="The column of keys."),
+)
+
+_output_options = _options(
+    click.option("--output", help="A path to write to, which must not exist."),
+    click.option("--table", help="A table to write to instead, which must not exist."),
+    click.option(
+        "--output-format",
+        type=click.Choice(["parquet", "csv", "json"]),
+        help="Default: as the output's name ends.",
+    ),
+)
+
+_ring_file_options = _options(
+    click.option(
+        "--ring-file",
+        type=click.Path(),
+        help="A ring file (JSON or Parquet). Default: the live ring of --url and --ring.",
+    ),
+    ring_options(environment=True),
+)
+
+_weight_option = click.option(
+    "--weight", help="A numeric column. Default: each row weighs 1.", metavar="COLUMN"
+)
+_seed_option = click.option("--seed", type=int, default=0, show_default=True)
+
+
+@spark_group.command("assign")
+@_input_options
+@_output_options
+@click.option(
+    "--by-owner",
+    is_flag=True,
+    help="A directory owner=<node> for each node, which it can read alone.",
+)
+@_ring_file_options
+@_session_options
+@click.pass_context
+def assign(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
+    """Write every row with the point and the owner of its key."""
+    from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
+
+    output = _output(options)
+    if output is None:
+        raise click.UsageError("give --output or --table: where the rows go")
+    job = _Job(ctx, options)
+    ring = job.ring().ring
+    spark = job.session()
+    source = _read(spark, options)
+    job.finish(assign_job(source, ring, output, key=options["key"], by_owner=by_owner))
+
+
+@spark_group.command("load")
+@_input_options
+@_weight_option
+@click.option("--hottest", type=click.IntRange(min=1), default=20, show_default=True)
+@_output_options
+@_ring_file_options
+@_session_options
+@click.pass_context
+def load(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: Any) -> None:
+    """Show the load of each node against its fair share, and the hottest keys."""
+    from hashring.spark.jobs import load_job  # noqa: PLC0415 - as above
+
+    output = _output(options)
+    job = _Job(ctx, options)
+    ring = job.ring().ring
+    source = _read(job.session(), options)
+    job.finish(load_job(source, ring, output, key=options["key"], weight=weight, hottest=hottest))
+
+
+@spark_group.command("plan")
+@_input_options
+@_weight_option
+@click.option("--join", multiple=True, metavar="NODE", help="A node that joins; repeatable.")
+@click.option("--leave", multiple=True, metavar="NODE", help="A node that leaves; repeatable.")
+@click.option(
+    "--reweigh",
+    multiple=True,
+    metavar="NODE=WEIGHT",
+    help="A node's new weight, joining or there already; repeatable.",
+)
+@click.option("--n-replicas", type=int, default=16, show_default=True, help="Points of weight 1.")
+@click.option(
+    "--placement",
+    type=click.Choice(["random", "balanced"]),
+    default="random",
+    show_default=True,
+    help="Where joining nodes put their points.",
+)
+@_seed_option
+@_output_options
+@_ring_file_options
+@_session_options
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    /,
+    *,
+    weight: str | None,
+    join: tuple[str, ...],
+    leave: tuple[str, ...],
+    reweigh: tuple[str, ...],
+    n_replicas: int,
+    placement: str,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Show what moves, from whom to whom, if nodes join, leave or change their weight."""
+    from hashring.spark.jobs import plan_job  # noqa: PLC0415 - as above
+    from hashring.spark.plan import planned_ring  # noqa: PLC0415 - as above
+
+    weights = dict(_weight(text) for text in reweigh)
+    if not (join or leave or weights):
+        raise click.UsageError("nothing to plan: give --join, --leave or --reweigh")
+    change: dict[str, Any] = {
+        "join": join,
+        "leave": leave,
+        "weights": weights,
+        "n_replicas": n_replicas,
+        "placement": placement,
+        "seed": seed,
+    }
+    output = _output(options)
+    job = _Job(ctx, options)
+    ring = job.ring().ring
+    planned_ring(ring, **change)  # an unknown node is said before Spark starts
+    source = _read(job.session(), options)
+    job.finish(plan_job(source, ring, output, key=options["key"], weight=weight, **change))
+
+
+@spark_group.command("audit")
+@_input_options
+@click.option("--node", default="node", show_default=True, help="The column of nodes.")
+@click.option("--start", default="start", show_default=True, help="The column of starts.")
+@click.option("--end", default="end", show_default=True, help="The column of ends.")
+@click.option(
+    "--events",
+    multiple=True,
+    help="Exported events of the ring (Parquet or JSON). Default: the live ring's.",
+)
+@click.option(
+    "--base",
+    type=click.Path(),
+    help="The ring file from before the events, when they do not begin with the ring.",
+)
+@click.option(
+    "--hash-algorithm",
+    default="crc-32",
+    show_default=True,
+    help="The ring's, when no --base tells it.",
+)
+@_output_options
+@ring_options(environment=True)
+@_session_options
+@click.pass_context
+def audit(
+    ctx: click.Context,
+    /,
+    *,
+    node: str,
+    start: str,
+    end: str,
+    events: tuple[str, ...],
+    base: str | None,
+    hash_algorithm: str,
+    **options: Any,
+) -> None:
+    """Hold a work log against the ring's history: who worked on what they did not own?"""
+    from hashring.spark.asof import history_of  # noqa: PLC0415 - as above
+    from hashring.spark.files import read_frame, read_ring  # noqa: PLC0415 - as above
+    from hashring.spark.jobs import audit_job  # noqa: PLC0415 - as above
+
+    output = _output(options)
+    job = _Job(ctx, options)
+    base_ring = read_ring(base) if base else None
+    spark = job.session()
+    if events:
+        schema = None if all(".parquet" in path for path in events) else EVENTS_SCHEMA
+        told = read_frame(spark, events, schema=schema).frame
+    else:
+        told = job.table("events")
+    history = history_of(told, base_ring, hash_algorithm)
+    source = _read(spark, options)
+    job.finish(
+        audit_job(source, history, output, key=options["key"], node=node, start=start, end=end)
+    )
+
+
+EVENTS_SCHEMA = (
+    "id string, at timestamp, kind string, by string, epoch long, nodes array<string>, "
+    "points array<long>, reason string, tag string, prev string"
+)
+"""Of exported events, as the table ``events`` has it."""
+
+
+@spark_group.command("simulate")
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=2),
+    multiple=True,
+    default=(10, 100),
+    show_default=True,
+    help="How many nodes; repeatable.",
+)
+@click.option(
+    "--n-replicas",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(16, 64, 128, 512),
+    show_default=True,
+    help="Points of a node; repeatable.",
+)
+@click.option(
+    "--placement",
+    type=click.Choice(["random", "balanced"]),
+    multiple=True,
+    default=("random",),
+    show_default=True,
+    help="Repeatable. Balanced rings take some hundred times as long.",
+)
+@click.option("--limit", type=float, multiple=True, help="Times the fair share; repeatable.")
+@click.option(
+    "--weight",
+    "weights",
+    type=float,
+    multiple=True,
+    help="Weights given to the nodes in turn; repeatable.",
+)
+@click.option("--rings", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option(
+    "--peak", type=float, help="Instead: how many replicas keep the peak-to-mean below this?"
+)
+@click.option("--confidence", type=float, default=0.99, show_default=True, help="With --peak.")
+@_seed_option
+@_output_options
+@_session_options
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    /,
+    *,
+    nodes: tuple[int, ...],
+    n_replicas: tuple[int, ...],
+    placement: tuple[str, ...],
+    limit: tuple[float, ...],
+    weights: tuple[float, ...],
+    rings: int,
+    peak: float | None,
+    confidence: float,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Draw random rings: how replicas, placement and limits trade balance against movement."""
+    from hashring.spark.jobs import replicas_job, simulate_job  # noqa: PLC0415 - as above
+    from hashring.spark.simulate import scenarios  # noqa: PLC0415 - as above
+
+    job = _Job(ctx, options)
+    if peak is not None:
+        if len(nodes) != 1:
+            raise click.UsageError("--peak asks about one number of --nodes")
+        spark = job.session()
+        outcome = replicas_job(spark, nodes[0], peak, confidence, rings=rings, seed=seed)
+        job.finish(outcome)
+        return
+    kinds = scenarios(nodes, n_replicas, placement, weights or (1.0,), limit or (None,))
+    output = _output(options)
+    job.finish(simulate_job(job.session(), kinds, output, rings=rings, seed=seed))
+
+
+@spark_group.command("stream")
+@_input_options
+@click.option("--output", required=True, help="A directory; each batch goes to one in it.")
+@click.option("--checkpoint", required=True, help="Where Spark keeps its place in the input.")
+@click.option(
+    "--interval",
+    help="Time between batches, such as '10 seconds', until Ctrl-C. Default: what there is now, "
+    "and then the end.",
+)
+@click.option(
+    "--refresh",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="Seconds until the live ring is read anew.",
+)
+@_ring_file_options
+@_session_options
+@click.pass_context
+def stream(
+    ctx: click.Context,
+    /,
+    *,
+    output: str,
+    checkpoint: str,
+    interval: str | None,
+    refresh: float,
+    **options: Any,
+) -> None:
+    """Tag rows with their owner as they come, while the ring changes.
+
+    Stopped or killed and started again with the same checkpoint, it neither loses nor doubles a
+    row.
+    """
+    from hashring.spark.files import read_stream  # noqa: PLC0415 - as above
+    from hashring.spark.stream import fixed_ring, followed_ring, tag_stream  # noqa: PLC0415
+
+    job = _Job(ctx, options)
+    settings = ctx.ensure_object(Settings)
+    if options["ring_file"]:
+        ring = fixed_ring(job.ring().ring)
+    elif settings.url is None:
+        raise click.UsageError("give --url or --ring-file: Spark's workers need to find Redis")
+    else:
+        ring = followed_ring(settings.url, settings.ring, refresh)
+    spark = job.session()
+    rows = read_stream(spark, options["inputs"], options["format_"], options["schema"])
+    query = tag_stream(rows, ring, output, checkpoint, key=options["key"], interval=interval)
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    batches = query.recentProgress
+    click.echo(f"rows of the last {len(batches)} batches  {sum(b.numInputRows for b in batches):,}")
+
+
+# --- what the commands share ------------------------------------------------------------------
+
+
+class _Job:
+    """The session, the ring and the report of one command."""
+
+    def __init__(self, ctx: click.Context, options: dict[str, Any]) -> None:
+        self._settings = ctx.ensure_object(Settings)
+        self._options = options
+        report = options["report"]
+        if report and Path(report).exists():
+            raise OutputExists(report)
+
+    def session(self) -> SparkSession:
+        from hashring.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        conf = dict(_setting(text) for text in self._options["conf"])
+        return spark_session(
+            self._options["master"],
+            self._options["remote"],
+            conf,
+            progress=sys.stderr.isatty(),
+        )
+
+    def ring(self) -> RingFile:
+        """The ring to work with.
+
+        Raises:
+            EmptyRingError: it has no nodes.
+        """
+        from hashring.spark.files import read_ring  # noqa: PLC0415 - as above
+
+        path = self._options["ring_file"]
+        found = read_ring(path) if path else self._live_ring()
+        if not found.ring.node_count:
+            raise EmptyRingError
+        return found
+
+    def _live_ring(self) -> RingFile:
+        from hashring.cli.connection import connected  # noqa: PLC0415 - only without a file
+        from hashring.core.ringfile import RingFile  # noqa: PLC0415 - as above
+
+        with connected(self._settings) as connection:
+            seen = connection.snapshot()
+        told = {record.told.get("hash_algorithm") for record in seen.nodes.values()} - {None}
+        if len(told) > 1:
+            raise ConfigError(
+                "hash_algorithm", sorted(map(str, told)), "the ring's nodes do not agree on it"
+            )
+        ring = seen.ring(str(told.pop()) if told else "crc-32")
+        return RingFile(ring, self._settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)
+
+    def table(self, name: str) -> DataFrame:
+        """A table of the live ring, read through the data source."""
+        from hashring.spark.source import register  # noqa: PLC0415 - as above
+
+        if self._settings.url is None:
+            raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
+        spark = self.session()
+        register(spark)
+        return (
+            spark.read.format("hashring")
+            .option("url", self._settings.url)
+            .option("ring", self._settings.ring)
+            .option("table", name)
+            .load()
+        )
+
+    def finish(self, outcome: Outcome) -> None:
+        """Show the summary, and write the report."""
+        from hashring.spark.files import new_file  # noqa: PLC0415 - as above
+
+        width = max(len(name) for name, _ in outcome.facts)
+        for name, value in outcome.facts:
+            click.echo(f"{name.rjust(width)}  {_shown(value)}")
+        report = self._options["report"]
+        if report:
+            with new_file(report) as aside:
+                aside.write_text(outcome.report.html(), encoding="utf-8")
+            click.echo(f"{'report'.rjust(width)}  {report}")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _read(spark: SparkSession, options: dict[str, Any]) -> Any:
+    from hashring.spark.files import read_frame  # noqa: PLC0415 - as above
+
+    return read_frame(spark, options["inputs"], options["format_"], options["schema"])
+
+
+def _output(options: dict[str, Any]) -> Output | None:
+    from hashring.spark.files import Output  # noqa: PLC0415 - as above
+
+    path, table = options["output"], options["table"]
+    if path is None and table is None:
+        return None
+    return Output(path, options["output_format"], table)
+
+
+def _weight(text: str) -> tuple[str, float]:
+    # A node's name may hold an equals sign; a weight does not.
+    name, _, weight = text.rpartition("=")
+    try:
+        return name, float(weight)
+    except ValueError:
+        raise click.UsageError(f"--reweigh {text}: give NODE=WEIGHT, such as host:1=2") from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--conf {text}: give NAME=VALUE")
+    return name, value
+
+
+if __name__ == "__main__":
+    # spark-submit puts this file's directory first on the path, where modules of the standard
+    # library's names could hide those.
+    sys.path[:] = [path for path in sys.path if Path(path).absolute() != Path(__file__).parent]
+    from hashring.cli import main
+
+    main(["spark", *sys.argv[1:]])

@@ -1,0 +1,274 @@
+"""``spark.read.format("hashring")``: the live ring as tables. The one room here that asks Redis.
+
+Options: ``url`` and ``ring`` say which ring, ``table`` which of
+
+``replicas``
+    ``point`` BIGINT, ``node``, ``id``, ``expires_in`` (seconds, negative once it has), ``expired``.
+``nodes``
+    ``node``, ``replicas``, ``expired`` (whether any replica is), ``hash_algorithm``, ``weight``,
+    ``told`` (all a node tells of itself, as JSON).
+``events``
+    ``id`` (of the entry in the Redis stream), ``at`` (Redis time), ``kind``, ``by``, and for
+    changes of the ring ``epoch``, ``nodes``, ``points``, ``reason``, ``tag``, ``prev``. Also as a
+    stream (``spark.readStream``).
+``locks``
+    ``key`` BINARY, ``node``, ``token`` (the fencing token), ``expires_in``. Read lock by lock: not
+    one instant of all locks.
+
+As a stream, ``events`` begins with the oldest event left, and is exact: each event once, over any
+restart from a checkpoint, because an offset is an id of the Redis stream and what lies between two
+of them never changes. When the ring has dropped changes from its capped history that the stream
+had yet to read, the query fails with ``EventsLost`` instead of going on without them.
+
+Every process that reads needs this package and a way to Redis.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    SimpleDataSourceStreamReader,
+)
+
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, EventsLost
+from hashring.store.commands import Event, Scoring, Snapshot, read_event, snapshot
+from hashring.store.executor import RedisStore
+from hashring.store.keys import RingKeys, ring_keys
+from hashring.store.lock_commands import LOCKS_A_CALL, look
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+SCHEMAS: Final = {
+    "replicas": "point long, node string, id string, expires_in double, expired boolean",
+    "nodes": "node string, replicas int, expired boolean, hash_algorithm string, weight double, "
+    "told string",
+    "events": "id string, at timestamp, kind string, by string, epoch long, "
+    "nodes array<string>, points array<long>, reason string, tag string, prev string",
+    "locks": "key binary, node string, token long, expires_in double",
+}
+"""The columns of each table."""
+
+_PATIENCE: Final = 10.0  # seconds that Redis may take to answer
+_PAGE: Final = 1000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FIRST: Final = "0-0"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("hashring")`` known to a session."""
+    spark.dataSource.register(HashringDataSource)
+
+
+def live_ring(spark: SparkSession, url: str, ring: str) -> Ring:
+    """The ring as it is now, through the data source: whoever runs Spark's driver asks Redis.
+
+    Raises:
+        ConfigError: its nodes do not agree on the hash algorithm.
+    """
+    register(spark)
+
+    def table(name: str) -> list[Any]:
+        reader = spark.read.format("hashring").option("url", url).option("ring", ring)
+        return reader.option("table", name).load().collect()
+
+    told = {row["hash_algorithm"] for row in table("nodes")} - {None}
+    if len(told) > 1:
+        raise ConfigError("hash_algorithm", sorted(told), "the ring's nodes do not agree on it")
+    points: dict[str, list[int]] = {}
+    for row in table("replicas"):
+        if not row["expired"]:
+            points.setdefault(row["node"], []).append(row["point"])
+    return Ring(points, told.pop() if told else "crc-32")
+
+
+class HashringDataSource(DataSource):
+    """The data source; see the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "hashring"
+
+    def schema(self) -> StructType | str:
+        """The columns of the table that the options name."""
+        return SCHEMAS[self._table()]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of one table, once."""
+        return _Reader(self._table(), *self._where())
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802
+        """Of the events as they come."""
+        if self._table() != "events":
+            raise ConfigError("table", self._table(), "only events are a stream: use spark.read")
+        return _EventStream(*self._where())
+
+    def _table(self) -> str:
+        table = self.options.get("table", "replicas")
+        if table not in SCHEMAS:
+            raise ConfigError("table", table, f"unknown; choose one of {', '.join(SCHEMAS)}")
+        return str(table)
+
+    def _where(self) -> tuple[str, str]:
+        for name in ("url", "ring"):
+            if not self.options.get(name):
+                raise ConfigError(name, None, f'missing: add .option("{name}", ...)')
+        ring_keys(self.options["ring"])
+        return self.options["url"], self.options["ring"]
+
+
+@contextmanager
+def _store(url: str) -> Iterator[RedisStore]:
+    import redis  # noqa: PLC0415 - on the workers that read, and nowhere else
+
+    try:
+        client = redis.Redis.from_url(url)
+    except ValueError as error:
+        raise ConfigError("url", url.rpartition("@")[2], str(error)) from error
+    store = RedisStore(client, _PATIENCE)
+    try:
+        yield store
+    finally:
+        store.close()
+        client.close()
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, table: str, url: str, ring: str) -> None:
+        self._table = table
+        self._url = url
+        self._ring = ring
+
+    def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
+        """All rows: a ring is small, and must be read at one instant."""
+        keys = ring_keys(self._ring)
+        with _store(self._url) as store:
+            if self._table == "events":
+                yield from map(_event_row, _events(store, keys, _FIRST))
+            elif self._table == "locks":
+                yield from _locks(store, keys)
+            else:
+                seen = store.run(snapshot(keys, scoring=Scoring.expiry(0.0)))
+                yield from _replicas(seen) if self._table == "replicas" else _nodes(seen)
+
+
+def _replicas(seen: Snapshot) -> Iterator[tuple[Any, ...]]:
+    for record in seen.replicas:
+        replica = record.replica
+        yield replica.point, replica.node, replica.id, record.expires_in, record.expired
+
+
+def _nodes(seen: Snapshot) -> Iterator[tuple[Any, ...]]:
+    counts: dict[str, list[bool]] = {}
+    for record in seen.replicas:
+        counts.setdefault(record.replica.node, []).append(record.expired)
+    for name, expired in counts.items():
+        told = dict(seen.nodes[name].told) if name in seen.nodes else {}
+        algorithm, weight = told.get("hash_algorithm"), told.get("weight")
+        yield (
+            name,
+            len(expired),
+            any(expired),
+            algorithm if isinstance(algorithm, str) else None,
+            float(weight) if isinstance(weight, int | float) else None,
+            json.dumps(told, sort_keys=True),
+        )
+
+
+def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:
+    # A glob's special characters may be part of the ring's name.
+    pattern = b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in keys.locks)
+    cursor: bytes | int = 0
+    seen: set[bytes] = set()
+    while True:
+        cursor, found = store.call("SCAN", cursor, "MATCH", pattern + b"*", "COUNT", LOCKS_A_CALL)
+        # A scan may show a key twice.
+        fresh = [name[len(keys.locks) :] for name in dict.fromkeys(found) if name not in seen]
+        seen.update(found)
+        for first in range(0, len(fresh), LOCKS_A_CALL):
+            part = fresh[first : first + LOCKS_A_CALL]
+            for key, lock in store.run(look(keys, locked=part)).items():
+                yield key, lock.node, lock.token, lock.expires_in
+        if int(cursor) == 0:
+            return
+
+
+def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> Iterator[Event]:
+    """The events after one id, up to and with another."""
+    while True:
+        page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
+        for entry in page:
+            event = read_event(entry)
+            after = event.id
+            yield event
+        if len(page) < _PAGE:
+            return
+
+
+def _event_row(event: Event) -> tuple[Any, ...]:
+    change = event.change
+    micros = change.stamp.at if change else round(event.at * 1e6)
+    return (
+        event.id,
+        _EPOCH + timedelta(microseconds=micros),
+        event.kind,
+        event.by,
+        change.stamp.epoch if change else None,
+        list(change.nodes) if change else None,
+        list(change.points) if change else None,
+        change.reason if change else None,
+        change.stamp.tag if change else None,
+        change.prev if change else None,
+    )
+
+
+class _EventStream(SimpleDataSourceStreamReader):
+    """An offset is the id of the last event that was read, and the tag of the last change."""
+
+    def __init__(self, url: str, ring: str) -> None:
+        self._url = url
+        self._ring = ring
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Before the oldest event."""
+        return {"id": _FIRST, "tag": ""}
+
+    def read(self, start: dict[str, str]) -> tuple[Iterator[tuple[Any, ...]], dict[str, str]]:
+        """The events since an offset, and the offset after them."""
+        events, end = self._between(start, "+")
+        return iter([_event_row(event) for event in events]), end
+
+    def readBetweenOffsets(  # noqa: N802 - Spark's name
+        self, start: dict[str, str], end: dict[str, str]
+    ) -> Iterator[tuple[Any, ...]]:
+        """The very events that were read before between two offsets."""
+        events, reached = self._between(start, end["id"])
+        if reached != end:
+            raise EventsLost(self._ring, start["id"], reached["id"])
+        return iter([_event_row(event) for event in events])
+
+    def _between(self, start: dict[str, str], until: str) -> tuple[list[Event], dict[str, str]]:
+        if start["id"] == until:
+            return [], start
+        with _store(self._url) as store:
+            events = list(_events(store, ring_keys(self._ring), start["id"], until))
+        tag, id_ = start["tag"], start["id"]
+        for event in events:
+            id_ = event.id
+            if event.change:
+                # Changes are a chain. A break after the first one read means that some are gone;
+                # an empty link, that Redis came back empty and the ring began anew.
+                if tag and event.change.prev and event.change.prev != tag:
+                    raise EventsLost(self._ring, start["id"], events[0].id)
+                tag = event.change.stamp.tag
+        return events, {"id": id_, "tag": tag}

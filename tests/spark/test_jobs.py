@@ -1,0 +1,411 @@
+"""The jobs: whole outputs, counted losses, and a word instead of a traceback."""
+
+import json
+import os
+import re
+import stat
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hashring.cli.spark import spark_group
+from hashring.core.ring import Ring
+from hashring.core.ringfile import RingFile
+from hashring.errors import (
+    ColumnError,
+    ConfigError,
+    EmptyRingError,
+    JavaNotFound,
+    NoDataError,
+    OutputExists,
+    RingFileError,
+    SparkFailed,
+    UnknownNodeError,
+)
+from hashring.spark.files import Output, read_frame, read_ring, write_ring
+from hashring.spark.session import java_version, spark_session
+from tests.spark.test_owner import random_ring
+
+
+def run(*arguments):
+    """Run ``hashring spark``; returns what it printed, as names to values."""
+    result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
+    if isinstance(result.exception, SystemExit):
+        raise AssertionError(result.output)
+    if result.exception:
+        raise result.exception
+    pairs = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in result.output.splitlines()]
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+def refused(*arguments):
+    result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
+    assert result.exit_code == 2
+    return result.output
+
+
+@pytest.fixture
+def ring_file(tmp_path):
+    path = tmp_path / "ring.json"
+    write_ring(RingFile(random_ring(4, 8), "accounts", 3), path)
+    return path
+
+
+@pytest.fixture
+def keys(spark, tmp_path):
+    path = tmp_path / "keys.parquet"
+    df = spark.range(500).selectExpr("concat('k', id) as key", "cast(id % 7 as double) as w")
+    df.union(spark.sql("select null, 1D union all select '', 1D")).write.parquet(str(path))
+    return path
+
+
+class Page(HTMLParser):
+    """What a page would load, and how much it shows."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.tags = [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+
+# --- assign -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_assign_writes_every_row_with_its_owner(spark, keys, ring_file, tmp_path, kind):
+    out = tmp_path / f"owned.{kind}"
+    told = run("assign", "--input", keys, "--ring-file", ring_file, "--output", out)
+    assert (told["rows written"], told["rows without a key"]) == ("502", "2")
+    ring = read_ring(ring_file).ring
+    found = read_frame(spark, [str(out)]).frame
+    assert found.count() == 502
+    for row in found.where("key like 'k%'").collect():
+        assert row.owner == ring.owner(row.key)
+
+
+def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp_path):
+    out = tmp_path / "owned.parquet"
+    run("assign", "--input", keys, "--ring-file", ring_file, "--output", out, "--by-owner")
+    ring = read_ring(ring_file).ring
+    own = spark.read.parquet(f"{out}/owner=n2").collect()
+    assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
+
+
+def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
+    spark.sql("drop table if exists owned_keys")
+    command = ("assign", "--input", keys, "--ring-file", ring_file, "--table", "owned_keys")
+    run(*command)
+    assert spark.table("owned_keys").count() == 502
+    with pytest.raises(OutputExists, match="output owned_keys exists"):
+        run(*command)
+    spark.sql("drop table owned_keys")
+
+
+def test_an_output_that_exists_is_left_alone(keys, ring_file, tmp_path):
+    out = tmp_path / "owned.parquet"
+    out.mkdir()
+    (out / "mine").write_text("precious")
+    with pytest.raises(OutputExists, match=r"owned.parquet exists: name another, or remove it"):
+        run("assign", "--input", keys, "--ring-file", ring_file, "--output", out)
+    assert [p.name for p in out.iterdir()] == ["mine"]
+
+
+def test_a_job_that_fails_in_the_middle_leaves_nothing(spark, tmp_path):
+    df = spark.range(10).selectExpr("if(id = 7, raise_error('boom'), id) as id")
+    with pytest.raises(Exception, match="boom"):
+        Output(str(tmp_path / "out.parquet")).write(df)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_records_of_a_csv_are_left_out_and_counted(tmp_path, ring_file):
+    source = tmp_path / "in.csv"
+    source.write_text("key,w\na,1\nb,x\nc,3\nd,4,5\n")
+    told = run(
+        "load", "--input", source, "--schema", "key string, w double", "--weight", "w",
+        "--ring-file", ring_file,
+    )  # fmt: skip
+    assert (told["rows"], told["bad records left out"], told["weight"]) == ("2", "2", "4")
+
+
+def test_bad_records_of_json_are_left_out_and_counted(tmp_path, ring_file):
+    source = tmp_path / "in.json"
+    source.write_text('{"key": "a"}\n{"key": \n{"key": "b"}\n')
+    told = run(
+        "assign", "--input", source, "--ring-file", ring_file, "--output", tmp_path / "o.parquet"
+    )
+    assert (told["rows written"], told["bad records left out"]) == ("2", "1")
+
+
+def test_the_keys_of_a_csv_keep_their_zeros(tmp_path, ring_file, spark):
+    source = tmp_path / "in.csv"
+    source.write_text("key\n007\n")
+    assert read_frame(spark, [str(source)]).frame.first().key == "007"
+
+
+def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_path):
+    spark.range(5).selectExpr("cast(id as string) as key", "1D as w").write.parquet(
+        str(tmp_path / "more.parquet")
+    )
+    told = run("load", "--input", tmp_path / "*.parquet", "--ring-file", ring_file)
+    assert told["rows"] == "507"
+    told = run(
+        "load", "--input", keys, "--input", tmp_path / "more.parquet", "--ring-file", ring_file
+    )
+    assert told["rows"] == "507"
+
+
+# --- input that cannot be used ----------------------------------------------------------------
+
+
+def test_an_empty_input_and_one_without_keys_are_refused(spark, ring_file, tmp_path):
+    spark.sql("select 'a' as key where false").write.parquet(str(tmp_path / "empty.parquet"))
+    spark.sql("select '' as key union all select null").write.parquet(
+        str(tmp_path / "null.parquet")
+    )
+    out = tmp_path / "out.parquet"
+    for name, text in (("empty", "holds no row"), ("null", "every key in column 'key' is null")):
+        for job in (("load",), ("assign", "--output", out), ("plan", "--join", "x")):
+            with pytest.raises(NoDataError, match=text):
+                run(*job, "--input", tmp_path / f"{name}.parquet", "--ring-file", ring_file)
+    assert not out.exists()
+
+
+def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
+    with pytest.raises(NoDataError, match=r"nothing.parquet: .*PATH_NOT_FOUND"):
+        run("load", "--input", tmp_path / "nothing.parquet", "--ring-file", ring_file)
+
+
+def test_an_input_of_no_known_format_is_refused(spark, ring_file, tmp_path):
+    with pytest.raises(ConfigError, match="does not end in one of parquet, csv, json"):
+        run("load", "--input", tmp_path / "keys", "--ring-file", ring_file)
+
+
+def test_a_schema_that_is_none_is_refused(spark, ring_file, keys):
+    with pytest.raises(ConfigError, match="schema='key strin': is no DDL"):
+        run("load", "--input", keys, "--ring-file", ring_file, "--schema", "key strin")
+
+
+def test_a_missing_column_is_said(spark, ring_file, keys):
+    with pytest.raises(ColumnError, match="'id' is missing; the columns are key, w"):
+        run("load", "--input", keys, "--ring-file", ring_file, "--key", "id")
+
+
+def test_a_failure_of_spark_is_one_line(spark, ring_file, tmp_path):
+    broken = tmp_path / "keys.parquet"
+    broken.write_bytes(b"PAR1 but no more")
+    with pytest.raises((SparkFailed, NoDataError)) as caught:
+        run("load", "--input", broken, "--ring-file", ring_file)
+    assert "\n" not in str(caught.value)
+
+
+# --- ring files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ring.json", "ring.parquet"])
+def test_a_ring_survives_its_file(tmp_path, name, spark):
+    ring = RingFile(Ring({"a": [1, 2], "b": [3]}, "crc-32c"), "x", 4, "ab", 5)
+    write_ring(ring, tmp_path / name)
+    assert read_ring(tmp_path / name) == ring
+    with pytest.raises(OutputExists):
+        write_ring(ring, tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    if name.endswith("parquet"):
+        rows = spark.read.parquet(str(tmp_path / name)).collect()
+        assert [(r.point, r.node) for r in rows] == [(1, "a"), (2, "a"), (3, "b")]
+
+
+@pytest.mark.parametrize("name", ["ring.json", "ring.parquet"])
+def test_a_ring_file_cut_short_is_refused_before_spark_starts(tmp_path, name):
+    path = tmp_path / name
+    write_ring(RingFile(random_ring(3, 4)), path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(RingFileError, match=f"ring file .*{name} is"):
+        run("load", "--input", "x.parquet", "--ring-file", path)
+
+
+def test_a_parquet_file_that_is_no_ring_is_refused(keys):
+    (part,) = keys.glob("*-00000-*.parquet")
+    with pytest.raises(RingFileError, match="no ring file"):
+        read_ring(part)
+
+
+def test_a_ring_file_of_a_newer_version_is_refused(tmp_path, ring_file):
+    newer = {**json.loads(ring_file.read_text()), "version": 9}
+    ring_file.write_text(json.dumps(newer))
+    with pytest.raises(RingFileError, match="has version 9, and this hashring reads up to 1"):
+        run("load", "--input", "x.parquet", "--ring-file", ring_file)
+
+
+def test_a_missing_and_an_empty_ring_are_refused(tmp_path):
+    with pytest.raises(NoDataError, match="no ring file could be read"):
+        run("load", "--input", "x.parquet", "--ring-file", tmp_path / "no.json")
+    write_ring(RingFile(Ring()), tmp_path / "empty.json")
+    with pytest.raises(EmptyRingError):
+        run("load", "--input", "x.parquet", "--ring-file", tmp_path / "empty.json")
+
+
+# --- plan, load, audit, simulate and their reports --------------------------------------------
+
+
+def test_a_plan_of_an_unknown_node_is_refused_before_spark_starts(ring_file):
+    with pytest.raises(UnknownNodeError, match="node 'ghost' is not on"):
+        run("plan", "--input", "x.parquet", "--ring-file", ring_file, "--leave", "ghost")
+
+
+def test_a_plan_tells_what_moves_and_reports_it(keys, ring_file, tmp_path, spark):
+    told = run(
+        "plan", "--input", keys, "--ring-file", ring_file, "--join", "new", "--reweigh", "n1=2",
+        "--report", tmp_path / "plan.html", "--output", tmp_path / "moves.parquet",
+    )  # fmt: skip
+    assert told["rows"] == "502"
+    assert 0 < int(told["rows that move"]) < 500
+    page = Page((tmp_path / "plan.html").read_text())
+    assert page.loads == []
+    assert page.tags["svg"] == 1
+    assert page.tags["path"] >= 4
+    moves = spark.read.parquet(str(tmp_path / "moves.parquet"))
+    assert moves.groupBy().sum("keys").first()[0] == int(told["rows that move"])
+
+
+def test_a_load_report_has_shares_and_hot_keys(keys, ring_file, tmp_path):
+    run("load", "--input", keys, "--weight", "w", "--ring-file", ring_file,
+        "--report", tmp_path / "load.html")  # fmt: skip
+    page = Page((tmp_path / "load.html").read_text())
+    assert (page.loads, page.tags["svg"], page.tags["table"]) == ([], 2, 2)
+
+
+def test_a_report_escapes_what_names_hold(spark, tmp_path):
+    write_ring(RingFile(Ring({"<script>alert(1)</script>": [0]})), tmp_path / "r.json")
+    spark.sql("select '<b>' as key").write.parquet(str(tmp_path / "k.parquet"))
+    run("load", "--input", tmp_path / "k.parquet", "--ring-file", tmp_path / "r.json",
+        "--report", tmp_path / "load.html")  # fmt: skip
+    assert Page((tmp_path / "load.html").read_text()).tags.keys().isdisjoint({"script", "b"})
+
+
+def test_a_report_that_exists_stops_the_job_before_it_starts(ring_file, tmp_path):
+    report = tmp_path / "load.html"
+    report.write_text("mine")
+    with pytest.raises(OutputExists):
+        run("load", "--input", "x.parquet", "--ring-file", ring_file, "--report", report)
+    assert report.read_text() == "mine"
+
+
+def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
+    spark.sql(
+        "select 1L epoch, timestamp'2024-01-01 00:00:10' at, 'join' kind, array('a') nodes, "
+        "array(5L) points union all select 2L, timestamp'2024-01-01 00:00:20', 'leave', "
+        "array('a'), null"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    log = tmp_path / "log.csv"
+    log.write_text(
+        "key,node,start,end\n"
+        "k,a,2024-01-01T00:00:11Z,2024-01-01T00:00:12Z\n"
+        "k,a,2024-01-01T00:00:15Z,2024-01-01T00:00:25Z\n"
+        "k,ghost,2024-01-01T00:00:15Z,2024-01-01T00:00:16Z\n"
+        "k,a,2024-01-01T00:00:16Z,2024-01-01T00:00:15Z\n"
+        "k,a,garbage,2024-01-01T00:00:16Z\n"
+    )
+    told = run(
+        "audit", "--input", log, "--events", tmp_path / "events.parquet",
+        "--schema", "key string, node string, start timestamp, end timestamp",
+        "--output", tmp_path / "findings.json", "--report", tmp_path / "audit.html",
+    )  # fmt: skip
+    assert told["rows judged"] == "2"
+    assert told["work begun by the owner and gone on with after losing the key"] == "1"
+    assert told["rows rejected: unknown node"] == "1"
+    assert told["rows rejected: end before start"] == "1"
+    assert told["bad records left out"] == "1"
+    (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
+    assert (finding.problem, finding.unowned) == ("overrun", 5.0)
+    assert Page((tmp_path / "audit.html").read_text()).loads == []
+
+
+def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
+    told = run("simulate", "--nodes", 5, "--n-replicas", 4, "--n-replicas", 16, "--rings", 20,
+               "--report", tmp_path / "s.html", "--output", tmp_path / "s.parquet")  # fmt: skip
+    assert told["5 x 16 random"].startswith("peak 1.")
+    assert spark.read.parquet(str(tmp_path / "s.parquet")).count() == 40
+    assert Page((tmp_path / "s.html").read_text()).tags["polyline"] == 1
+    told = run("simulate", "--nodes", 5, "--peak", 2, "--confidence", 0.5, "--rings", 20)
+    assert int(told["replicas needed"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["assign", "--input", "x.parquet"], "give --output or --table"),
+        (["plan", "--input", "x.parquet"], "nothing to plan"),
+        (["plan", "--input", "x", "--reweigh", "n1"], "give NODE=WEIGHT, such as host:1=2"),
+        (["simulate", "--peak", "1.2"], "--peak asks about one number of --nodes"),
+        (["simulate", "--conf", "x", "--nodes", "5"], "--conf x: give NAME=VALUE"),
+        (["audit", "--input", "x.parquet"], "give --url, or files"),
+        (["stream", "--input", "x", "--output", "o", "--checkpoint", "c"], "give --url or"),
+    ],
+)
+def test_a_wrong_command_line_is_said(spark, arguments, text):
+    assert text in refused(*arguments)
+
+
+# --- Java and sessions ------------------------------------------------------------------------
+
+
+def fake_java(tmp_path, says):
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("says", "text"),
+    [
+        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is version 11; Spark 4 runs on"),
+        ("echo 'java version \"1.8.0_202\"' >&2", "is version 8; Spark 4 runs on Java 17"),
+        ("echo hello >&2", "does not tell its version: 'hello"),
+        ("exit 3", "does not start"),
+    ],
+)
+def test_a_java_that_is_too_old_or_none_is_said(tmp_path, monkeypatch, says, text):
+    monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path, says))
+    with pytest.raises(JavaNotFound, match=re.escape(text)):
+        java_version()
+
+
+def test_no_java_at_all_is_said(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaNotFound, match=r"no Java found.*apt-get install openjdk-17"):
+        java_version()
+
+
+def test_this_machine_s_java_is_good():
+    assert java_version() >= 17
+
+
+def test_a_remote_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
+        spark_session(remote="http://x")
+    with pytest.raises(ConfigError, match="give either a master or"):
+        spark_session(master="local", remote="sc://x")
+
+
+def test_a_session_that_runs_is_used(spark):
+    assert spark_session() is spark
+
+
+def test_outputs_on_other_file_systems_are_left_to_spark(spark, tmp_path):
+    # Spark's own commit protocol, which also refuses what exists.
+    out = Output(f"file:{tmp_path}/a.parquet")
+    out.write(spark.range(3))
+    assert spark.read.parquet(f"{tmp_path}/a.parquet").count() == 3
+    with pytest.raises(OutputExists):
+        out.write(spark.range(3))
+    assert Path(tmp_path / "a.parquet" / "_SUCCESS").exists()
+    assert os.listdir(tmp_path) == ["a.parquet"]
