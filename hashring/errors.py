@@ -219,6 +219,61 @@ class AssignorError(HashringError, ValueError):
         super().__init__(f"assignor {assignor!r} {why}")
 
 
+class GroupFormatError(HashringError, ValueError):
+    """Something in a group's keys was not written by this version of the package.
+
+    Attributes:
+        text: what stands there.
+    """
+
+    def __init__(self, what: str, text: Any, why: str) -> None:
+        self.text = text
+        shown = text[:80] if isinstance(text, bytes | str) else text
+        super().__init__(
+            f"{what} of the group {why}: {shown!r}; update all members to one version, or stop "
+            f"them all and delete the group's keys"
+        )
+
+
+class GroupMismatch(HashringError, ValueError):
+    """A member's terms differ from those of its group. The group stays as it was.
+
+    Attributes:
+        group: its name.
+        setting: the first setting that differs.
+        mine, theirs: its value here and in the group.
+    """
+
+    def __init__(self, group: str, setting: str, mine: Any, theirs: Any) -> None:
+        self.group = group
+        self.setting = setting
+        self.mine = mine
+        self.theirs = theirs
+        super().__init__(
+            f"group {group!r} has {setting}={theirs!r}, this member {setting}={mine!r}: give all "
+            f"members the same, or join with migrate=True to change the group's"
+        )
+
+
+class MemberExists(HashringError):
+    """The group has a live member of this name already.
+
+    Attributes:
+        group, member: the names.
+        expires_in: seconds until the other's lease ends unless it is renewed.
+    """
+
+    def __init__(self, group: str, member: str, expires_in: float) -> None:
+        self.group = group
+        self.member = member
+        self.expires_in = expires_in
+        super().__init__(
+            f"group {group!r} has a member {member!r} already, whose lease lasts "
+            f"{expires_in:.1f} s more: give each process a name of its own, or wait until that "
+            f"one is gone"
+        )
+
+
 class UnknownMemberError(HashringError, LookupError):
     """A member that is not in the group."""
 
@@ -363,9 +418,12 @@ class SparkFailed(HashringError, RuntimeError):
     def __init__(self, told: str) -> None:
         self.told = told
         lines = [line.strip() for line in told.splitlines() if line.strip()]
+        # An error of this package that a Python worker raised comes at the end of its traceback.
+        own = [line for line in lines if line.startswith(f"{__name__}.")]
         # Py4J begins with a line about itself, and the Java exception comes after it.
-        first = next((line for line in lines if not line.startswith("An error occurred")), "")
-        super().__init__(f"Spark failed: {first.removeprefix(': ')}")
+        java = [line for line in lines if not line.startswith("An error occurred")]
+        said = own[-1].removeprefix(f"{__name__}.") if own else (java or [""])[0]
+        super().__init__(f"Spark failed: {said.removeprefix(': ')}")
 
 
 class EventsLost(HashringError, RuntimeError):

@@ -22,6 +22,7 @@ from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
 from hashring.store.commands import SESSION_LENGTH, Command, holder_of
 from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.group_memory import GroupCall, GroupData
 from hashring.store.keys import RingKeys
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class MemoryServer:
         self._clock = clock
         self._lock = threading.RLock()
         self._rings: dict[bytes, _RingState] = {}
+        self._groups: dict[bytes, GroupData] = {}
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
         self.calls = 0
 
@@ -84,6 +86,7 @@ class MemoryServer:
         """Forget everything, as after FLUSHALL or a restart without persistence."""
         with self._lock:
             self._rings.clear()
+            self._groups.clear()
 
     def zadd(self, ring: bytes, member: bytes, score: float) -> None:
         """Put a member into the ring's ZSET behind everyone's back: garbage, for tests."""
@@ -154,8 +157,12 @@ class MemoryServer:
             self.calls += 1
             now = self._clock()
             name = command.keys[0]
-            call: _Call | _LockCall
-            if command.script.name.startswith("locks_"):
+            call: _Call | _LockCall | GroupCall
+            if command.script.name.startswith("group_"):
+                control = command.keys[-1]
+                data = self._groups.setdefault(control, GroupData())
+                call = GroupCall(data, now, lambda tag: self.publish(control, tag))
+            elif command.script.name.startswith("locks_"):
                 call = _LockCall(self, command.keys, now)
             else:
                 call = _Call(self, self._ring(name), name, now)

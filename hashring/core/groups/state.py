@@ -282,24 +282,35 @@ class GroupState:
         seat = self.roster.get(member)
         if seat is None or seat.session != session:
             return View(self.generation, self.phase)
-        held = {
-            partition: self.tokens[partition]
-            for partition, owner in enumerate(self.owners)
-            if owner == member and partition not in self.free
+        return self.views()[member]
+
+    def views(self) -> dict[str, View]:
+        """What each seated member has to know."""
+        held: dict[str, dict[int, int]] = {n: {} for n, s in self.roster.items() if s.session}
+        warming: dict[str, set[int]] = {name: set() for name in held}
+        for partition, owner in enumerate(self.owners):
+            if partition not in self.free and owner in held:
+                held[owner][partition] = self.tokens[partition]
+        warm = [
+            *self.warming.items(),
+            *((p, handoff.to) for p, handoff in self.handoffs.items()),
+            *((p, name) for p, names in self.standbys.items() for name in names),
+        ]
+        for partition, name in warm:
+            if name in warming:
+                warming[name].add(partition)
+        return {
+            name: View(
+                self.generation,
+                self.phase,
+                own,
+                {p: self.handoffs[p].deadline for p in own if p in self.handoffs},
+                frozenset(warming[name]),
+                self.draining & own.keys(),
+                seated=True,
+            )
+            for name, own in held.items()
         }
-        return View(
-            self.generation,
-            self.phase,
-            held,
-            {p: self.handoffs[p].deadline for p in held if p in self.handoffs},
-            frozenset(
-                {p for p, name in self.warming.items() if name == member}
-                | {p for p, names in self.standbys.items() if member in names}
-                | {p for p, handoff in self.handoffs.items() if handoff.to == member}
-            ),
-            self.draining & held.keys(),
-            seated=True,
-        )
 
 
 @dataclass(frozen=True)

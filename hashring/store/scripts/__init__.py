@@ -1,7 +1,7 @@
 """The Lua scripts, each a file of its own behind a shared head.
 
-The head is ``_locks.lua`` for scripts about locks, none for fenced writes, and ``_common.lua``
-for all others.
+The head is ``_locks.lua`` for scripts about locks, ``_group.lua`` for those about partition
+groups, none for fenced writes, and ``_common.lua`` for all others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-_HEADS: Final[dict[str, tuple[str, ...]]] = {"locks": ("_locks.lua",), "fencing": ()}
+_HEADS: Final[dict[str, tuple[str, ...]]] = {
+    "locks": ("_locks.lua",),
+    "group": ("_group.lua",),
+    "fencing": (),
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,338 @@
+"""What can be asked of a partition group in Redis, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from hashring.core.groups.codec import (
+    dump_events,
+    dump_facts,
+    dump_state,
+    dump_view,
+    load_events,
+    load_facts,
+    load_state,
+    load_view,
+)
+from hashring.core.groups.kernel import Outcome
+from hashring.core.groups.state import Event, Facts, GroupState, MemberFacts, Terms, View
+from hashring.errors import GroupFormatError
+from hashring.store.commands import Argument, Command
+from hashring.store.keys import ring_keys
+from hashring.store.scripts import script
+
+DECISIONS_KEPT: Final = 1000
+"""About how many decisions the history of a group keeps."""
+
+CLAIM: Final = 0.5
+"""Seconds that one member has for a step before the next is asked for it."""
+
+
+@dataclass(frozen=True)
+class GroupKeys:
+    """The key names of one group, as bytes; all in one hash slot.
+
+    Attributes:
+        state, members, leases, views, control: see ``scripts/_group.lua``.
+    """
+
+    state: bytes
+    members: bytes
+    leases: bytes
+    views: bytes
+    control: bytes
+
+    @property
+    def channel(self) -> bytes:
+        """The channel that tells of decisions."""
+        return self.control
+
+    def script_keys(self) -> tuple[bytes, ...]:
+        """The KEYS of every script, in their order."""
+        return (self.state, self.members, self.leases, self.views, self.control)
+
+
+def group_keys(name: str | bytes) -> GroupKeys:
+    """The keys of the group of that name. A ring may have the same name.
+
+    Raises:
+        ConfigError: the name cannot be one; the rules are those for rings.
+    """
+    base = ring_keys(name).epoch.removesuffix(b":epoch") + b":group:"
+    return GroupKeys(
+        *(base + part for part in (b"state", b"members", b"leases", b"views", b"control"))
+    )
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The member is in the group.
+
+    Attributes:
+        now: Redis time.
+        terms: the group's.
+    """
+
+    now: float
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The name is another live session's.
+
+    Attributes:
+        expires_in: seconds until that one's lease ends unless renewed.
+    """
+
+    expires_in: float
+
+
+def dump_terms(terms: Terms) -> str:
+    """Terms as JSON text."""
+    return json.dumps(asdict(terms), sort_keys=True)
+
+
+def load_terms(text: str | bytes) -> Terms:
+    """Terms from JSON text.
+
+    Raises:
+        GroupFormatError: the text holds none.
+    """
+    try:
+        return Terms(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise GroupFormatError("terms", text, "are not whole") from error
+
+
+def join(keys: GroupKeys, facts: MemberFacts, terms: Terms) -> Command[Joined | Taken]:
+    """Join as a new session.
+
+    Args:
+        facts: ``joined`` and ``expires`` are Redis' to say, and not looked at.
+        terms: the member's; they become the group's when it has none.
+    """
+
+    def read(raw: Any) -> Joined | Taken:
+        if raw[0] == b"taken":
+            return Taken(float(raw[1]))
+        return Joined(int(raw[1]) / 1e6, load_terms(raw[2]))
+
+    arguments = (facts.name, facts.session, terms.ttl, dump_facts(facts), dump_terms(terms))
+    return Command(script("group_join"), keys.script_keys(), arguments, read)
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a renewal learnt.
+
+    Attributes:
+        now: Redis time.
+        tag: names the decision that stands.
+        due: whether this member is to take the next step.
+        view: the member's part of the decision; ``None`` when the tag is the known one.
+    """
+
+    now: float
+    tag: str
+    due: bool
+    view: View | None
+
+
+def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command[Beat | None]:
+    """Renew and report; ``None`` for a session that is gone, and has to join anew.
+
+    Args:
+        known: the tag of the last answer.
+    """
+
+    def read(raw: Any) -> Beat | None:
+        if raw[0] == b"gone":
+            return None
+        tag = raw[2].decode()
+        generation = int(tag.partition(":")[0] or 0)
+        view = None if tag == known else load_view(generation, raw[3].decode(), raw[5])
+        return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), view)
+
+    arguments = (facts.name, facts.session, ttl, dump_facts(facts), facts.seen, known, CLAIM)
+    return Command(script("group_beat"), keys.script_keys(), arguments, read)
+
+
+def leave(keys: GroupKeys, member: str, session: str = "") -> Command[bool]:
+    """Leave; whether the member was there.
+
+    Args:
+        session: only this one; empty for whoever has the name.
+    """
+    return Command(script("group_leave"), keys.script_keys(), (member, session), bool)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A group at one instant.
+
+    Attributes:
+        tag: names the decision that stands; empty before the first.
+        state: the decision; ``None`` before the first.
+        facts: all members' reports.
+        changes: counts changes of facts.
+        terms: the group's; ``None`` when nobody ever joined.
+        garbage: members whose report cannot be read.
+    """
+
+    tag: str
+    state: GroupState | None
+    facts: Facts
+    changes: int
+    terms: Terms | None
+    garbage: tuple[str, ...]
+
+    def standing(self) -> GroupState | None:
+        """The decision that stands, or the state of a group before its first."""
+        if self.state is None and self.terms is not None:
+            return GroupState.new(self.terms)
+        return self.state
+
+
+def read(keys: GroupKeys) -> Command[Reading]:
+    """Read everything at one instant, and write nothing."""
+
+    def reading(raw: Any) -> Reading:
+        at, tag_, text, changes, terms, reports, leases = raw
+        tag = tag_.decode()
+        committed = int(tag.partition(":")[2] or 0) / 1e6
+        until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
+        members, garbage = [], []
+        for name_, entry in zip(reports[::2], reports[1::2], strict=True):
+            name = name_.decode("utf-8", "replace")
+            try:
+                _, joined, report = entry.split(b" ", 2)
+                members.append(load_facts(name, int(joined), until.get(name_, 0.0), report))
+            except (GroupFormatError, ValueError):
+                garbage.append(name)
+        return Reading(
+            tag,
+            load_state(text, committed) if text else None,
+            Facts(int(at) / 1e6, tuple(members)),
+            int(changes),
+            load_terms(terms) if terms else None,
+            tuple(garbage),
+        )
+
+    return Command(script("group_read"), keys.script_keys(), (), reading)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A decision stands.
+
+    Attributes:
+        now: Redis time.
+        again: whether another step is due at once.
+    """
+
+    now: float
+    again: bool
+
+
+def commit(
+    keys: GroupKeys, reading: Reading, outcome: Outcome, by: str, history: int = DECISIONS_KEPT
+) -> Command[Committed | None]:
+    """Write what a step decided; ``None`` when another decision was written since the reading.
+
+    Args:
+        by: who decided, for the history.
+    """
+    before, after = reading.standing(), outcome.state
+    decided = after is not before
+    views: list[Argument] = []
+    gone: list[Argument] = []
+    if decided:
+        had = before.views() if before is not None and reading.state is not None else {}
+        seats = before.roster if before is not None else {}
+        views = _changed_views(had, after.views(), after, seats)
+        for member in reading.facts.members:
+            if member.expires <= reading.facts.now:
+                gone += (member.name, member.session)
+    terms = before is None or before.terms != after.terms
+    arguments: tuple[Argument, ...] = (
+        reading.tag,
+        after.generation if decided else "",
+        dump_state(after) if decided else "",
+        after.phase.value,
+        "" if outcome.due is None else f"{outcome.due:.6f}",
+        reading.changes,
+        dump_events(outcome.events),
+        by,
+        history,
+        dump_terms(after.terms) if decided and terms else "",
+        len(views) // 2,
+        *views,
+        *gone,
+    )
+
+    def read_(raw: Any) -> Committed | None:
+        return None if raw[0] == b"conflict" else Committed(int(raw[1]) / 1e6, bool(raw[2]))
+
+    return Command(script("group_commit"), keys.script_keys(), arguments, read_)
+
+
+def _changed_views(
+    had: Mapping[str, View], have: Mapping[str, View], after: GroupState, seats: Mapping[str, Any]
+) -> list[Argument]:
+    found: list[Argument] = []
+    for name, view in have.items():
+        old = had.get(name)
+        same_seat = name in seats and seats[name].session == after.roster[name].session
+        text = dump_view(view)
+        if old is None or not same_seat or dump_view(old) != text:
+            found += (name, f"{after.roster[name].session} {text}")
+    return found
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An entry of a group's history.
+
+    Attributes:
+        id: the stream's id; its first part is Redis time in milliseconds.
+        generation: the decision's number.
+        phase: the group's from then on.
+        by: who decided.
+        events: what the decision consists of.
+    """
+
+    id: str
+    generation: int
+    phase: str
+    by: str
+    events: tuple[Event, ...]
+
+    @property
+    def at(self) -> float:
+        """Redis time in seconds since 1970."""
+        return int(self.id.partition("-")[0]) / 1000
+
+
+def read_decision(entry: Any) -> Decision:
+    """The decision that a raw stream entry ``(id, fields)`` is.
+
+    Raises:
+        GroupFormatError: it is none.
+    """
+    id_, fields = entry
+    if not isinstance(fields, dict):
+        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    try:
+        return Decision(
+            id_.decode(),
+            int(fields[b"generation"]),
+            fields[b"phase"].decode(),
+            fields[b"by"].decode("utf-8", "replace"),
+            load_events(fields[b"events"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise GroupFormatError("history", fields, "is not whole") from error

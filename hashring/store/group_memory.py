@@ -1,0 +1,175 @@
+"""The group's part of the memory twin: a method for each script, with the script's ARGV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class GroupData:
+    """What Redis would hold of one group."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    members: dict[bytes, tuple[str, int, bytes]] = field(default_factory=dict)
+    leases: dict[bytes, float] = field(default_factory=dict)
+    views: dict[bytes, bytes] = field(default_factory=dict)
+    control: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
+
+
+class GroupCall:
+    """One run of a script about a group."""
+
+    def __init__(self, data: GroupData, now: float, publish: Callable[[bytes], None]) -> None:
+        self._data = data
+        self._now = now
+        self._publish = publish
+
+    def _at(self) -> bytes:
+        return b"%d" % round(self._now * 1e6)
+
+    def _changed(self) -> None:
+        fields = self._data.fields
+        fields["changes"] = fields.get("changes", 0) + 1
+        fields["due"] = self._now
+
+    def _tag(self) -> bytes:
+        return bytes(self._data.fields.get("tag", b""))
+
+    def group_join(self, member: str, session: str, ttl: float, report: str, terms: str) -> Any:
+        """``group_join.lua``."""
+        data, name = self._data, member.encode()
+        known, lease = data.members.get(name), data.leases.get(name, 0.0)
+        if known is not None and known[0] != session and lease > self._now:
+            return [b"taken", b"%.6f" % (lease - self._now)]
+        data.fields.setdefault("terms", terms.encode())
+        data.fields["joins"] = joined = data.fields.get("joins", 0) + 1
+        data.members[name] = (session, joined, report.encode())
+        data.leases[name] = self._now + ttl
+        data.views.pop(name, None)
+        self._changed()
+        return [b"ok", self._at(), data.fields["terms"]]
+
+    def group_beat(  # noqa: PLR0917 - ARGV of the script, in its order
+        self,
+        member: str,
+        session: str,
+        ttl: float,
+        report: str,
+        seen: int,
+        known: str,
+        claim: float,
+    ) -> Any:
+        """``group_beat.lua``."""
+        data, name = self._data, member.encode()
+        record = data.members.get(name)
+        if record is None or record[0] != session or data.leases.get(name, 0.0) <= self._now:
+            return [b"gone"]
+        tag = self._tag()
+        if int(tag.partition(b":")[0] or 0) < seen:
+            return [b"gone"]
+        data.leases[name] = self._now + ttl
+        if record[2] != report.encode():
+            data.members[name] = (session, record[1], report.encode())
+            self._changed()
+        due = (
+            data.fields.get("due", math.inf) <= self._now
+            and data.fields.get("claimed", 0.0) <= self._now
+        )
+        if due:
+            data.fields["claimed"] = self._now + claim
+        whose, _, own = data.views.get(name, b"").partition(b" ")
+        view = own if tag != known.encode() and whose == session.encode() else b""
+        return [b"ok", self._at(), tag, data.fields.get("phase", b"Ready"), int(due), view]
+
+    def group_leave(self, member: str, session: str) -> int:
+        """``group_leave.lua``."""
+        data, name = self._data, member.encode()
+        record = data.members.get(name)
+        if record is None or session not in ("", record[0]):
+            return 0
+        del data.members[name]
+        data.leases.pop(name, None)
+        data.views.pop(name, None)
+        self._changed()
+        return 1
+
+    def group_read(self) -> Any:
+        """``group_read.lua``."""
+        data = self._data
+        reports = [
+            part
+            for name, (session, joined, report) in data.members.items()
+            for part in (name, b"%b %d %b" % (session.encode(), joined, report))
+        ]
+        leases = [part for name, at in data.leases.items() for part in (name, b"%.6f" % at)]
+        return [
+            self._at(),
+            self._tag(),
+            data.fields.get("state", b""),
+            b"%d" % data.fields.get("changes", 0),
+            data.fields.get("terms", b""),
+            reports,
+            leases,
+        ]
+
+    def group_commit(  # noqa: PLR0917 - ARGV of the script, in its order
+        self,
+        base: str,
+        generation: int | str,
+        state: str,
+        phase: str,
+        due: str,
+        changes: int,
+        events: str,
+        by: str,
+        history: int,
+        terms: str,
+        views: int,
+        *rest: str,
+    ) -> Any:
+        """``group_commit.lua``."""
+        data, fields = self._data, self._data.fields
+        if self._tag() != base.encode():
+            return [b"conflict"]
+        if generation != "":
+            tag = b"%d:%b" % (int(generation), self._at())
+            fields.update(tag=tag, state=state.encode(), phase=phase.encode())
+            if terms:
+                fields["terms"] = terms.encode()
+            for i in range(0, 2 * views, 2):
+                data.views[rest[i].encode()] = rest[i + 1].encode()
+            for i in range(2 * views, len(rest), 2):
+                self._forget(rest[i].encode(), rest[i + 1])
+            data.control.append(
+                (
+                    b"%d-%d" % (int(self._now * 1000), len(data.control)),
+                    {
+                        b"generation": b"%d" % int(generation),
+                        b"phase": phase.encode(),
+                        b"by": by.encode(),
+                        b"events": events.encode(),
+                    },
+                )
+            )
+            del data.control[:-history]
+            self._publish(tag)
+        fields.pop("claimed", None)
+        at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
+        if at is None:
+            fields.pop("due", None)
+            return [b"ok", self._at(), 0]
+        fields["due"] = at
+        return [b"ok", self._at(), int(at <= self._now)]
+
+    def _forget(self, name: bytes, session: str) -> None:
+        data = self._data
+        record = data.members.get(name)
+        same = record is not None and record[0] == session
+        if same and data.leases.get(name, 0.0) <= self._now:
+            del data.members[name]
+            data.leases.pop(name, None)
+        if record is None or same:
+            data.views.pop(name, None)

@@ -1,0 +1,53 @@
+-- What every script of a partition group shares. Prepended to each of them.
+--
+-- KEYS of every script:
+--   1  {<group>}:group:state    hash    state: JSON; tag: "generation:microseconds" of the commit;
+--                                       phase; due: Redis time of the next step; changes: counts
+--                                       facts that changed; joins; claimed: until when somebody
+--                                       is at work on the next step
+--   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
+--   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
+--   4  {<group>}:group:views    hash    member -> "session JSON of its part of the state"
+--   5  {<group>}:group:control  stream  every decision, capped; its name is the channel's, too
+--
+-- Time is this server's; no client's clock is ever used. Tokens are larger than Lua's JSON writes
+-- exactly, so nothing here ever re-encodes JSON.
+
+-- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
+redis.call('HLEN', KEYS[1])
+redis.call('HLEN', KEYS[2])
+redis.call('ZCARD', KEYS[3])
+redis.call('HLEN', KEYS[4])
+redis.call('XLEN', KEYS[5])
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
+
+local function text(value)
+  return string.format('%.6f', value)
+end
+
+local function number(field, default)
+  return tonumber(redis.call('HGET', KEYS[1], field) or '') or default
+end
+
+-- Session, order of joining and report of a member; nil when there is none.
+local function record(member)
+  return string.match(redis.call('HGET', KEYS[2], member) or '', '^(%x+) (%d+) (.*)$')
+end
+
+local function lease_of(member)
+  return tonumber(redis.call('ZSCORE', KEYS[3], member) or '') or 0
+end
+
+-- A fact has changed: whoever asks next is to take a step.
+local function changed()
+  redis.call('HINCRBY', KEYS[1], 'changes', 1)
+  redis.call('HSET', KEYS[1], 'due', text(now))
+end
+
+local function generation()
+  local tag = redis.call('HGET', KEYS[1], 'tag') or ''
+  return tonumber(string.match(tag, '^(%d+):') or '0'), tag
+end

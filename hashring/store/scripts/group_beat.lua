@@ -1,0 +1,33 @@
+-- Renew a lease, report, and learn where the group stands. See beat() in group_commands.py.
+--
+-- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen  6 tag known  7 seconds a claim lasts
+-- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
+-- Else {'ok', now, tag, phase, due, view}: due is 1 for the one who is to take the next step, and
+-- the view is there when the tag is not the known one.
+
+local session, joined, report = record(ARGV[1])
+if session ~= ARGV[2] or lease_of(ARGV[1]) <= now then
+  return {'gone'}
+end
+local current, tag = generation()
+if current < tonumber(ARGV[5]) then
+  return {'gone'}
+end
+redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
+if report ~= ARGV[4] then
+  redis.call('HSET', KEYS[2], ARGV[1], session .. ' ' .. joined .. ' ' .. ARGV[4])
+  changed()
+end
+local due = 0
+if number('due', math.huge) <= now and number('claimed', 0) <= now then
+  -- One at a time, for speed alone: a claim that is not made good lapses.
+  redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[7])))
+  due = 1
+end
+local view = ''
+if tag ~= ARGV[6] then
+  -- A view that was written for an earlier session of this name is none of this one's.
+  local whose, own = string.match(redis.call('HGET', KEYS[4], ARGV[1]) or '', '^(%x+) (.*)$')
+  view = whose == ARGV[2] and own or ''
+end
+return {'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, view}

@@ -1,0 +1,50 @@
+-- Write a decision, if nobody was faster. See commit() in group_commands.py.
+--
+-- ARGV  1 tag the decision is based on  2 generation; empty when nothing was decided  3 state
+--       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
+--       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
+--       11 how many views  then for each view: member, view
+--       then: members that are gone, with the session each had
+-- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
+
+local current, tag = generation()
+if tag ~= ARGV[1] then
+  return {'conflict'}
+end
+if ARGV[2] ~= '' then
+  tag = ARGV[2] .. ':' .. at
+  redis.call('HSET', KEYS[1], 'tag', tag, 'state', ARGV[3], 'phase', ARGV[4])
+  if ARGV[10] ~= '' then
+    redis.call('HSET', KEYS[1], 'terms', ARGV[10])
+  end
+  local views = tonumber(ARGV[11])
+  for i = 12, 11 + 2 * views, 2 do
+    redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
+  end
+  for i = 12 + 2 * views, #ARGV, 2 do
+    -- A name that came back meanwhile, as another session, keeps its entry.
+    local session = record(ARGV[i])
+    if session == ARGV[i + 1] and lease_of(ARGV[i]) <= now then
+      redis.call('HDEL', KEYS[2], ARGV[i])
+      redis.call('ZREM', KEYS[3], ARGV[i])
+    end
+    if not session or session == ARGV[i + 1] then
+      redis.call('HDEL', KEYS[4], ARGV[i])
+    end
+  end
+  redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[9], '*',
+    'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
+  redis.call('PUBLISH', KEYS[5], tag)
+end
+redis.call('HDEL', KEYS[1], 'claimed')
+local due = ARGV[5]
+if number('changes', 0) ~= tonumber(ARGV[6]) then
+  -- A fact that changed since it was read is still to be acted on.
+  due = text(now)
+end
+if due == '' then
+  redis.call('HDEL', KEYS[1], 'due')
+  return {'ok', at, 0}
+end
+redis.call('HSET', KEYS[1], 'due', due)
+return {'ok', at, tonumber(due) <= now and 1 or 0}

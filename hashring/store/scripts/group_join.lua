@@ -1,0 +1,18 @@
+-- Join, or come back, as a new session. See join() in group_commands.py.
+--
+-- ARGV  1 member  2 session  3 ttl  4 report  5 the group's terms as the member has them
+-- Returns {'taken', seconds left}, or {'ok', now, terms of the group}.
+
+local held_by = record(ARGV[1])
+local lease = lease_of(ARGV[1])
+if held_by and held_by ~= ARGV[2] and lease > now then
+  return {'taken', text(lease - now)}
+end
+-- The first member's terms are the group's.
+redis.call('HSETNX', KEYS[1], 'terms', ARGV[5])
+local joined = redis.call('HINCRBY', KEYS[1], 'joins', 1)
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. string.format('%d', joined) .. ' ' .. ARGV[4])
+redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[1])
+changed()
+return {'ok', at, redis.call('HGET', KEYS[1], 'terms')}

@@ -1,0 +1,14 @@
+-- Decisions and facts at one instant. See read() in group_commands.py. Writes nothing.
+--
+-- Returns {now, tag, state, changes, terms, members and reports, members and leases}.
+
+local _, tag = generation()
+return {
+  at,
+  tag,
+  redis.call('HGET', KEYS[1], 'state') or '',
+  redis.call('HGET', KEYS[1], 'changes') or '0',
+  redis.call('HGET', KEYS[1], 'terms') or '',
+  redis.call('HGETALL', KEYS[2]),
+  redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
+}

@@ -1,0 +1,312 @@
+"""What every store must do for partition groups: the scripts on each real server of this machine,
+and the twin. Nothing here waits for time to pass: leases that must have ended last no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from redis import Redis
+
+from hashring.core.assignors import Balanced
+from hashring.core.groups import kernel
+from hashring.core.groups.codec import (
+    dump_events,
+    dump_facts,
+    dump_state,
+    load_events,
+    load_facts,
+    load_state,
+    load_view,
+)
+from hashring.core.groups.state import Event, EventKind, GroupState, MemberFacts, Phase, Terms
+from hashring.errors import GroupFormatError, WrongKeyType
+from hashring.store.embedded import RedisServer
+from hashring.store.executor import RedisStore, Store, Subscribed, Told
+from hashring.store.group_commands import (
+    Beat,
+    Committed,
+    GroupKeys,
+    Joined,
+    Taken,
+    beat,
+    commit,
+    group_keys,
+    join,
+    leave,
+    read,
+)
+from hashring.store.memory import MemoryStore
+from tests.conftest import PATIENCE, servers
+
+TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
+A, B = "a" * 16, "b" * 16
+
+
+@pytest.fixture(params=["memory", *servers()])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    with RedisServer(servers()[request.param]) as server:
+        client = Redis(unix_socket_path=str(server.socket))
+        found = RedisStore(client, PATIENCE)
+        yield found
+        found.close()
+        client.close()
+
+
+@pytest.fixture
+def keys() -> GroupKeys:
+    return group_keys("orders")
+
+
+def facts(name: str, session: str = A, **more: object) -> MemberFacts:
+    return MemberFacts(name, session, 0, 0.0, **more)  # type: ignore[arg-type]
+
+
+def step(store: Store, keys: GroupKeys, by: str = "test") -> Committed | None:
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    outcome = kernel.step(state, reading.facts, Balanced())
+    return store.run(commit(keys, reading, outcome, by))
+
+
+def beaten(store: Store, keys: GroupKeys, member: MemberFacts, known: str = "?") -> Beat:
+    found = store.run(beat(keys, member, TERMS.ttl, known))
+    assert found is not None
+    return found
+
+
+def test_the_first_member_brings_the_terms(store: Store, keys: GroupKeys) -> None:
+    assert store.run(read(keys)).standing() is None
+    joined = store.run(join(keys, facts("a"), TERMS))
+    assert isinstance(joined, Joined)
+    other = store.run(join(keys, facts("b", B), replace(TERMS, partitions=9)))
+    assert isinstance(other, Joined)
+    assert other.terms == joined.terms == TERMS
+
+
+def test_a_name_in_use_is_not_given_away(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    taken = store.run(join(keys, facts("a", B), TERMS))
+    assert isinstance(taken, Taken)
+    assert 900 < taken.expires_in <= 1000
+
+
+def test_a_name_whose_lease_has_ended_can_be_taken(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
+    assert isinstance(store.run(join(keys, facts("a", B), TERMS)), Joined)
+
+
+def test_a_step_grants_and_a_renewal_learns_of_it(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    before = beaten(store, keys, facts("a"))
+    assert (before.due, before.view and before.view.seated) == (True, False)
+    assert step(store, keys) == Committed(pytest.approx(before.now, abs=60), False)
+    after = beaten(store, keys, facts("a"))
+    assert after.view is not None
+    assert sorted(after.view.held) == [0, 1, 2, 3]
+    assert after.view.phase is Phase.READY
+    assert after.tag.startswith("1:")
+    assert not after.due
+
+
+def test_a_renewal_that_knows_the_decision_is_not_told_it_again(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    tag = beaten(store, keys, facts("a")).tag
+    assert beaten(store, keys, facts("a", seen=1), tag).view is None
+
+
+def test_tokens_come_back_exactly(store: Store, keys: GroupKeys) -> None:
+    # Lua's JSON writes 14 digits; a token has 16.
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    view = beaten(store, keys, facts("a")).view
+    state = store.run(read(keys)).state
+    assert view is not None
+    assert state is not None
+    assert tuple(view.held.values()) == state.tokens
+    assert len(str(state.tokens[0])) == 16
+
+
+def test_reports_come_back_as_they_were_given(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    told = facts(
+        "a",
+        weight=2.5,
+        leaving=12.5,
+        stalled=True,
+        released={3: 1_700_000_000_000_123},
+        drained={1: 7},
+        lags={2: 0.5},
+        claims={0: 9},
+    )
+    beaten(store, keys, told)
+    [found] = store.run(read(keys)).facts.members
+    assert replace(found, joined=0, expires=0.0) == told
+    assert found.joined == 1
+
+
+def test_a_session_that_is_gone_is_told_so(store: Store, keys: GroupKeys) -> None:
+    assert store.run(beat(keys, facts("a"), 1.0, "")) is None
+    store.run(join(keys, facts("a"), TERMS))
+    assert store.run(beat(keys, facts("a", B), 1.0, "")) is None
+
+
+def test_an_ended_lease_is_not_renewed(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
+    assert store.run(beat(keys, facts("a"), 1000.0, "")) is None
+
+
+def test_a_member_that_knows_more_than_redis_has_to_join_anew(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    assert store.run(beat(keys, facts("a", seen=2), 1000.0, "")) is None
+
+
+def test_of_two_decisions_on_one_reading_the_first_stands(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    outcome = kernel.step(state, reading.facts, Balanced())
+    assert store.run(commit(keys, reading, outcome, "first")) is not None
+    assert store.run(commit(keys, reading, outcome, "second")) is None
+
+
+def test_a_fact_that_changes_between_reading_and_decision_makes_the_next_step_due(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    reading = store.run(read(keys))
+    store.run(join(keys, facts("b", B), TERMS))
+    state = reading.standing()
+    assert state is not None
+    outcome = kernel.step(state, reading.facts, Balanced())
+    done = store.run(commit(keys, reading, outcome, "test"))
+    assert done is not None
+    assert done.again
+    assert beaten(store, keys, facts("b", B)).due
+
+
+def test_a_step_is_asked_of_one_member_at_a_time(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    assert beaten(store, keys, facts("a")).due
+    assert not beaten(store, keys, facts("b", B)).due
+
+
+def test_a_view_for_an_earlier_session_is_none_of_the_next_ones(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    reading = store.run(read(keys))
+    store.run(leave(keys, "a", A))
+    store.run(join(keys, facts("a", B), TERMS))
+    state = reading.standing()
+    assert state is not None
+    # Decided for the session that has left meanwhile.
+    store.run(commit(keys, reading, kernel.step(state, reading.facts, Balanced()), "test"))
+    view = beaten(store, keys, facts("a", B)).view
+    assert view is not None
+    assert not view.seated
+    assert view.held == {}
+
+
+def test_who_leaves_is_gone_at_once(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    assert not store.run(leave(keys, "a", B))
+    assert store.run(leave(keys, "a", A))
+    assert not store.run(leave(keys, "a", A))
+    assert store.run(read(keys)).facts.members == ()
+
+
+def test_members_whose_lease_has_ended_are_forgotten_with_the_decision(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), replace(TERMS, ttl=1e-6)))
+    step(store, keys)
+    assert [member.name for member in store.run(read(keys)).facts.members] == ["a"]
+
+
+def test_a_decision_is_told_on_the_channel(store: Store, keys: GroupKeys) -> None:
+    subscription = store.subscribe(keys.channel)
+    assert isinstance(subscription.wait(PATIENCE), Subscribed)
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    notice = subscription.wait(PATIENCE)
+    assert isinstance(notice, Told)
+    assert notice.payload.decode() == store.run(read(keys)).tag
+    subscription.close()
+
+
+def test_a_group_is_bounded_in_what_it_leaves_behind(store: Store, keys: GroupKeys) -> None:
+    for number in range(30):
+        session = f"{number:016x}"
+        store.run(join(keys, facts(f"m{number}", session), TERMS))
+        step(store, keys)
+        store.run(leave(keys, f"m{number}", session))
+    step(store, keys)
+    reading = store.run(read(keys))
+    assert reading.facts.members == ()
+    assert reading.state is not None
+    assert reading.state.roster == {}
+
+
+def test_a_report_that_cannot_be_read_is_left_out_and_named(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        client.hset(keys.members.decode(), "x", "nonsense")
+        client.hset(keys.members.decode(), "y", f"{A} 3 not json")
+        reading = store.run(read(keys))
+        assert [member.name for member in reading.facts.members] == ["a"]
+        assert sorted(reading.garbage) == ["x", "y"]
+        store.close()
+
+
+def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        client.set(keys.members.decode(), "text")
+        with pytest.raises(WrongKeyType):
+            store.run(join(keys, facts("a"), TERMS))
+        store.close()
+
+
+# --- the texts --------------------------------------------------------------------------------
+
+
+def test_a_state_survives_its_text() -> None:
+    from tests.unit.groups.test_histories import history  # noqa: PLC0415
+
+    for seed in range(20):
+        state = history(seed).world.redis.state
+        assert state.committed is None or load_state(dump_state(state), state.committed) == state
+
+
+def test_text_that_is_no_state_is_refused_by_name() -> None:
+    for text in ("", "[]", "{}", '{"v": 1}', '{"v": 2}', dump_state(GroupState.new(TERMS))[:-9]):
+        with pytest.raises(GroupFormatError, match=r"^state of the group"):
+            load_state(text, 0.0)
+    with pytest.raises(GroupFormatError, match="report of member 'a'"):
+        load_facts("a", 1, 2.0, "{}")
+    with pytest.raises(GroupFormatError, match=r"^view of the group"):
+        load_view(1, "Ready", "{}")
+    assert dump_facts(facts("a")).startswith("{")
+
+
+def test_events_of_kinds_to_come_are_left_out() -> None:
+    known = (Event(EventKind.GRANTED, "a", 3, why="was b's"), Event(EventKind.READY))
+    text = dump_events(known)
+    assert load_events(text) == known
+    assert load_events(text.replace('"ready"', '"tomorrow"')) == known[:1]
