@@ -2,11 +2,13 @@
 
 import os
 import sys
+import threading
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from hashring.core.ring import Ring
+from tests.conftest import _children, _threads, eventually
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -45,3 +47,30 @@ def ring() -> Ring:
 
 def rows(df: DataFrame) -> list[tuple]:
     return [tuple(row) for row in df.collect()]
+
+
+def _own_threads() -> set[threading.Thread]:
+    # Py4J keeps a thread for each connection from Java to Python, as long as Java likes.
+    return {
+        thread
+        for thread in _threads()
+        if not type(
+            getattr(getattr(thread, "_target", None), "__self__", None)
+        ).__module__.startswith("py4j.")
+    }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(request):
+    """As for all tests, with the session's own threads and processes left out."""
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark")
+    threads, children = _own_threads(), _children()
+    yield
+    left: list[object] = []
+
+    def gone() -> bool:
+        left[:] = [*(_own_threads() - threads), *(_children() - children)]
+        return not left
+
+    eventually(gone, f"the end of {left}, which the test left behind")

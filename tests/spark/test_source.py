@@ -1,0 +1,221 @@
+"""The live ring as tables and as a stream, from a real Redis with real nodes."""
+
+import json
+
+import pytest
+from redis import Redis
+
+from hashring import RingNode
+from hashring.core.ring import Ring
+from hashring.errors import SparkFailed
+from hashring.spark.asof import history_of
+from hashring.spark.source import live_ring, register
+from hashring.store.keys import ring_keys
+from tests.spark.conftest import rows
+from tests.spark.test_jobs import run
+
+RING = "fleet [1]*"  # characters that a glob would read otherwise
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        yield client
+
+
+@pytest.fixture
+def node(redis):
+    """Starts nodes, and stops those that still run."""
+    started = []
+
+    def start(name, **options):
+        made = RingNode(redis, RING, name=name, **options)
+        made.start()
+        started.append(made)
+        return made
+
+    yield start
+    for made in started:
+        made.stop()
+
+
+@pytest.fixture
+def table(spark, redis_server):
+    register(spark)
+
+    def read(name, **options):
+        reader = spark.read.format("hashring").options(url=redis_server.url, ring=RING, **options)
+        return reader.option("table", name).load()
+
+    return read
+
+
+def test_replicas_and_nodes_are_those_of_the_ring(spark, redis_server, node, table):
+    a = node("a", n_replicas=3)
+    node("b", n_replicas=4, weight=0.5)
+    found = table("replicas").collect()
+    assert len({r.id for r in found}) == 5
+    assert not any(r.expired or r.expires_in <= 0 for r in found)
+    by_node = {n: [r.point for r in found if r.node == n] for n in ("a", "b")}
+    nodes = {r.node: r for r in table("nodes").collect()}
+    assert (nodes["a"].replicas, nodes["b"].replicas, nodes["b"].weight) == (3, 2, 0.5)
+    assert nodes["a"].hash_algorithm == "crc-32"
+    assert json.loads(nodes["a"].told)["pid"]
+    ring = live_ring(spark, redis_server.url, RING)
+    assert ring == Ring(by_node)
+    assert [a.contains(f"k{i}") for i in range(99)] == [
+        ring.owner(f"k{i}") == "a" for i in range(99)
+    ]
+
+
+def test_the_hash_algorithm_of_the_nodes_is_the_ring_s(spark, redis_server, node):
+    node("a", hash_algorithm="crc-32c")
+    assert live_ring(spark, redis_server.url, RING).hash_algorithm.name == "crc-32c"
+
+
+def test_events_tell_the_history(node, table):
+    node("a", n_replicas=2)
+    b = node("b", n_replicas=2)
+    b.stop()
+    events = table("events")
+    found = events.orderBy("epoch").collect()
+    assert [(r.epoch, r.kind, r.nodes, r.reason) for r in found] == [
+        (1, "join", ["a"], "start"),
+        (2, "join", ["b"], "start"),
+        (3, "leave", ["b"], "stop"),
+    ]
+    assert [len(r.points) for r in found] == [2, 2, 0]
+    history = history_of(events)
+    assert [v.ring.nodes for v in history.versions()] == [(), ("a",), ("a", "b"), ("a",)]
+
+
+def test_locks_are_read_with_their_tokens(node, table):
+    a = node("a", lock=True)
+    keys = [f"key {i}".encode() for i in range(30)]
+    assert all(a.contains(key) for key in keys)
+    found = {bytes(r.key): r for r in table("locks").collect()}
+    assert found.keys() == set(keys)
+    assert {r.node for r in found.values()} == {"a"}
+    assert all(r.token > 0 and r.expires_in > 0 for r in found.values())
+
+
+def test_a_ring_that_is_not_there_is_empty(table):
+    for name in ("replicas", "nodes", "events", "locks"):
+        assert table(name).collect() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"table": "rings", "url": "redis://x", "ring": "r"}, "choose one of replicas, nodes"),
+        ({"ring": "r"}, "url=None: missing"),
+        ({"url": "redis://x"}, "ring=None: missing"),
+        ({"url": "redis://x", "ring": "a{b"}, "braces in a ring's name"),
+        ({"url": "nonsense://user:secret@x", "ring": "r"}, "url='x': Redis URL must"),
+    ],
+)
+def test_options_that_cannot_be_are_said(spark, options, text):
+    register(spark)
+    with pytest.raises(Exception, match=text) as caught:
+        spark.read.format("hashring").options(**options).load().collect()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_redis_that_is_not_there_is_said(spark, tmp_path):
+    register(spark)
+    reader = spark.read.format("hashring").options(url=f"unix://{tmp_path}/no", ring="r")
+    with pytest.raises(Exception, match="RedisUnavailable"):
+        reader.load().collect()
+
+
+# --- the stream of events ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def streamed(spark, redis_server, tmp_path):
+    register(spark)
+
+    def once():
+        """Let the stream run up to now; all events that it has written so far."""
+        stream = spark.readStream.format("hashring").options(
+            url=redis_server.url, ring=RING, table="events"
+        )
+        query = (
+            stream.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "events"))
+        )
+        query.awaitTermination()
+        return spark.read.schema("epoch long, kind string").parquet(str(tmp_path / "events"))
+
+    return once
+
+
+def test_a_stream_goes_on_where_it_was_and_doubles_nothing(node, streamed):
+    node("a")
+    b = node("b")
+    assert sorted(rows(streamed())) == [(1, "join"), (2, "join")]
+    assert sorted(rows(streamed())) == [(1, "join"), (2, "join")]
+    b.stop()
+    assert sorted(rows(streamed())) == [(1, "join"), (2, "join"), (3, "leave")]
+
+
+def test_events_that_the_ring_dropped_meanwhile_are_an_error(redis, node, streamed):
+    node("a")
+    streamed()
+    node("b")
+    node("c")
+    redis.xtrim(ring_keys(RING).events, maxlen=1, approximate=False)
+    with pytest.raises(Exception, match="EventsLost"):
+        streamed()
+
+
+def test_events_dropped_after_they_were_read_are_no_loss(redis, node, streamed):
+    node("a")
+    node("b")
+    streamed()
+    redis.xtrim(ring_keys(RING).events, maxlen=0, approximate=False)
+    node("c")
+    assert sorted(rows(streamed())) == [(1, "join"), (2, "join"), (3, "join")]
+
+
+def test_only_events_are_a_stream(spark, redis_server):
+    register(spark)
+    with pytest.raises(Exception, match="only events are a stream"):
+        spark.readStream.format("hashring").options(
+            url=redis_server.url, ring="r"
+        ).load().writeStream.format("noop").start().awaitTermination()
+
+
+# --- jobs on the live ring --------------------------------------------------------------------
+
+
+def test_jobs_work_on_the_live_ring(spark, redis_server, node, tmp_path):
+    node("a")
+    node("b")
+    spark.range(100).selectExpr("cast(id as string) as key").write.parquet(
+        str(tmp_path / "keys.parquet")
+    )
+    told = run("load", "--input", tmp_path / "keys.parquet", "--url", redis_server.url,
+               "--ring", RING)  # fmt: skip
+    assert (told["rows"], told["nodes"]) == ("100", "2")
+
+
+def test_a_redis_that_is_not_there_is_one_line_on_the_terminal(spark, tmp_path):
+    spark.sql("select 'k' as key").write.parquet(str(tmp_path / "log.parquet"))
+    with pytest.raises(SparkFailed) as caught:
+        run("audit", "--input", tmp_path / "log.parquet", "--url", f"unix://{tmp_path}/no")
+    assert str(caught.value).startswith("Spark failed: RedisUnavailable: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_audit_reads_the_live_ring_s_events(spark, redis_server, node, tmp_path):
+    node("a")
+    spark.sql("select 'k' as key, 'a' as node, now() as start, now() as end").write.parquet(
+        str(tmp_path / "log.parquet")
+    )
+    told = run("audit", "--input", tmp_path / "log.parquet", "--url", redis_server.url,
+               "--ring", RING)  # fmt: skip
+    assert (told["rows judged"], told["ring changes"]) == ("1", "1")

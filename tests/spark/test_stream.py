@@ -1,0 +1,157 @@
+"""A stream tags each row once, by a ring that held, whatever happens to its process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring import RingNode
+from hashring.core.ring import Ring
+from hashring.errors import ColumnError, ConfigError, OutputExists
+from hashring.spark.source import live_ring
+from hashring.spark.stream import fixed_ring, followed_ring, tag_stream
+from tests.conftest import ROOT, eventually
+from tests.spark.test_jobs import run
+from tests.spark.test_owner import random_ring
+
+RING = "fleet"
+
+
+def files(spark, folder, number, rows=20):
+    """One more file of keys in the stream's input."""
+    first = number * rows
+    staged = folder / f"staged{number}"
+    spark.range(first, first + rows).selectExpr("cast(id as string) as key").coalesce(
+        1
+    ).write.parquet(str(staged))
+    (folder / "in").mkdir(exist_ok=True)
+    (part,) = staged.glob("part-*.parquet")
+    part.rename(folder / "in" / f"{number:04d}.parquet")
+
+
+def stream(spark, folder):
+    reader = spark.readStream.schema("key string").option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder / "in"))
+
+
+def batches(folder):
+    return sorted(p.name for p in (folder / "out").glob("batch=*"))
+
+
+def test_every_row_is_tagged_by_the_ring(spark, tmp_path):
+    ring = random_ring(4, 8)
+    for number in range(3):
+        files(spark, tmp_path, number)
+    tag_stream(
+        stream(spark, tmp_path), fixed_ring(ring), str(tmp_path / "out"), str(tmp_path / "cp")
+    ).awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(int(r.key) for r in found) == list(range(60))
+    assert all(r.owner == ring.owner(r.key) and r.ring == ring.fingerprint for r in found)
+    assert batches(tmp_path) == ["batch=0", "batch=1", "batch=2"]
+
+
+def test_a_batch_that_was_written_is_not_written_again(spark, tmp_path):
+    files(spark, tmp_path, 0)
+    first, second = random_ring(4, 8), random_ring(4, 8, seed=2)
+    for ring in (first, second):
+        tag_stream(
+            stream(spark, tmp_path), fixed_ring(ring), str(tmp_path / "out"), str(tmp_path / "cp")
+        ).awaitTermination()
+        # As if the process had died after writing the batch, and before noting that it ended.
+        for name in ("0", ".0.crc"):
+            (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert len(found) == 20
+    assert {r.ring for r in found} == {first.fingerprint}
+
+
+def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_path):
+    files(spark, tmp_path, 0)
+    now = followed_ring(redis_server.url, RING, refresh=0)
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        a = RingNode(client, RING, name="a")
+        a.start()
+        query = tag_stream(
+            stream(spark, tmp_path), now, str(tmp_path / "out"), str(tmp_path / "cp"),
+            interval="0 seconds",
+        )  # fmt: skip
+        try:
+            eventually(lambda: batches(tmp_path) == ["batch=0"], "the first batch")
+            with RingNode(client, RING, name="b"):
+                both = live_ring(spark, redis_server.url, RING)
+                files(spark, tmp_path, 1)
+                eventually(lambda: len(batches(tmp_path)) == 2, "the second batch")
+        finally:
+            query.stop()
+            a.stop()
+    found = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert {r.owner for r in found if r.batch == 0} == {"a"}
+    assert {r.ring for r in found if r.batch == 1} == {both.fingerprint}
+    assert {r.owner for r in found if r.batch == 1} == {"a", "b"}
+
+
+def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_server, tmp_path):
+    total = 8
+    for number in range(total):
+        files(spark, tmp_path, number)
+    command = [
+        sys.executable, "-m", "tests.spark.stream_process", str(tmp_path), redis_server.url, RING
+    ]  # fmt: skip
+    log = tmp_path / "log"
+    with Redis(unix_socket_path=str(redis_server.socket)) as client, RingNode(client, RING):
+        for done in (1, 3, total):
+            with log.open("ab") as out:
+                process = subprocess.Popen(
+                    command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True
+                )
+            try:
+                eventually(lambda enough=done: len(batches(tmp_path)) >= enough, f"{done} batches")
+            finally:
+                # The Python of the driver and its Java, in the middle of whatever they do.
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert sorted(int(r.key) for r in found.collect()) == list(range(20 * total)), log.read_text()
+
+
+def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
+    files(spark, tmp_path, 0)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OutputExists):
+        tag_stream(
+            stream(spark, tmp_path),
+            fixed_ring(Ring({"a": [0]})),
+            str(tmp_path / "out"),
+            str(tmp_path / "cp"),
+        )
+
+
+def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path):
+    files(spark, tmp_path, 0)
+    with pytest.raises(ColumnError, match="'id' is missing"):
+        tag_stream(stream(spark, tmp_path), fixed_ring(Ring()), "out", "cp", key="id")
+    with pytest.raises(ConfigError, match="refresh=-1"):
+        followed_ring("redis://x", "r", refresh=-1)
+
+
+def test_the_command_tags_what_there_is(spark, redis_server, tmp_path):
+    files(spark, tmp_path, 0)
+    with Redis(unix_socket_path=str(redis_server.socket)) as client, RingNode(client, RING):
+        told = run(
+            "stream", "--input", tmp_path / "in", "--format", "parquet", "--output",
+            tmp_path / "out", "--checkpoint", tmp_path / "cp", "--url", redis_server.url,
+            "--ring", RING,
+        )  # fmt: skip
+    assert told["rows of the last 1 batches"] == "20"
+    assert Path(tmp_path / "out" / "batch=0").exists()
+
+
+def test_a_stream_of_csv_needs_a_schema(spark, tmp_path):
+    with pytest.raises(ConfigError, match="a stream of csv needs one"):
+        run("stream", "--input", tmp_path / "in.csv", "--output", "o", "--checkpoint", "c",
+            "--url", "redis://x")  # fmt: skip
