@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -61,7 +62,13 @@ def server_checks(connection: Connection, *, mixed: bool) -> Iterator[Finding]:
 
     Raises:
         RedisUnavailable: it cannot be reached.
+        PermissionDenied: user or password are wrong, or missing.
     """
+    try:
+        connection.call("PING")
+    except PermissionDenied as error:
+        if not _lacks_a_right(error):
+            raise  # a wrong password: there is nothing to look at
     try:
         info: Mapping[str, Any] = connection.call("INFO")
     except RedisRefused as error:
@@ -76,6 +83,10 @@ def server_checks(connection: Connection, *, mixed: bool) -> Iterator[Finding]:
     yield _clock(connection, mixed=mixed)
     yield _rights(connection)
     yield _channel(connection)
+
+
+def _lacks_a_right(error: PermissionDenied) -> bool:
+    return type(error.__cause__).__name__ == "NoPermissionError"
 
 
 def _version(info: Mapping[str, Any]) -> Finding:
@@ -157,7 +168,8 @@ def _latency(connection: Connection) -> Finding:
     trips = []
     for _ in range(_PINGS):
         before = time.perf_counter()
-        connection.call("PING")
+        with contextlib.suppress(PermissionDenied):  # "no" travels as far as "yes"
+            connection.call("PING")
         trips.append(time.perf_counter() - before)
     trips.sort()
     median = trips[_PINGS // 2]
@@ -174,7 +186,10 @@ def _latency(connection: Connection) -> Finding:
 
 def _clock(connection: Connection, *, mixed: bool) -> Finding:
     before = time.time()
-    parts = connection.call("TIME")
+    try:
+        parts = connection.call("TIME")
+    except PermissionDenied as error:
+        return Finding("clock", Level.UNKNOWN, str(error))
     middle = (before + time.time()) / 2
     offset = int(parts[0]) + int(parts[1]) / 1e6 - middle
     text = f"Redis is {seconds(abs(offset))} {'ahead of' if offset > 0 else 'behind'} this machine"

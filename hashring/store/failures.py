@@ -19,6 +19,7 @@ from hashring.errors import (
 )
 
 _PASSWORD: Final = "check the user and the password in the URL"
+_NO_PASSWORD: Final = "give the password in the URL: redis://user:password@host"
 _PRIMARY: Final = "connect to the primary (or through Sentinel)"
 _ADDRESS: Final = "check host, port and that Redis runs"
 _LOADING: Final = "Redis is loading its data: wait"
@@ -30,7 +31,8 @@ _ALLOW: Final = (
 # Inside a script Redis 6.2 puts the code in the middle of the text, 7 at its beginning.
 _CODES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
     ("WRONGTYPE", WrongKeyType, "choose another ring name, or remove the key that is in the way"),
-    ("NOAUTH", PermissionDenied, "give the password in the URL: redis://user:password@host"),
+    ("NOAUTH", PermissionDenied, _NO_PASSWORD),
+    ("must be called with the client already authenticated", PermissionDenied, _NO_PASSWORD),
     ("WRONGPASS", PermissionDenied, _PASSWORD),
     ("invalid password", PermissionDenied, _PASSWORD),
     ("invalid username-password", PermissionDenied, _PASSWORD),

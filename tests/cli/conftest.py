@@ -21,6 +21,7 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.cli import main
+from hashring.store import keeper
 from hashring.store.embedded import RedisServer
 from tests.conftest import PATIENCE, ROOT
 
@@ -36,7 +37,9 @@ def runtime_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="hashring-cli-"))
     monkeypatch.setenv("HASHRING_RUNTIME_DIR", str(directory / "run"))
     yield directory
-    shutil.rmtree(directory)
+    socket = directory / "run" / keeper.SOCKET
+    until(lambda: not socket.exists(), "the shared server has ended with its last user")
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

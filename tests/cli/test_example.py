@@ -1,0 +1,270 @@
+"""example.py: what a newcomer sees first, with real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring.store import keeper
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import ending, finished, line_with, nodes_on, spawn, until
+from tests.conftest import eventually
+
+LINE = re.compile(r"INFO:root:PID (\d+), (\d+) keys \((\[.*\])\)\n")
+
+
+def keys_of(line: str) -> tuple[int, set[int]]:
+    """The pid and the keys of a line of the log."""
+    match = LINE.fullmatch(line)
+    assert match, line
+    keys = {int(key) for key in match[3][1:-1].split(", ") if key}
+    assert len(keys) == int(match[2])
+    return int(match[1]), keys
+
+
+class Log:
+    """What a process logs, read in the background: the latest keys of every pid."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.keys: dict[int, set[int]] = {}
+        self.other: list[str] = []
+        self._source = process.stderr
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._source is not None
+        for line in self._source:
+            if LINE.fullmatch(line):
+                pid, keys = keys_of(line)
+                self.keys[pid] = keys
+            else:
+                self.other.append(line)
+
+    def split(self, *pids: int) -> bool:
+        """Whether these have all accounts between them, each once."""
+        owned = [self.keys.get(pid, set()) for pid in pids]
+        return sum(map(len, owned)) == 100 == len(set().union(*owned))
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(pid) for pid in text.split()]
+
+
+def test_the_first_node_logs_all_accounts_as_in_the_seed() -> None:
+    with ending(spawn("example.py")) as process:
+        line = line_with(process, "", "stderr")
+        accounts = ", ".join(str(number) for number in range(100))
+        assert line == f"INFO:root:PID {process.pid}, 100 keys ([{accounts}])\n"
+        process.send_signal(signal.SIGINT)
+        assert finished(process) == (0, "", "")
+
+
+def test_two_split_the_accounts_and_the_survivor_takes_them_back() -> None:
+    with ending(spawn("example.py")) as first:
+        line_with(first, "100 keys", "stderr")
+        with ending(spawn("example.py")) as second:
+            log, other = Log(first), Log(second)
+            until(
+                lambda: log.keys.update(other.keys) or log.split(first.pid, second.pid),
+                "they split the accounts",
+            )
+            second.send_signal(signal.SIGTERM)
+            assert second.wait() == 0
+            until(lambda: log.split(first.pid), "the first has all of them again")
+            other.join()
+        first.send_signal(signal.SIGINT)
+        assert first.wait() == 0
+        log.join()
+        assert log.other == other.other == []
+
+
+def test_print_shows_the_nodes_that_run() -> None:
+    with ending(spawn("example.py")) as process:
+        line_with(process, "100 keys", "stderr")
+        status, out, err = finished(spawn("example.py", "--print"))
+        lines = out.splitlines()
+        assert (status, err) == (0, "")
+        assert lines[:2] == ['Hash ring "ring" replicas:', "Start      Range  Delay   Node"]
+        assert len([line for line in lines if f":{process.pid}:" in line]) == 16
+        assert lines[19:21] == [
+            'Hash ring "ring" nodes:',
+            "Range    Replicas Delay   Hostname             PID",
+        ]
+        assert lines[21].startswith("100.00%       16      ")
+        assert lines[21].endswith(f" {process.pid}")
+
+
+def test_the_options_name_the_redis_and_the_ring() -> None:
+    with RedisServer(port=0) as tcp:
+        for arguments in (
+            ("--host", "127.0.0.1", "--port", str(tcp.port)),
+            ("--port", str(tcp.port)),
+            ("--url", tcp.url),
+        ):
+            with ending(spawn("example.py", "--ring", "accounts", *arguments)) as process:
+                line_with(process, "100 keys", "stderr")
+                out = finished(spawn("example.py", "--print", "--ring", "accounts", *arguments))[1]
+                assert 'Hash ring "accounts" nodes:' in out
+                process.send_signal(signal.SIGINT)
+                assert process.wait() == 0
+            with Redis.from_url(tcp.url) as other:
+                assert other.zcard("accounts") == 0
+
+
+def test_nodes_share_the_keys_and_a_killed_one_is_reported_and_replaced() -> None:
+    with ending(spawn("example.py", "--nodes", "3")) as process:
+        log = Log(process)
+        until(lambda: log.split(*children(process)), "three share the accounts")
+        victim, *others = children(process)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: log.split(*others), "the others take over")
+        assert log.other == [
+            f"WARNING:root:PID {victim} was killed by SIGKILL; the others take over within 4 s\n"
+        ]
+        out = finished(spawn("example.py", "--print"))[1]
+        assert len(out.partition("nodes:")[2].splitlines()) == 4
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+        log.join()
+        assert len(log.other) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nodes_end_together_and_leave_the_ring(
+    client: Redis, redis_server: RedisServer, number: signal.Signals
+) -> None:
+    with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
+        log = Log(process)
+        until(lambda: log.split(*children(process)), "both run")
+        # As the terminal does it: everybody of the process group gets it, and twice.
+        for pid in (*children(process), process.pid, process.pid):
+            os.kill(pid, number)
+        assert process.wait() == 0
+        log.join()
+        assert client.zcard("ring") == 0
+        assert log.other == []
+
+
+def test_nodes_end_when_their_parent_is_killed(client: Redis, redis_server: RedisServer) -> None:
+    with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
+        log = Log(process)
+        until(lambda: log.split(*children(process)), "both run")
+        process.kill()
+        process.wait()
+        log.join()  # whoever has standard error open has ended
+        eventually(lambda: client.zcard("ring") == 0, "they have left")
+
+
+def test_a_paused_node_is_told_to_end_too(client: Redis, redis_server: RedisServer) -> None:
+    with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
+        log = Log(process)
+        until(lambda: log.split(*children(process)), "both run")
+        os.kill(children(process)[0], signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+        log.join()
+
+
+def test_the_server_outlives_the_one_that_brought_it_and_goes_with_the_last(
+    runtime_directory: Path,
+) -> None:
+    with ending(spawn("example.py")) as first, ending(spawn("example.py")) as second:
+        lines = [line_with(process, "keys", "stderr") for process in (first, second)]
+        assert all(lines)
+        server = int((runtime_directory / "run" / keeper.SERVER_LOCK).read_text())
+        first.send_signal(signal.SIGINT)
+        assert first.wait() == 0
+        log = Log(second)
+        until(lambda: log.split(second.pid) or "100 keys" in lines[1], "the second goes on")
+        assert "Hash ring" in finished(spawn("example.py", "--print"))[1]
+        assert Path(f"/proc/{server}").exists()
+        second.send_signal(signal.SIGINT)
+        assert second.wait() == 0
+        log.join()
+        assert log.other == []
+    eventually(lambda: not Path(f"/proc/{server}").exists(), "the server is gone")
+
+
+def test_keys_of_a_file_are_split_and_long_lists_cut(tmp_path: Path) -> None:
+    file = tmp_path / "keys.txt"
+    file.write_text("".join(f"account:{number}\r\n" for number in range(250)))
+    with ending(spawn("example.py", "--keys", str(file))) as process:
+        line = line_with(process, "", "stderr")
+        assert ", 250 keys (['account:0', 'account:1', " in line
+        assert line.endswith("'account:99'] and 150 more)\n")
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_keys_from_standard_input_serve_all_nodes(nodes: str) -> None:
+    command = ("example.py", "--keys", "-", "--nodes", nodes)
+    with ending(spawn(*command, stdin=subprocess.PIPE)) as process:
+        assert process.stdin is not None
+        process.stdin.write("".join(f"{number}\n" for number in range(100)))
+        process.stdin.close()
+        process.stdin = None
+        counts: dict[str, int] = {}
+        while sum(counts.values()) != 100 or len(counts) != int(nodes):
+            line = line_with(process, "keys", "stderr")
+            words = line.split()
+            counts[words[1]] = int(words[2])
+        process.send_signal(signal.SIGINT)
+        assert finished(process)[0] == 0
+
+
+def test_a_change_during_a_long_look_and_ctrl_c_do_not_wait_for_its_end(tmp_path: Path) -> None:
+    # A pipe that never ends stands for a file that takes for ever to read: here it is copying.
+    fifo = tmp_path / "keys"
+    os.mkfifo(fifo)
+    with (
+        ending(spawn("example.py", "--keys", str(fifo))) as process,
+        fifo.open("wb", buffering=0) as writer,
+    ):
+        writer.write(b"a\n" * 100)
+        process.send_signal(signal.SIGINT)
+        assert finished(process)[0] == 130
+
+
+def test_the_log_of_the_package_itself_stays_out_of_sight_unless_it_warns() -> None:
+    with (
+        RedisServer(port=0) as server,
+        ending(spawn("example.py", "--url", server.url)) as process,
+    ):
+        line_with(process, "100 keys", "stderr")
+        server.kill()
+        assert line_with(process, "", "stderr").startswith("WARNING:hashring:hashring ")
+        lines = sorted(line_with(process, "", "stderr") for _ in range(2))
+        assert ", 0 keys ([])" in lines[0]
+        assert "owns nothing until one is answered" in lines[1]
+        server.start()
+        assert "100 keys" in line_with(process, "", "stderr")
+
+
+def test_a_log_that_nobody_reads_ends_the_node(client: Redis, redis_server: RedisServer) -> None:
+    process = spawn("example.py", "--url", redis_server.url)
+    line_with(process, "100 keys", "stderr")
+    assert process.stderr is not None
+    process.stderr.close()
+    with nodes_on(client, "alder"):  # a change, so that it has something to say
+        process.wait()
+    assert client.zcard("ring") == 0
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def test_help_shows_examples_and_says_which_timers() -> None:
+    status, out, _ = finished(spawn("example.py", "--help"))
+    assert status == 0
+    assert "python example.py --nodes 3" in out
+    assert "beats every second and is\ngiven up after 3 seconds" in out

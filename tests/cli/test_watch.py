@@ -1,0 +1,227 @@
+"""hashring watch: lines for programs, a screen for people."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis import Redis
+
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until
+from tests.conftest import PATIENCE
+
+
+@contextmanager
+def watching(client: Redis, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    with ending(spawn("hashring", "watch", *options, url=url)) as process:
+        until(lambda: client.pubsub_numsub("ring")[0][1], "it listens")
+        yield process
+
+
+def test_a_line_for_each_event_and_each_new_ring(client: Redis, redis_server: RedisServer) -> None:
+    with watching(client, redis_server.url) as process:
+        assert line_with(process, "").endswith("  ring    0 nodes\n")
+        with nodes_on(client, "alder", n_replicas=3):
+            assert line_with(process, "").endswith("  join    alder (start, 3 points, epoch 1)\n")
+            assert line_with(process, "").endswith("  ring    1 node: 100.00% alder\n")
+        assert line_with(process, "").endswith("  leave   alder (stop, epoch 2)\n")
+        assert line_with(process, "").endswith("  ring    0 nodes\n")
+        process.send_signal(signal.SIGINT)
+        status, _, err = finished(process)
+        assert (status, err.strip()) == (130, "")
+
+
+def test_json_lines_say_which_they_are(client: Redis, redis_server: RedisServer) -> None:
+    with watching(client, redis_server.url, "--json") as process:
+        assert json.loads(line_with(process, ""))["shares"] == {}
+        with nodes_on(client, "alder", n_replicas=3) as (alder,):
+            joined = json.loads(line_with(process, ""))
+            ring = json.loads(line_with(process, ""))
+            assert (joined["type"], joined["kind"], joined["nodes"]) == ("event", "join", ["alder"])
+            assert (ring["type"], ring["shares"]) == ("ring", {"alder": 1.0})
+            assert ring["fingerprint"] == alder.status.fingerprint
+
+
+def test_a_change_that_nobody_told_of_shows_as_well(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    with watching(client, redis_server.url) as process:
+        line_with(process, "0 nodes")
+        put(client, "by-hand", 5)
+        assert line_with(process, "").endswith("  ring    1 node: 100.00% by-hand\n")
+
+
+def test_many_nodes_fit_on_a_line(client: Redis, redis_server: RedisServer) -> None:
+    for number in range(30):
+        put(client, f"node-{number:02}", number * 1000)
+    with watching(client, redis_server.url) as process:
+        line = line_with(process, "30 nodes: ")
+        assert line.count("%") == 12
+        assert line.endswith(" node-11, and 18 more\n")
+
+
+def test_it_goes_on_when_redis_comes_back() -> None:
+    with (
+        RedisServer() as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        watching(client, server.url) as process,
+    ):
+        line_with(process, "0 nodes")
+        server.kill()
+        assert line_with(process, "", "stderr").startswith("hashring: ")
+        server.start()
+        assert line_with(process, "", "stderr") == "hashring: Redis answers again\n"
+        with nodes_on(client, "alder"):
+            line_with(process, "1 node: 100.00% alder")
+
+
+# --- on a terminal --------------------------------------------------------------------------------
+
+
+class Terminal:
+    """``hashring watch`` on a pseudo-terminal.
+
+    Attributes:
+        text: everything written so far, with its control sequences.
+    """
+
+    def __init__(self, *arguments: str, rows: int, columns: int, program: list[str]) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        environment.pop("NO_COLOR", None)
+        self.process = subprocess.Popen(
+            [sys.executable, *program, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.set_blocking(self._ours, False)
+        self.text = ""
+        self._seen = 0
+
+    def read(self) -> None:
+        try:
+            while data := os.read(self._ours, 65536):
+                self.text += data.decode(errors="replace")
+        except (BlockingIOError, OSError):
+            return
+
+    def shows(self, *words: str) -> None:
+        """Wait until it has newly written all of these."""
+
+        def look() -> bool:
+            self.read()
+            return all(word in self.text[self._seen :] for word in words)
+
+        until(look, f"the screen shows {words}")
+        self._seen = len(self.text)
+
+    def ends(self) -> int:
+        status = self.process.wait(PATIENCE)
+        self.read()
+        return status
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+COMMAND = ["-c", "from hashring.cli import main; main()"]
+ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+
+
+@contextmanager
+def terminal(
+    url: str, rows: int = 30, columns: int = 100, program: list[str] = COMMAND
+) -> Iterator[Terminal]:
+    screen = Terminal("--url", url, "watch", rows=rows, columns=columns, program=program)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+def test_the_screen_follows_the_ring(client: Redis, redis_server: RedisServer) -> None:
+    with terminal(redis_server.url) as screen:
+        screen.shows(ENTER, "ring 'ring' on unix://", "nobody owns anything")
+        with nodes_on(client, "alder"):
+            screen.shows("100.00%", "AAAAAAAA", "join    alder", "current"[:3])
+            with nodes_on(client, "birch"):
+                screen.shows("BBB", "join    birch")
+            screen.shows("100.00%", "leave   birch")
+        screen.shows("nobody owns anything")
+
+
+def test_an_expired_node_is_marked(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "gone", 5, expires_in=-5, told={})
+    with terminal(redis_server.url) as screen:
+        screen.shows("EXPIRED", "gone")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_terminal_is_left_as_it_was(
+    client: Redis, redis_server: RedisServer, number: signal.Signals, status: int
+) -> None:
+    with terminal(redis_server.url) as screen:
+        screen.shows(ENTER, "nobody")
+        screen.process.send_signal(number)
+        assert screen.ends() == status
+        end = screen.text[screen.text.rindex(LEAVE) :]
+        assert SHOW_CURSOR in screen.text
+        assert "Traceback" not in end
+
+
+def test_a_ring_too_large_for_the_screen_says_how_much_is_not_shown(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    for number in range(70):
+        put(client, f"node-{number:02}", number * 2**25, told={})
+    with terminal(redis_server.url, rows=20, columns=60) as screen:
+        screen.shows("and 61 more")
+        frame = screen.text[screen.text.rindex("ring 'ring'") :]
+        assert frame.count("\n") <= 20
+
+
+def test_an_old_picture_says_that_it_is_old() -> None:
+    with RedisServer() as server, terminal(server.url) as screen:
+        screen.shows("nobody owns anything")
+        server.kill()
+        screen.shows("what follows is old: ")
+        server.start()
+        screen.shows("nobody owns anything")
+        assert "what follows is old" not in screen.text[screen.text.rindex("ring 'ring'") :]
+
+
+def test_without_rich_a_terminal_gets_told_what_to_do(
+    redis_server: RedisServer, tmp_path: object
+) -> None:
+    hidden = [
+        "-c",
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name == 'rich' else find(name)\n"
+        "from hashring.cli import main; main()",
+    ]
+    with terminal(redis_server.url, columns=200, program=hidden) as screen:
+        assert screen.ends() == 2
+    assert re.sub(r"\s+", " ", screen.text).strip() == (
+        "hashring: hashring watch on a terminal (not: hashring watch | cat) needs the package "
+        "rich: pip install 'hashring-fleet[rich]'"
+    )
