@@ -474,7 +474,7 @@ class _Job:
 
     def table(self, name: str) -> DataFrame:
         """A table of the live ring, read through the data source."""
-        from hashring.spark.source import register  # noqa: PLC0415 - as above
+        from hashring.spark.datasource import register  # noqa: PLC0415 - as above
 
         if self._settings.url is None:
             raise click.UsageError("give --url, or files: Spark's workers need to find Redis")

@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
+from hashring.spark.datasource import live_ring
 from hashring.spark.files import local_path
 from hashring.spark.keys import check_free, key_text
 from hashring.spark.owner import with_owner
-from hashring.spark.source import live_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from redis import Redis
 from hashring import RingNode
 from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, OutputExists
-from hashring.spark.source import live_ring
+from hashring.spark.datasource import live_ring
 from hashring.spark.stream import fixed_ring, followed_ring, tag_stream
 from tests.conftest import ROOT, eventually
 from tests.spark.test_jobs import run

@@ -9,7 +9,7 @@ from hashring import RingNode
 from hashring.core.ring import Ring
 from hashring.errors import SparkFailed
 from hashring.spark.asof import history_of
-from hashring.spark.source import live_ring, register
+from hashring.spark.datasource import live_ring, register
 from hashring.store.keys import ring_keys
 from tests.spark.conftest import rows
 from tests.spark.test_jobs import run
