@@ -34,6 +34,7 @@ RIGHTS: Final[tuple[tuple[str, Callable[[RingKeys], tuple[Any, ...]] | None], ..
     ("zadd", lambda keys: (keys.ring, "NX", "XX", 0, "")),
     ("zrem", lambda keys: (keys.ring, "")),
     ("zcard", lambda keys: (keys.ring,)),
+    ("zscore", lambda keys: (keys.ring, "")),
     ("zrange", lambda keys: (keys.ring, 0, 0)),
     ("zrangebyscore", lambda keys: (keys.ring, 1, 0)),
     ("hget", lambda keys: (keys.nodes, "")),

@@ -32,7 +32,8 @@ SESSION_LENGTH: Final = 16
 EVENTS_KEPT: Final = 10_000
 """About how many entries the history of a ring keeps."""
 
-# The scripts go by the same form.
+# What the scripts know of an entry: the replica that stands for its heartbeat, and its form.
+_ANCHOR: Final = "anchor"
 _ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
 
 Argument = bytes | str | int | float
@@ -142,6 +143,10 @@ def beat(
             history, ``None`` for any.
         drop: members to take away in the same step (points that the name had before).
     """
+    members = tuple(replica.member for replica in replicas)
+    if members:
+        # By which a sweep sees whether this heartbeat still holds.
+        told = {**told, _ANCHOR: members[0].decode()}
     flags = ("j" if joining else "") + ("s" if fetch else "") + ("f" if full else "")
     dropped = [replica.member for replica in drop]
     arguments: tuple[Argument, ...] = (
@@ -156,7 +161,7 @@ def beat(
         events_kept,
         len(dropped),
         *dropped,
-        *(replica.member for replica in replicas),
+        *members,
     )
     return Command(script("beat"), keys.script_keys(), arguments, _read_beat)
 
@@ -346,12 +351,19 @@ def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:
             node = name.decode()
         except UnicodeDecodeError:
             continue
-        try:
-            told = json.loads(entry[SESSION_LENGTH:])
-        except (ValueError, RecursionError):
-            told = {}
-        found[node] = NodeRecord(holder_of(entry), told if isinstance(told, dict) else {})
+        told = told_of(entry)
+        told.pop(_ANCHOR, None)
+        found[node] = NodeRecord(holder_of(entry), told)
     return found
+
+
+def told_of(entry: bytes) -> dict[str, Any]:
+    """What a node tells of itself, from its entry; nothing for one not written here."""
+    try:
+        told = json.loads(entry[SESSION_LENGTH:])
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def holder_of(entry: bytes) -> str:

@@ -13,14 +13,14 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
-from hashring.store.commands import SESSION_LENGTH, Command, holder_of
+from hashring.store.commands import SESSION_LENGTH, Command, holder_of, told_of
 from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
 from hashring.store.group_memory import GroupCall, GroupData
 from hashring.store.keys import RingKeys
@@ -128,6 +128,18 @@ class MemoryServer:
         """Go back to a copy: what a failover to a replica that lagged behind does."""
         with self._lock:
             self._rings = deepcopy(cast("dict[bytes, _RingState]", copy))
+
+    def members(self, ring: bytes) -> Mapping[bytes, float]:
+        """The ring's ZSET as it is now: the members with their scores."""
+        return self._ring(ring).members
+
+    def tag(self, ring: bytes) -> str:
+        """The tag of the ring's last change."""
+        return self._ring(ring).tag
+
+    def holder(self, ring: bytes, node: str) -> str:
+        """The session that holds a node's name; empty when nobody does."""
+        return holder_of(self._ring(ring).nodes.get(node.encode(), b""))
 
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """The history of a ring as raw stream entries, oldest first."""
@@ -280,7 +292,7 @@ class _Call:
         if session and holder_of(entry or b"") not in ("", session):
             return [b"superseded", 0]
         removed = sum(ring.members.pop(member, None) is not None for member in members)
-        if entry is not None and members and _is_named(entry):
+        if members and told_of(entry or b"").get("named") is True:
             self._remember(name, [parse_replica(member).point for member in members])
         ring.nodes.pop(name, None)
         ring.full.discard(name)
@@ -370,14 +382,20 @@ class _Call:
                 points.setdefault(node, []).append(int(member.partition(b":")[0]))
                 since = since or f"{ring.members[member]:.6f}"
             del ring.members[member]
+        gone = []
         for node, own in points.items():
-            ring.full.discard(node)
-            entry = ring.nodes.pop(node, None)
-            if entry is not None and _is_named(entry):
+            told = told_of(ring.nodes.get(node, b""))
+            anchor = told.get("anchor")
+            if isinstance(anchor, str) and anchor.encode() in ring.members:
+                continue
+            gone.append(node)
+            if told.get("named") is True:
                 self._remember(node, own)
+            ring.nodes.pop(node, None)
+            ring.full.discard(node)
         body: dict[str, Any] = {"kind": "expire", "reason": "expired", "since": since}
-        if points:
-            body["nodes"] = [node.decode("utf-8", "surrogateescape") for node in points]
+        if gone:
+            body["nodes"] = [node.decode() for node in gone]
         self._announce(body, by, history)
         return len(expired)
 
@@ -529,11 +547,3 @@ def _unserved(told: str | bytes) -> int:
         return int(info.get("unserved", 0)) if isinstance(info, dict) else 0
     except ValueError:
         return 0
-
-
-def _is_named(entry: bytes) -> bool:
-    try:
-        told = json.loads(entry[SESSION_LENGTH:])
-    except ValueError:
-        return False
-    return isinstance(told, dict) and told.get("named") is True

@@ -649,6 +649,21 @@ def test_several_nodes_that_expired_are_told_in_one_change(place: Place, channel
     assert place.zset() == {}
 
 
+def test_a_node_lives_while_members_of_an_earlier_session_of_its_name_expire(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10, told={"named": True})
+    for earlier in (b"10:n:old", b"20:n:old"):
+        place.zadd(earlier, place.now() + LONG_AGO)
+    channel.changes()
+    reply = place.beat("n", A, 10, told={"named": True})
+    (change,) = channel.changes()
+    assert (change.kind, change.nodes, change.stamp.members) == (ChangeKind.EXPIRE, (), 1)
+    assert reply.swept == 2
+    assert place.look("n").nodes["n"].session == A
+    assert place.look("n").remembered == ()
+
+
 def test_a_sweep_of_nothing_is_no_change(place: Place, channel: Listener) -> None:
     place.join("n", A, 10)
     channel.changes()

@@ -111,9 +111,16 @@ local function remember(node, points)
   end
 end
 
-local function is_named(entry)
-  local ok, info = pcall(cjson.decode, string.sub(entry, SESSION + 1))
-  return ok and type(info) == 'table' and info.named == true
+-- What a node tells of itself, from its entry; nothing for an entry not written here.
+local function told_of(entry)
+  local ok, told = pcall(cjson.decode, string.sub(entry or '', SESSION + 1))
+  return ok and type(told) == 'table' and told or {}
+end
+
+-- Whether a node's newest heartbeat still holds: the members of one expire together. Others of the
+-- node, which a failover brought back or somebody put there, may expire while it lives.
+local function is_on_ring(told)
+  return type(told.anchor) == 'string' and redis.call('ZSCORE', KEYS[1], told.anchor)
 end
 
 -- Take away what expired before `horizon`; returns how many members went.
@@ -145,21 +152,23 @@ local function sweep(horizon, by, history)
   if swept == 0 then
     return 0
   end
+  local gone = {}
   for _, node in ipairs(nodes) do
-    redis.call('SREM', KEYS[6], node)
-    local entry = redis.call('HGET', KEYS[3], node)
-    if entry then
-      if is_named(entry) then
+    local told = told_of(redis.call('HGET', KEYS[3], node))
+    if not is_on_ring(told) then
+      gone[#gone + 1] = node
+      if told.named == true then
         remember(node, points[node])
       end
       redis.call('HDEL', KEYS[3], node)
+      redis.call('SREM', KEYS[6], node)
     end
   end
   announce({
     kind = 'expire',
     reason = 'expired',
     since = since,
-    nodes = #nodes > 0 and nodes or nil,
+    nodes = #gone > 0 and gone or nil,
   }, by, history)
   return swept
 end

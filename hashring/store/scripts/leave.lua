@@ -17,7 +17,7 @@ end
 for i = 6, #ARGV do
   points[#points + 1] = point_of(ARGV[i])
 end
-if entry and #points > 0 and is_named(entry) then
+if #points > 0 and told_of(entry).named == true then
   remember(node, points)
 end
 redis.call('HDEL', KEYS[3], node)
