@@ -108,12 +108,15 @@ def load_terms(text: str | bytes) -> Terms:
         raise GroupFormatError("terms", text, "are not whole") from error
 
 
-def join(keys: GroupKeys, facts: MemberFacts, terms: Terms) -> Command[Joined | Taken]:
+def join(
+    keys: GroupKeys, facts: MemberFacts, terms: Terms, before: str = ""
+) -> Command[Joined | Taken]:
     """Join as a new session.
 
     Args:
         facts: ``joined`` and ``expires`` are Redis' to say, and not looked at.
         terms: the member's; they become the group's when it has none.
+        before: this process' own earlier session, whose name it may take.
     """
 
     def read(raw: Any) -> Joined | Taken:
@@ -121,7 +124,14 @@ def join(keys: GroupKeys, facts: MemberFacts, terms: Terms) -> Command[Joined | 
             return Taken(float(raw[1]))
         return Joined(int(raw[1]) / 1e6, load_terms(raw[2]))
 
-    arguments = (facts.name, facts.session, terms.ttl, dump_facts(facts), dump_terms(terms))
+    arguments = (
+        facts.name,
+        facts.session,
+        terms.ttl,
+        dump_facts(facts),
+        dump_terms(terms),
+        before,
+    )
     return Command(script("group_join"), keys.script_keys(), arguments, read)
 
 
@@ -291,6 +301,11 @@ def _changed_views(
         if old is None or not same_seat or dump_view(old) != text:
             found += (name, f"{after.roster[name].session} {text}")
     return found
+
+
+def concerned(payload: bytes) -> frozenset[str]:
+    """The members whose part a decision changes, from its message on the channel."""
+    return frozenset(payload.decode("utf-8", "replace").split("\n")[1:])
 
 
 @dataclass(frozen=True)

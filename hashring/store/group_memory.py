@@ -38,11 +38,13 @@ class GroupCall:
     def _tag(self) -> bytes:
         return bytes(self._data.fields.get("tag", b""))
 
-    def group_join(self, member: str, session: str, ttl: float, report: str, terms: str) -> Any:
+    def group_join(  # noqa: PLR0917 - ARGV of the script, in its order
+        self, member: str, session: str, ttl: float, report: str, terms: str, before: str
+    ) -> Any:
         """``group_join.lua``."""
         data, name = self._data, member.encode()
         known, lease = data.members.get(name), data.leases.get(name, 0.0)
-        if known is not None and known[0] != session and lease > self._now:
+        if known is not None and known[0] not in (session, before) and lease > self._now:
             return [b"taken", b"%.6f" % (lease - self._now)]
         data.fields.setdefault("terms", terms.encode())
         data.fields["joins"] = joined = data.fields.get("joins", 0) + 1
@@ -155,7 +157,7 @@ class GroupCall:
                 )
             )
             del data.control[:-history]
-            self._publish(tag)
+            self._publish(b"\n".join([tag, *(r.encode() for r in rest[: 2 * views : 2])]))
         fields.pop("claimed", None)
         at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
         if at is None:

@@ -32,6 +32,7 @@ from hashring.store.group_commands import (
     Taken,
     beat,
     commit,
+    concerned,
     group_keys,
     join,
     leave,
@@ -39,6 +40,7 @@ from hashring.store.group_commands import (
 )
 from hashring.store.memory import MemoryStore
 from tests.conftest import PATIENCE, servers
+from tests.unit.groups.test_histories import history
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
@@ -99,6 +101,11 @@ def test_a_name_in_use_is_not_given_away(store: Store, keys: GroupKeys) -> None:
 def test_a_name_whose_lease_has_ended_can_be_taken(store: Store, keys: GroupKeys) -> None:
     store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
     assert isinstance(store.run(join(keys, facts("a", B), TERMS)), Joined)
+
+
+def test_a_process_may_take_its_own_name_again(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    assert isinstance(store.run(join(keys, facts("a", B), TERMS, A)), Joined)
 
 
 def test_a_step_grants_and_a_renewal_learns_of_it(store: Store, keys: GroupKeys) -> None:
@@ -245,7 +252,8 @@ def test_a_decision_is_told_on_the_channel(store: Store, keys: GroupKeys) -> Non
     step(store, keys)
     notice = subscription.wait(PATIENCE)
     assert isinstance(notice, Told)
-    assert notice.payload.decode() == store.run(read(keys)).tag
+    assert notice.payload.decode().split("\n")[0] == store.run(read(keys)).tag
+    assert concerned(notice.payload) == {"a"}
     subscription.close()
 
 
@@ -287,8 +295,6 @@ def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> Non
 
 
 def test_a_state_survives_its_text() -> None:
-    from tests.unit.groups.test_histories import history  # noqa: PLC0415
-
     for seed in range(20):
         state = history(seed).world.redis.state
         assert state.committed is None or load_state(dump_state(state), state.committed) == state

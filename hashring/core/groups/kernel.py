@@ -35,7 +35,7 @@ While **Rebalancing**, changes take effect at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from hashring.core.assignors.protocol import (
     Assignor,
@@ -56,6 +56,7 @@ from hashring.core.groups.state import (
     MemberFacts,
     Phase,
     Seat,
+    Terms,
     check_partitions,
 )
 
@@ -118,6 +119,21 @@ def resize(state: GroupState, partitions: int) -> Outcome:
     )
     why = f"from {before} to {partitions} partitions"
     return Outcome(changed, (Event(EventKind.RESIZED, why=why),), None)
+
+
+def migrate(state: GroupState, terms: Terms) -> Outcome:
+    """Change what the members have to agree on; the partition count as :func:`resize` does."""
+    outcome = resize(state, terms.partitions)
+    if outcome.state.terms == terms:
+        return outcome
+    changed = [
+        f"{name} from {was!r} to {now!r}"
+        for name, now in asdict(terms).items()
+        if now != (was := getattr(outcome.state.terms, name))
+    ]
+    event = Event(EventKind.MIGRATED, why=", ".join(changed))
+    migrated = replace(outcome.state, terms=terms, generation=state.generation + 1, committed=None)
+    return Outcome(migrated, (*outcome.events, event), None)
 
 
 class _Step:

@@ -358,6 +358,8 @@ class EventKind(str, Enum):
     GRANTED = "granted"
     WARMUP = "warmup"
     RESIZED = "resized"
+    MIGRATED = "migrated"
+    """Its terms were changed."""
     DRAINED = "drained"
     READY = "ready"
     RECOVERING = "recovering"

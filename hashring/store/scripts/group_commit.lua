@@ -34,7 +34,12 @@ if ARGV[2] ~= '' then
   end
   redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[9], '*',
     'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
-  redis.call('PUBLISH', KEYS[5], tag)
+  -- Who is concerned; the others hear of it with their next renewal.
+  local concerned = {}
+  for i = 12, 11 + 2 * views, 2 do
+    concerned[#concerned + 1] = ARGV[i]
+  end
+  redis.call('PUBLISH', KEYS[5], table.concat({tag, unpack(concerned)}, '\n'))
 end
 redis.call('HDEL', KEYS[1], 'claimed')
 local due = ARGV[5]

@@ -1,11 +1,12 @@
 -- Join, or come back, as a new session. See join() in group_commands.py.
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 the group's terms as the member has them
+--       6 the process' own earlier session, or empty
 -- Returns {'taken', seconds left}, or {'ok', now, terms of the group}.
 
 local held_by = record(ARGV[1])
 local lease = lease_of(ARGV[1])
-if held_by and held_by ~= ARGV[2] and lease > now then
+if held_by and held_by ~= ARGV[2] and held_by ~= ARGV[6] and lease > now then
   return {'taken', text(lease - now)}
 end
 -- The first member's terms are the group's.

@@ -268,6 +268,20 @@ def test_a_word_that_a_partition_is_drained_counts_as_let_go_when_the_count_grew
     assert desk.state.tokens[1] > before
 
 
+def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
+    desk = Desk(2).join("a").step()
+    terms = replace(desk.state.terms, partitions=3, assignor="ring(64)", handoffs=4)
+    outcome = kernel.migrate(desk.state, terms)
+    assert outcome.state.terms == terms
+    assert outcome.state.generation == desk.state.generation + 1
+    assert outcome.state.tokens[:2] == desk.state.tokens
+    assert [event.why for event in outcome.events] == [
+        "from 2 to 3 partitions",
+        "assignor from 'balanced' to 'ring(64)', handoffs from 1 to 4",
+    ]
+    assert kernel.migrate(desk.state, desk.state.terms).state is desk.state
+
+
 def test_to_resize_to_the_present_count_decides_nothing() -> None:
     desk = Desk(2).join("a").step()
     assert kernel.resize(desk.state, 2).state is desk.state

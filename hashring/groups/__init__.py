@@ -1,0 +1,1 @@
+"""The live partition group: a member in a thread of its own."""

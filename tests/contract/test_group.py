@@ -1,0 +1,346 @@
+"""What a live group does, on a real server: callbacks, the iterator, and bad input."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring.core.assignors import Learner, Situation
+from hashring.core.groups.foresight import Reason
+from hashring.core.groups.member import ChangeKind
+from hashring.core.groups.state import Phase
+from hashring.errors import (
+    AssignorError,
+    ConfigError,
+    GroupMismatch,
+    MemberExists,
+    NodeStateError,
+    RedisUnavailable,
+)
+from hashring.groups.live import PartitionGroup
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+
+Make = Callable[..., PartitionGroup]
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        yield client
+
+
+@pytest.fixture
+def make(redis: Redis) -> Iterator[Make]:
+    made: list[PartitionGroup] = []
+
+    def build(member: str, partitions: int | None = 8, **more: Any) -> PartitionGroup:
+        settings = {"rebalance_delay": 0.0, "handoffs": 4, "max_handoff_time": 30.0} | more
+        made.append(PartitionGroup(redis, "orders", partitions, member=member, **settings))
+        return made[-1]
+
+    yield build
+    for group in made:
+        group.stop()
+
+
+def settled(*groups: PartitionGroup, count: int = 8) -> Callable[[], bool]:
+    def check() -> bool:
+        sizes = [len(group.held) for group in groups]
+        return sum(sizes) == count and max(sizes) - min(sizes) <= 1
+
+    return check
+
+
+def test_members_share_the_partitions_and_pass_them_on(make: Make) -> None:
+    a, b = make("a"), make("b")
+    a.start()
+    eventually(settled(a), "a has everything")
+    tokens = a.held
+    b.start()
+    eventually(settled(a, b), "a and b have four each")
+    assert a.held == {p: t for p, t in tokens.items() if p in a.held}
+    assert all(token > tokens[p] for p, token in b.held.items())
+    a.stop()
+    eventually(settled(b), "b has everything")
+
+
+def test_callbacks_tell_of_every_change_in_order(make: Make) -> None:
+    told: list[tuple[str, int]] = []
+    a = make(
+        "a",
+        2,
+        on_assigned=lambda partition, token: told.append(("assigned", partition)),
+        on_revoked=lambda partition, deadline: told.append(("revoked", partition)),
+    )
+    a.start()
+    eventually(lambda: len(told) == 2, "both were assigned")
+    b = make("b", 2)
+    b.start()
+    eventually(settled(a, b, count=2), "one each")
+    a.stop()
+    assert told == [("assigned", 0), ("assigned", 1), ("revoked", 1), ("revoked", 0)]
+
+
+def test_a_partition_is_not_given_on_before_its_callback_has_returned(make: Make) -> None:
+    may_return, called = threading.Event(), threading.Event()
+
+    def end(partition: int, deadline: float) -> None:
+        called.set()
+        may_return.wait()
+
+    a, b = make("a", 2, on_revoked=end), make("b", 2)
+    a.start()
+    eventually(settled(a, count=2), "a has both")
+    b.start()
+    assert called.wait(60)
+    status = b.status()
+    assert status.phase is Phase.REBALANCING
+    assert status.blocking == ("a",)
+    assert b.held == {}
+    may_return.set()
+    eventually(settled(a, b, count=2), "one each")
+
+
+def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make: Make) -> None:
+    may_return = threading.Event()
+    lost: list[int] = []
+    a = make(
+        "a",
+        2,
+        max_handoff_time=0.2,
+        ttl=2.0,
+        on_revoked=lambda partition, deadline: may_return.wait(),
+        on_lost=lost.append,
+    )
+    b = make("b", 2, max_handoff_time=0.2, ttl=2.0)
+    a.start()
+    eventually(settled(a, count=2), "a has both")
+    b.start()
+    eventually(settled(a, b, count=2), "one each, though the callback hangs")
+    may_return.set()
+    eventually(lambda: lost == [1], "the loss is told once the callback is over")
+
+
+def test_a_callback_that_raises_counts_as_done_and_is_logged(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    a = make("a", 2, on_assigned=fail, on_revoked=fail)
+    a.start()
+    eventually(settled(a, count=2), "a has both")
+    b = make("b", 2)
+    b.start()
+    eventually(settled(a, b, count=2), "one each")
+    a.stop()
+    assert "the callback for revoked of partition 1 raised" in caplog.text
+
+
+def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) -> None:
+    told: list[tuple[str, int]] = []
+    a, b = make("a", 2), make("b", 2)
+    a.start()
+    eventually(settled(a, count=2), "a has both")
+    entered, go_on = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        for change in a.changes():
+            told.append((change.kind.value, change.partition))
+            if change.kind is ChangeKind.REVOKED and not go_on.is_set():
+                entered.set()
+                go_on.wait()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    eventually(lambda: len(told) == 2, "what is held is told first")
+    b.start()
+    assert entered.wait(60)
+    assert a.owns(1)
+    go_on.set()
+    eventually(settled(a, b, count=2), "one each")
+    a.stop()
+    thread.join()
+    assert told == [("assigned", 0), ("assigned", 1), ("revoked", 1), ("revoked", 0)]
+
+
+def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
+    warming: list[int] = []
+    a = make("a", 4, assignor=Learner(1.0))
+    b = make("b", 4, assignor=Learner(1.0), on_warmup=warming.append)
+    a.start()
+    eventually(settled(a, count=4), "a has everything")
+    b.start()
+    eventually(lambda: len(warming) == 2, "b is told to warm up for two")
+    assert b.held == {}
+    assert [move.warm_up for move in b.explain().moves] == [True, True]
+    for partition in warming:
+        assert b.ready(partition)
+    eventually(settled(a, b, count=4), "two each")
+    assert sorted(b.held) == sorted(warming)
+    assert not b.ready(3)
+
+
+def test_a_member_that_hands_over_leaves_once_others_have_everything(make: Make) -> None:
+    revoked: list[int] = []
+    a = make("a", on_revoked=lambda partition, deadline: revoked.append(partition))
+    b = make("b")
+    a.start()
+    b.start()
+    eventually(settled(a, b), "four each")
+    had = sorted(a.held)
+    a.stop(handover=True)
+    assert sorted(revoked[-4:]) == had
+    eventually(settled(b), "b has everything")
+    assert [member.name for member in b.status().members] == ["b"]
+
+
+def test_a_stalled_member_sheds_and_gets_back_once_it_goes_on(make: Make) -> None:
+    a = make("a", 4, progress_timeout=0.3, max_handoff_time=0.05)
+    b = make("b", 4, max_handoff_time=0.05)
+    a.start()
+    b.start()
+    eventually(lambda: len(a.held) == 0 and len(b.held) == 4, "a sheds everything")
+    going = threading.Event()
+
+    def work() -> None:
+        while not going.is_set():
+            a.tick()
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    eventually(settled(a, b, count=4), "a has its share again")
+    going.set()
+    thread.join()
+
+
+def test_the_count_can_grow_and_shrink_and_nothing_is_dropped(make: Make) -> None:
+    draining: list[int] = []
+    a = make("a", 4, on_drain=draining.append)
+    a.start()
+    eventually(settled(a, count=4), "a has four")
+    a.resize(6)
+    eventually(settled(a, count=6), "a has six")
+    a.resize(3)
+    eventually(lambda: draining == [3, 4, 5], "a is to drain three")
+    assert len(a.held) == 6
+    assert a.status().draining == (3, 4, 5)
+    for partition in draining:
+        assert a.drained(partition)
+    eventually(settled(a, count=3), "a has three")
+    eventually(lambda: a.status().draining == (), "nothing is left to drain")
+    assert a.partitions == 3
+
+
+def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
+    a = make("a", 4)
+    a.start()
+    eventually(settled(a, count=4), "a has everything")
+    found = a.plan(join=["b"])
+    assert [(m.before, m.after, m.reason) for m in found.moves] == [("a", "b", Reason.BALANCE)] * 2
+    assert a.status().phase is Phase.READY
+
+
+def test_members_need_not_say_how_many_partitions_there_are(make: Make) -> None:
+    make("a", 8).start()
+    b = make("b", None)
+    b.start()
+    assert b.partitions == 8
+    assert 0 <= b.partition_of("N12345") < 8
+
+
+# --- bad input --------------------------------------------------------------------------------
+
+
+def test_a_member_with_another_count_is_refused_by_name(make: Make) -> None:
+    a = make("a", 8)
+    a.start()
+    with pytest.raises(GroupMismatch) as raised:
+        make("b", 9).start()
+    error = raised.value
+    assert (error.setting, error.mine, error.theirs) == ("partitions", 9, 8)
+    assert str(error).startswith("group 'orders' has partitions=8, this member partitions=9: ")
+    eventually(settled(a), "the group stays as it was")
+    assert [member.name for member in a.status().members] == ["a"]
+
+
+def test_a_member_with_another_assignor_is_refused_by_name(make: Make) -> None:
+    make("a").start()
+    with pytest.raises(GroupMismatch, match="has assignor='balanced', this member assignor='con"):
+        make("b", assignor="contiguous").start()
+
+
+def test_a_member_may_bring_other_terms_when_it_says_so(make: Make) -> None:
+    a = make("a", 8)
+    a.start()
+    eventually(settled(a), "a has everything")
+    tokens = a.held
+    b = make("b", 10, migrate=True)
+    b.start()
+    eventually(settled(a, b, count=10), "five each")
+    assert a.held.items() <= tokens.items()
+
+
+def test_a_name_in_use_is_refused_and_says_until_when(make: Make) -> None:
+    a = make("a")
+    a.start()
+    with pytest.raises(MemberExists) as raised:
+        make("a").start()
+    assert (raised.value.group, raised.value.member) == ("orders", "a")
+    assert 0 < raised.value.expires_in <= 10
+    eventually(settled(a), "the first has everything")
+
+
+def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_was(
+    make: Make,
+) -> None:
+    def wrong(situation: Situation) -> dict[str, list[int]]:
+        return {"nobody": list(range(situation.partitions))}
+
+    with pytest.raises(AssignorError, match="assignor 'wrong' gave partition 0 to 'nobody'"):
+        make("a", assignor=wrong).start()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
+        ({"weight": 0}, "weight=0: of member 'a' must be a finite number above 0"),
+        ({"assignor": "best"}, "assignor='best': choose one of balanced, contiguous, learner"),
+        ({"heartbeat_interval": 4, "ttl": 10}, "heartbeat_interval=4: must be above 0 and at"),
+        ({"progress_timeout": 0}, "progress_timeout=0: must be above 0"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make("a", **settings)
+    assert str(raised.value).startswith(text)
+
+
+def test_without_a_count_the_group_must_exist(make: Make) -> None:
+    with pytest.raises(ConfigError, match="the group 'orders' does not exist yet"):
+        make("a", None).start()
+
+
+def test_a_group_starts_once(make: Make) -> None:
+    a = make("a")
+    a.start()
+    with pytest.raises(NodeStateError, match="runs already"):
+        a.start()
+    a.stop()
+    a.stop()
+    a.start()
+    eventually(settled(a), "it can start again")
+
+
+def test_without_redis_it_does_not_start_and_leaves_nothing_behind() -> None:
+    client = Redis(unix_socket_path="/nonexistent/socket")
+    with pytest.raises(RedisUnavailable):
+        PartitionGroup(client, "orders", 4).start()
