@@ -65,6 +65,8 @@ class Change:
         stamp: the change's own place in history.
         session: for a join, the session that holds the name from now on.
         reason: a word for people: start, restart, return, resize, stop, removed, expired.
+        was: how many members the ring's ZSET held just before it; ``None`` when it is not told.
+            A reader that knows of another number has missed what somebody did without telling.
     """
 
     kind: ChangeKind
@@ -74,6 +76,7 @@ class Change:
     stamp: Stamp
     session: str = ""
     reason: str = ""
+    was: int | None = None
 
     def apply(self, ring: Ring) -> Ring:
         """The ring after this change, from the ring just before it."""
@@ -106,6 +109,7 @@ def parse_change(payload: bytes | str) -> Change:
             members=_count(body["members"]),
             at=_count(int(body["at"])),
         )
+        was = _count(body["was"]) if "was" in body else None
         prev = body["prev"]
         session, reason = body.get("session", ""), body.get("reason", "")
         if not all(isinstance(text, str) for text in (prev, session, reason)):
@@ -114,7 +118,7 @@ def parse_change(payload: bytes | str) -> Change:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise MessageFormatError(payload, "is not a whole change") from None
-    return Change(kind, nodes, points, prev, stamp, session, reason)
+    return Change(kind, nodes, points, prev, stamp, session, reason, was)
 
 
 def _text(value: Any) -> str:

@@ -318,6 +318,11 @@ class NodeMachine:
         return self._view
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether it knows that the ring may differ from what it has: a fetch is due."""
+        return self._at.fetch < float("inf")
+
+    @property
     def channels(self) -> tuple[bytes, ...]:
         """What to subscribe to."""
         keys = self.config.keys
@@ -383,10 +388,10 @@ class NodeMachine:
         if mine is None or change.stamp.tag == mine.tag:
             return
         if change.prev == mine.tag:
-            expected = mine.members + self._growth(change)
-            self._adopt(change.apply(self.ring), change.stamp)
+            ring = change.apply(self.ring)
+            self._adopt(ring, change.stamp)
             self._follow_full(change)
-            if change.stamp.members != expected:
+            if change.was not in (None, mine.members) or not self._is_whole(ring, change.stamp):
                 # Somebody touched the ZSET without telling.
                 self._at.fetch = min(self._at.fetch, now + self._moment())
         elif change.stamp.at <= mine.at and change.stamp.epoch <= mine.epoch:
@@ -402,11 +407,9 @@ class NodeMachine:
         elif change.kind is not ChangeKind.JOIN and not self.full_nodes.isdisjoint(change.nodes):
             self.full_nodes -= frozenset(change.nodes)
 
-    def _growth(self, change: Change) -> int:
-        if change.kind in (ChangeKind.FULL, ChangeKind.ROOM):
-            return 0
-        before = sum(len(self.ring.points_of(n)) for n in change.nodes if n in self.ring)
-        return len(change.points) - before
+    def _is_whole(self, ring: Ring, stamp: Stamp) -> bool:
+        """Whether the ring and what is known to be garbage make up all of the ZSET's members."""
+        return len(ring) + self.garbage == stamp.members
 
     def _change_of_own(self, change: Change, now: float) -> None:
         if change.kind is ChangeKind.JOIN:
@@ -599,7 +602,7 @@ class NodeMachine:
         if mine is not None and reply.before == mine.tag:
             # The only news is our own: we were put back.
             ring = self.ring.with_node(self.name, [replica.point for replica in self.replicas])
-            if len(ring) + self.garbage == reply.stamp.members:
+            if self._is_whole(ring, reply.stamp):
                 self._adopt(ring, reply.stamp)
                 own = frozenset((self.name,))
                 self.full_nodes = (

@@ -237,16 +237,17 @@ class _Call:
         if status == "ok":
             dropped = [ring.members.pop(member, None) for member in members[:dropping]]
             own = members[dropping:]
-            changed = any(score is not None for score in dropped)
+            before_own = len(ring.members)
             for member in own:
-                changed |= member not in ring.members
                 ring.members[member] = round(self._now + lead, 6)
+            added = len(ring.members) - before_own
+            lost = sum(score is not None for score in dropped)
             unserved = _unserved(told)
             before_unserved = _unserved(entry[SESSION_LENGTH:]) if entry else 0
             if (unserved > 0) != (before_unserved > 0):
                 self._log({b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved}, history)
             ring.nodes[name] = session.encode() + told.encode()
-            if changed or other or not before:
+            if added or lost or other or not before:
                 reason = "return"
                 if other:
                     reason = "restart"
@@ -260,6 +261,7 @@ class _Call:
                         "session": session,
                         "reason": reason,
                     },
+                    added - lost,
                     node,
                     history,
                 )
@@ -267,7 +269,8 @@ class _Call:
             full = "f" in flags
             if full != (name in ring.full):
                 (ring.full.add if full else ring.full.discard)(name)
-                self._announce({"kind": "full" if full else "room", "nodes": [node]}, node, history)
+                kind = "full" if full else "room"
+                self._announce({"kind": kind, "nodes": [node]}, 0, node, history)
         soonest = min(ring.members.values(), default=None)
         reply: list[Any] = [
             status.encode(),
@@ -298,7 +301,7 @@ class _Call:
         ring.full.discard(name)
         if not removed:
             return [b"absent", 0]
-        self._announce({"kind": "leave", "nodes": [node], "reason": reason}, by, history)
+        self._announce({"kind": "leave", "nodes": [node], "reason": reason}, -removed, by, history)
         return [b"ok", removed]
 
     def sweep(self, lag: float, by: str, history: int) -> list[int]:
@@ -328,7 +331,7 @@ class _Call:
     def _at(self) -> bytes:
         return b"%d" % round(self._now * 1e6)
 
-    def _announce(self, body: dict[str, Any], by: str, history: int) -> None:
+    def _announce(self, body: dict[str, Any], growth: int, by: str, history: int) -> None:
         ring = self._ring
         prev = ring.tag
         ring.epoch += 1
@@ -338,6 +341,7 @@ class _Call:
             "prev": prev,
             "at": self._at().decode(),
             "members": len(ring.members),
+            "was": len(ring.members) - growth,
         }
         digest = hashlib.sha1(prev.encode() + json.dumps(body).encode())
         ring.tag = body["tag"] = digest.hexdigest()[:16]
@@ -396,7 +400,7 @@ class _Call:
         body: dict[str, Any] = {"kind": "expire", "reason": "expired", "since": since}
         if gone:
             body["nodes"] = [node.decode() for node in gone]
-        self._announce(body, by, history)
+        self._announce(body, -len(expired), by, history)
         return len(expired)
 
 

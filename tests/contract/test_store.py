@@ -338,7 +338,7 @@ def test_a_join_is_told_with_its_points_its_session_and_its_place_in_history(
     reply = place.join("n", A, 20, 10)
     (change,) = channel.changes()
     assert change == Change(
-        ChangeKind.JOIN, ("n",), (10, 20), "", reply.stamp, session=A, reason="start"
+        ChangeKind.JOIN, ("n",), (10, 20), "", reply.stamp, session=A, reason="start", was=0
     )
     assert reply.before == ""
     assert reply.stamp.epoch == 1
@@ -365,7 +365,7 @@ def test_each_change_continues_the_one_before_and_counts_the_members(
     place.leave("n", A, 10, 20)
     changes = channel.changes()
     assert [change.stamp.epoch for change in changes] == [1, 2, 3]
-    assert [change.stamp.members for change in changes] == [2, 3, 1]
+    assert [(change.was, change.stamp.members) for change in changes] == [(0, 2), (2, 3), (3, 1)]
     assert changes[0].prev == ""
     assert all(later.prev == earlier.stamp.tag for earlier, later in pairwise(changes))
     assert place.look().stamp.tag == changes[-1].stamp.tag
@@ -401,7 +401,8 @@ def test_new_points_replace_the_old_in_one_step(place: Place, channel: Listener)
     channel.changes()
     place.join("n", A, 20, 30, drop=replicas("n", 10))
     (change,) = channel.changes()
-    assert (change.points, change.reason, change.stamp.members) == ((20, 30), "resize", 2)
+    assert (change.points, change.reason) == ((20, 30), "resize")
+    assert (change.was, change.stamp.members) == (2, 2)
     assert set(place.zset()) == {b"20:n:id20", b"30:n:id30"}
 
 
@@ -541,9 +542,9 @@ def test_a_node_that_becomes_full_and_has_room_again_says_so_once_each(
     for full in (True, True, False, False):
         place.beat("n", A, 10, full=full)
     changes = channel.changes()
-    assert [(c.kind, c.nodes, c.points, c.stamp.members) for c in changes] == [
-        (ChangeKind.FULL, ("n",), (), 1),
-        (ChangeKind.ROOM, ("n",), (), 1),
+    assert [(c.kind, c.nodes, c.points, c.was, c.stamp.members) for c in changes] == [
+        (ChangeKind.FULL, ("n",), (), 1, 1),
+        (ChangeKind.ROOM, ("n",), (), 1, 1),
     ]
 
 
@@ -618,7 +619,8 @@ def test_a_heartbeat_sweeps_what_expired_and_tells_whom(place: Place, channel: L
     reply = place.beat("m", B, 30)
     (change,) = channel.changes()
     assert reply.swept == 2
-    assert (change.kind, change.nodes, change.stamp.members) == (ChangeKind.EXPIRE, ("n",), 1)
+    assert (change.kind, change.nodes) == (ChangeKind.EXPIRE, ("n",))
+    assert (change.was, change.stamp.members) == (3, 1)
     assert change.stamp == reply.stamp
     assert set(place.zset()) == {b"30:m:id30"}
     assert set(place.look().nodes) == {"m"}
@@ -744,6 +746,23 @@ def test_only_the_asked_for_name_is_remembered_in_a_look(place: Place) -> None:
     place.leave("n", A, 10)
     assert place.look().remembered == ()
     assert place.look("m").remembered == ()
+
+
+def test_what_somebody_did_without_telling_shows_in_the_next_change(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10)
+    place.zadd(b"20:phantom:x", place.now() + TTL)
+    place.join("m", B, 30)
+    changes = channel.changes()
+    assert [(change.was, change.stamp.members) for change in changes] == [(0, 1), (2, 3)]
+
+
+def test_keys_that_nobody_serves_begin_and_end_as_events(place: Place) -> None:
+    place.join("n", A, 10)
+    for unserved in (0, 3, 5, 0):
+        place.beat("n", A, 10, told={"unserved": unserved})
+    assert [event.kind for event in place.events()] == ["join", "unserved", "unserved"]
 
 
 # --- the history ------------------------------------------------------------------------------

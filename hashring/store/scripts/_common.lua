@@ -81,13 +81,15 @@ local function holder_of(entry)
 end
 
 -- Number the change, tell the channel, and add it to the history.
-local function announce(body, by, history)
+-- `growth` is how many members it added to the ring.
+local function announce(body, growth, by, history)
   local epoch, prev = stamp()
   body.v = 1
   body.epoch = epoch + 1
   body.prev = prev
   body.at = at
   body.members = redis.call('ZCARD', KEYS[1])
+  body.was = body.members - growth
   body.tag = string.sub(redis.sha1hex(prev .. cjson.encode(body)), 1, 16)
   local message = cjson.encode(body)
   redis.call('SET', KEYS[2], body.epoch .. ' ' .. body.tag)
@@ -169,6 +171,6 @@ local function sweep(horizon, by, history)
     reason = 'expired',
     since = since,
     nodes = #gone > 0 and gone or nil,
-  }, by, history)
+  }, -swept, by, history)
   return swept
 end

@@ -58,7 +58,7 @@ if status == 'ok' then
   local told = session .. ARGV[8]
   if entry ~= told then
     redis.call('HSET', KEYS[3], node, told)
-    local count = unserved(ARGV[7])
+    local count = unserved(ARGV[8])
     if (count > 0) ~= (entry and unserved(string.sub(entry, SESSION + 1)) > 0 or false) then
       redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*',
         'kind', 'unserved', 'by', node, 'keys', count)
@@ -83,7 +83,7 @@ if status == 'ok' then
       points = points,
       session = session,
       reason = reason,
-    }, node, history)
+    }, added - dropped, node, history)
     redis.call('HDEL', KEYS[5], node)
   end
 end
@@ -92,7 +92,7 @@ if status == 'ok' then
   local full = string.find(flags, 'f', 1, true) ~= nil
   if full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
     redis.call(full and 'SADD' or 'SREM', KEYS[6], node)
-    announce({kind = full and 'full' or 'room', nodes = {node}}, node, history)
+    announce({kind = full and 'full' or 'room', nodes = {node}}, 0, node, history)
   end
 end
 

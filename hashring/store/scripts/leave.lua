@@ -25,5 +25,5 @@ redis.call('SREM', KEYS[6], node)
 if removed == 0 then
   return {'absent', 0}
 end
-announce({kind = 'leave', nodes = {node}, reason = ARGV[3]}, ARGV[4], history)
+announce({kind = 'leave', nodes = {node}, reason = ARGV[3]}, -removed, ARGV[4], history)
 return {'ok', removed}

@@ -196,6 +196,7 @@ def payload_of(change: Change) -> bytes:
             "at": str(change.stamp.at),
             "prev": change.prev,
             "session": change.session,
+            **({} if change.was is None else {"was": change.was}),
         }
     ).encode()
 
@@ -963,11 +964,17 @@ def test_a_new_history_after_a_wipe_is_a_gap() -> None:
     assert hand.machine.counters.gaps == 1
 
 
-def test_a_change_with_another_number_of_members_than_expected_is_fetched() -> None:
+@pytest.mark.parametrize("untold", ["before", "in it"])
+def test_a_change_with_another_number_of_members_than_expected_is_fetched(untold: str) -> None:
     hand = Hand().live()
     hand.soonest = None
     change = hand.change()
-    hand.tell(replace(change, stamp=replace(change.stamp, members=99)))
+    if untold == "before":
+        # What was added without telling makes up for what this change took away besides.
+        change = replace(change, was=99)
+    else:
+        change = replace(change, stamp=replace(change.stamp, members=99))
+    hand.tell(change)
     assert "new" in hand.view.ring
     assert hand.waits_until() == pytest.approx(hand.now + MOMENT)
     hand.now = hand.waits_until()
