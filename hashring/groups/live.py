@@ -563,14 +563,16 @@ class PartitionGroup:
                     self._tell(changes)
                 else:
                     more = False
-                self.error = None
                 if answer.due:
                     more = self._step() or more
                 if not more:
                     break
+            self.error = None
         except HashringError as error:
+            if type(error) is not type(self.error):
+                # Once, and not with every try.
+                logger.warning("hashring group %s: %s: %s", self.name, self.member, error)
             self.error = error
-            logger.warning("hashring group %s: %s: %s", self.name, self.member, error)
             return now + min(_RETRY, self.heartbeat_interval)
         if self._view is not None and self._view.revoked:
             # Say soon that the deadlines are known.

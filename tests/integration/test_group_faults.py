@@ -1,0 +1,215 @@
+"""Partition groups of real processes on a real Redis: killed, stopped, cut off, loaded.
+
+Each process writes a line for every change it is told of, and answers questions on its standard
+input; nothing here reads a clock to decide whether something held.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring.groups.live import PartitionGroup
+from hashring.store.embedded import RedisServer
+from hashring.store.group_commands import group_keys
+from tests.conftest import eventually
+
+MEMBER = """
+import json, sys, threading
+from redis import Redis
+from hashring.groups.live import PartitionGroup
+
+socket, name, burn, settings = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+group = PartitionGroup(Redis(unix_socket_path=socket), "orders", member=name, **settings)
+group.start()
+
+def spin():
+    while True:
+        sum(range(1000))
+
+for _ in range(burn):
+    threading.Thread(target=spin, daemon=True).start()
+for line in sys.stdin:
+    if line == "stop\\n":
+        group.stop()
+    print(json.dumps({str(p): t for p, t in group.held.items()}), flush=True)
+"""
+
+
+class Process:
+    """A member in a process of its own."""
+
+    def __init__(self, server: RedisServer, name: str, burn: int = 0, **settings: Any) -> None:
+        told = {
+            "partitions": 8,
+            "ttl": 1.5,
+            "heartbeat_interval": 0.3,
+            "rebalance_delay": 0.0,
+            "max_handoff_time": 0.3,
+            "handoffs": 4,
+        } | settings
+        self.name = name
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", MEMBER, str(server.socket), name, str(burn), json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def held(self, command: str = "held") -> dict[int, int]:
+        """What it counts as held now."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return {int(p): t for p, t in json.loads(self.process.stdout.readline()).items()}
+
+    def kill(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        """Make it go, whatever state it is in."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def start(redis_server: RedisServer) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def launch(name: str, **settings: Any) -> Process:
+        started.append(Process(redis_server, name, **settings))
+        return started[-1]
+
+    yield launch
+    for process in started:
+        process.end()
+
+
+def share(*processes: Process, count: int = 8) -> Callable[[], bool]:
+    """Whether these have everything between them, evenly."""
+
+    def check() -> bool:
+        held = [process.held() for process in processes]
+        sizes = [len(each) for each in held]
+        together = {partition for each in held for partition in each}
+        return len(together) == count == sum(sizes) and max(sizes) - min(sizes) <= 1
+
+    return check
+
+
+def test_what_a_killed_member_had_is_taken_over(start: Callable[..., Process]) -> None:
+    a, b = start("a"), start("b")
+    eventually(share(a, b), "four each")
+    tokens = a.held()
+    a.kill(signal.SIGKILL)
+    eventually(share(b), "b has everything")
+    assert all(token > tokens[p] for p, token in b.held().items() if p in tokens)
+
+
+def test_a_member_that_was_stopped_holds_nothing_when_it_wakes_up(
+    start: Callable[..., Process],
+) -> None:
+    a, b = start("a"), start("b")
+    eventually(share(a, b), "four each")
+    before = a.held()
+    a.kill(signal.SIGSTOP)
+    eventually(share(b), "b has everything")
+    a.kill(signal.SIGCONT)
+    # Its very first answer after waking up names none of what b has.
+    woken = a.held()
+    assert not set(before.items()) & set(woken.items())
+    eventually(share(a, b), "four each again")
+
+
+def test_a_member_whose_threads_all_compute_keeps_what_it_has(
+    start: Callable[..., Process], redis_server: RedisServer
+) -> None:
+    a, b = start("a", burn=3), start("b")
+    eventually(share(a, b), "four each")
+    tokens = a.held()
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        begin = client.time()[0]
+        # Three leases long.
+        eventually(lambda: client.time()[0] >= begin + 6, "six seconds of Redis time")
+    assert a.held() == tokens
+
+
+def test_after_redis_lost_everything_members_keep_what_they_hold(
+    start: Callable[..., Process], redis_server: RedisServer
+) -> None:
+    a, b = start("a"), start("b")
+    eventually(share(a, b), "four each")
+    before = a.held() | b.held()
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        client.flushall()
+        eventually(
+            lambda: client.zcard(group_keys("orders").leases) == 2,
+            "both have come back by themselves",
+        )
+    eventually(share(a, b), "four each")
+    assert a.held() | b.held() == before
+
+
+def test_after_redis_was_down_the_group_is_right_again() -> None:
+    with RedisServer() as server:
+        a, b = Process(server, "a"), Process(server, "b")
+        try:
+            eventually(share(a, b), "four each")
+            before = a.held() | b.held()
+            server.kill()
+            eventually(lambda: not a.held() and not b.held(), "without Redis nobody holds anything")
+            server.start()
+            eventually(share(a, b), "four each")
+            after = a.held() | b.held()
+            assert all(after[partition] > before[partition] for partition in before)
+        finally:
+            a.end()
+            b.end()
+
+
+def test_lost_messages_are_made_up_for_by_the_next_renewal(
+    start: Callable[..., Process], redis_server: RedisServer
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        # No member hears of anything: every subscription is refused.
+        client.execute_command("ACL", "SETUSER", "default", "-subscribe")
+        a, b = start("a"), start("b")
+        eventually(share(a, b), "four each")
+        b.held("stop")
+        eventually(share(a), "a has everything")
+        client.execute_command("ACL", "SETUSER", "default", "+subscribe")
+
+
+def test_one_call_a_heartbeat_is_all_that_a_member_at_rest_asks(redis_server: RedisServer) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        groups = [
+            PartitionGroup(
+                client, "orders", 8, member=name, ttl=3.0, heartbeat_interval=0.1, rebalance_delay=0
+            )
+            for name in "abc"
+        ]
+        for group in groups:
+            group.start()
+        eventually(lambda: sorted(len(g.held) for g in groups) == [2, 3, 3], "an even share each")
+        eventually(lambda: groups[0].status().phase.value == "Ready", "it is at rest")
+        generation = groups[0].status().generation
+        begin = _scripts(client)
+        eventually(lambda: _scripts(client) >= begin + 30, "thirty scripts more")
+        # A generation that has not moved means that all of them were renewals.
+        assert groups[0].status().generation == generation
+        for group in groups:
+            group.stop()
+
+
+def _scripts(client: Redis) -> int:
+    return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
