@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -52,6 +53,38 @@ def as_assignor(given: str | Assignor | AssignFunction) -> Assignor:
     )
 
 
+_CALL: Final = re.compile(r"(\w+)\(([^()]*)\)")
+
+
+def assignor_named(name: str) -> Assignor:
+    """The assignor whose ``name`` this is, settings included: ``learner(warmups=4, ...)``.
+
+    Raises:
+        ConfigError: it is none of this project's.
+    """
+    if name in ASSIGNORS:
+        return ASSIGNORS[name]()
+    call = _CALL.fullmatch(name)
+    try:
+        if call and call[1] == "ring":
+            return RingOwner(int(call[2]))
+        if call and call[1] == "learner":
+            settings = dict(part.split("=") for part in call[2].split(", "))
+            return Learner(
+                float(settings["balancing_factor"]),
+                int(settings["warmups"]),
+                int(settings["standbys"]),
+                float(settings["acceptable_lag"]),
+            )
+    except (ValueError, KeyError):
+        pass
+    raise ConfigError(
+        "assignor",
+        name,
+        "is an assignor of one's own: ask PartitionGroup.plan() in a program that has it",
+    )
+
+
 __all__ = [
     "ASSIGNORS",
     "AssignFunction",
@@ -67,5 +100,6 @@ __all__ = [
     "Situation",
     "Target",
     "as_assignor",
+    "assignor_named",
     "checked_target",
 ]

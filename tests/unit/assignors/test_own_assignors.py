@@ -10,12 +10,16 @@ import pytest
 
 from hashring.core.assignors import (
     ASSIGNORS,
+    Assignor,
     FunctionAssignor,
+    Learner,
     Member,
     MemberState,
+    RingOwner,
     Situation,
     Target,
     as_assignor,
+    assignor_named,
     checked_target,
 )
 from hashring.errors import AssignorError, ConfigError, HashringError
@@ -53,6 +57,27 @@ def test_an_object_with_a_name_and_assign_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 def test_the_projects_own_assignors_are_found_by_name(name: str) -> None:
     assert as_assignor(name).name.startswith(name)
+
+
+@pytest.mark.parametrize(
+    "assignor",
+    [
+        *(as_assignor(name) for name in sorted(ASSIGNORS)),
+        Learner(1.25, warmups=7, standbys=2, acceptable_lag=1e4),
+        Learner(acceptable_lag=math.inf),
+        RingOwner(3),
+    ],
+    ids=lambda assignor: assignor.name,
+)
+def test_an_assignor_can_be_made_from_its_name(assignor: Assignor) -> None:
+    assert assignor_named(assignor.name).name == assignor.name
+    assert type(assignor_named(assignor.name)) is type(assignor)
+
+
+@pytest.mark.parametrize("name", ["mine", "learner()", "ring(x)", "mine(1)"])
+def test_a_name_of_ones_own_assignor_says_where_to_ask(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"ask PartitionGroup\.plan\(\)"):
+        assignor_named(name)
 
 
 @pytest.mark.parametrize(

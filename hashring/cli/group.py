@@ -1,0 +1,364 @@
+"""``hashring group``: partition groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.output import columns, counted, document, json_line, local_time, seconds
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.assignors import Member, assignor_named
+from hashring.core.groups import foresight, kernel
+from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
+from hashring.core.groups.state import Event, GroupState
+from hashring.errors import ConfigError
+from hashring.store.group_commands import (
+    DECISIONS_KEPT,
+    Decision,
+    Reading,
+    commit,
+    group_keys,
+    read,
+    read_decision,
+)
+from hashring.store.tables import printable
+
+_SUFFIX: Final = b":group:state"
+
+
+def _standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
+    reading = connection.run(read(group_keys(name)))
+    state = reading.standing()
+    if state is None:
+        raise ConfigError(
+            "group", name, "there is no such group; hashring group list shows those there are"
+        )
+    return state, reading
+
+
+@click.group("group")
+def group_group() -> None:
+    """Look at partition groups, and plan what they would do.
+
+    \b
+    Examples:
+      hashring group list
+      hashring group show orders
+      hashring group plan orders --join d --leave a
+      hashring group partitions orders 128
+    """
+
+
+command = group_group
+"""What the command line loads."""
+
+
+# --- list -------------------------------------------------------------------------------------
+
+
+def _names(connection: Connection) -> Iterator[str]:
+    cursor: Any = b"0"
+    while True:
+        cursor, keys = connection.call(
+            "SCAN", cursor, "MATCH", "*" + _SUFFIX.decode(), "COUNT", 500
+        )
+        for key in sorted(keys):
+            base = key.removesuffix(_SUFFIX)
+            inner = base[1:-1]
+            tagged = base[:1] == b"{" and base[-1:] == b"}" and not set(b"{}") & set(inner)
+            yield (inner if tagged else base).decode("utf-8", "replace")
+        if int(cursor) == 0:
+            return
+
+
+@group_group.command("list")
+@ring_options()
+@click.pass_obj
+def list_groups(settings: Settings) -> None:
+    """List the groups on this Redis (on a cluster: of the server that is asked)."""
+    with connected(settings) as connection:
+        found = []
+        for name in sorted(set(_names(connection))):
+            state, reading = _standing(connection, name)
+            found.append((name, foresight.status(state, reading.facts), state.terms.assignor))
+    if settings.json:
+        document(
+            {
+                "groups": [
+                    {
+                        "name": name,
+                        "phase": status.phase.value,
+                        "members": len(status.members),
+                        "partitions": status.partitions,
+                        "assignor": assignor,
+                    }
+                    for name, status, assignor in found
+                ]
+            }
+        )
+    elif not found:
+        click.echo("no groups")
+    else:
+        rows = [
+            (
+                s.phase.value,
+                str(len(s.members)),
+                str(s.partitions),
+                str(s.generation),
+                f"{printable(name)}  ({assignor})",
+            )
+            for name, s, assignor in found
+        ]
+        head = ("Phase", "Members", "Partitions", "Generation", "Group")
+        click.echo("\n".join(columns(head, rows)))
+
+
+# --- show and watch ---------------------------------------------------------------------------
+
+
+def _ranges(partitions: tuple[int, ...]) -> str:
+    """``0-3, 7, 9-11``."""
+    parts: list[list[int]] = []
+    for partition in partitions:
+        if parts and partition == parts[-1][1] + 1:
+            parts[-1][1] = partition
+        else:
+            parts.append([partition, partition])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "-"
+
+
+def _wait_line(wait: Wait, now: float) -> str:
+    who = printable(wait.member) if wait.member else "nobody"
+    text = {
+        WaitKind.RELEASE: f"for {who} to let go of partition {wait.partition}",
+        WaitKind.LEASE: f"for {who}, which does not answer, to let go of partition "
+        f"{wait.partition}",
+        WaitKind.WARMUP: f"for {who} to warm up for partition {wait.partition}",
+        WaitKind.DRAIN: f"for {who} to drain partition {wait.partition}, which was removed",
+        WaitKind.CHANGES: "for the members to come to rest",
+        WaitKind.RETURN: "for members to say what they hold, since Redis has lost it",
+    }[wait.kind]
+    return f"waits {text}" + (f", {_left(wait.until, now)}" if wait.until is not None else "")
+
+
+def _left(until: float, now: float) -> str:
+    return f"{seconds(until - now)} more at most" if until > now else "which is over"
+
+
+def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iterator[str]:
+    terms = state.terms
+    yield (
+        f"{printable(name)}: {status.phase.value}, generation {status.generation}, "
+        f"{counted(status.partitions, 'partition')}, {counted(len(status.members), 'member')}, "
+        f"assignor {terms.assignor}"
+    )
+    yield (
+        f"rebalance delay {terms.rebalance_delay:g} s, max handoff time "
+        f"{terms.max_handoff_time:g} s, {counted(terms.handoffs, 'handoff')} at once, "
+        f"ttl {terms.ttl:g} s"
+    )
+    for wait in status.waits:
+        yield _wait_line(wait, now)
+    if status.unowned:
+        yield f"without an owner: {_ranges(status.unowned)}"
+    if status.members:
+        yield ""
+        yield from columns(
+            ("Count", "State", "Lease", "Member", "Partitions"),
+            [
+                (
+                    str(len(member.partitions)),
+                    member.state.value,
+                    seconds(member.expires_in),
+                    printable(member.name),
+                    _ranges(member.partitions),
+                )
+                for member in status.members
+            ],
+        )
+
+
+def _document(name: str, state: GroupState, status: GroupStatus) -> dict[str, Any]:
+    return {
+        "group": name,
+        **asdict(status),
+        "blocking": status.blocking,
+        "terms": asdict(state.terms),
+    }
+
+
+@group_group.command("show")
+@click.argument("group")
+@ring_options()
+@click.pass_obj
+def show(settings: Settings, group: str) -> None:
+    """Show who has what, what the group waits for, until when, and who blocks."""
+    with connected(settings) as connection:
+        state, reading = _standing(connection, group)
+    status = foresight.status(state, reading.facts)
+    if settings.json:
+        document(_document(group, state, status))
+    else:
+        click.echo("\n".join(_show(group, state, status, reading.facts.now)))
+
+
+@group_group.command("watch")
+@click.argument("group")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds."
+)
+@ring_options()
+@click.pass_obj
+def watch(settings: Settings, group: str, interval: float) -> None:
+    """Show the group again and again, until Ctrl-C."""
+    with connected(settings) as connection:
+        while True:
+            state, reading = _standing(connection, group)
+            status = foresight.status(state, reading.facts)
+            if settings.json:
+                json_line(_document(group, state, status))
+            else:
+                click.clear()
+                click.echo("\n".join(_show(group, state, status, reading.facts.now)))
+            time.sleep(interval)
+
+
+# --- plan -------------------------------------------------------------------------------------
+
+
+def _joiner(text: str) -> Member:
+    name, sign, weight = text.rpartition("=")
+    if not sign:
+        return Member(text)
+    try:
+        return Member(name, weight=float(weight))
+    except ValueError:
+        raise ConfigError("join", text, "give NAME or NAME=WEIGHT") from None
+
+
+@group_group.command("plan")
+@click.argument("group")
+@click.option("--join", "joins", multiple=True, metavar="NAME[=WEIGHT]", help="Who joins.")
+@click.option("--leave", "leaves", multiple=True, metavar="NAME", help="Who leaves.")
+@click.option("--partitions", type=int, help="The new count.")
+@ring_options()
+@click.pass_obj
+def plan(
+    settings: Settings,
+    group: str,
+    joins: tuple[str, ...],
+    leaves: tuple[str, ...],
+    partitions: int | None,
+) -> None:
+    """Say what would move, and why; without options, what is moving. Touches nothing."""
+    with connected(settings) as connection:
+        state, reading = _standing(connection, group)
+    found = foresight.foresee(
+        state,
+        reading.facts,
+        assignor_named(state.terms.assignor),
+        join=[_joiner(text) for text in joins],
+        leave=leaves,
+        partitions=partitions,
+    )
+    if settings.json:
+        document({"group": group, **asdict(found)})
+        return
+    click.echo("\n".join(printable(line) for line in found.lines()))
+    click.echo("\n".join(_counts(found)))
+
+
+def _counts(found: Foresight) -> Iterator[str]:
+    rows = [
+        (str(found.before[name]), str(found.after[name]), printable(name)) for name in found.before
+    ]
+    return columns(("Before", "After", "Member"), rows)
+
+
+# --- history ----------------------------------------------------------------------------------
+
+
+def _event_line(event: Event) -> str:
+    words = [event.kind.value]
+    if event.partition is not None:
+        words.append(f"partition {event.partition}")
+    if event.member is not None:
+        words.append(printable(event.member))
+    if event.to is not None:
+        words.append(f"for {printable(event.to)}")
+    if event.why:
+        words.append(f"({printable(event.why)})")
+    return " ".join(words)
+
+
+def _decision_lines(decision: Decision) -> Iterator[str]:
+    head = f"{local_time(decision.at)}  {decision.generation}  {decision.phase}"
+    yield f"{head}, decided by {printable(decision.by)}"
+    for event in decision.events:
+        yield f"    {_event_line(event)}"
+
+
+@group_group.command("history")
+@click.argument("group")
+@click.option(
+    "--count",
+    "-n",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help=f"How many of the last decisions. The group keeps about {DECISIONS_KEPT}.",
+)
+@ring_options()
+@click.pass_obj
+def history(settings: Settings, group: str, count: int) -> None:
+    """Show the last decisions and what each consists of; the newest come last."""
+    with connected(settings) as connection:
+        _standing(connection, group)
+        control = group_keys(group).control
+        entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", count)
+    for entry in reversed(entries):
+        decision = read_decision(entry)
+        if settings.json:
+            json_line(asdict(decision))
+        else:
+            click.echo("\n".join(_decision_lines(decision)))
+
+
+# --- partitions -------------------------------------------------------------------------------
+
+
+@group_group.command("partitions")
+@click.argument("group")
+@click.argument("count", type=int)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@ring_options()
+@click.pass_obj
+def partitions(settings: Settings, group: str, count: int, yes: bool) -> None:
+    """Change the number of partitions of a group.
+
+    New partitions get owners at once. Removed ones, the highest numbers, stay with theirs until
+    the application says that they are drained.
+    """
+    with connected(settings) as connection:
+        state, _ = _standing(connection, group)
+        before = state.terms.partitions
+        kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
+        if not yes:
+            click.confirm(
+                f"change {printable(group)!r} from {before} to {counted(count, 'partition')}?",
+                abort=True,
+            )
+        while True:
+            state, reading = _standing(connection, group)
+            outcome = kernel.resize(state, count)
+            if outcome.state is state:
+                break
+            now = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
+            if connection.run(commit(group_keys(group), reading, now, "hashring group")):
+                break
+    click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")

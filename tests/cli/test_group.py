@@ -1,0 +1,138 @@
+"""``hashring group``: what it shows of real groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from redis import Redis
+
+from hashring.cli.group import group_group
+from hashring.errors import ConfigError, UnknownMemberError
+from hashring.groups.live import PartitionGroup
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def ask(redis_server: RedisServer) -> Ask:
+    def ask(*arguments: str, **more: Any) -> Result:
+        verb, *rest = arguments
+        return CliRunner().invoke(group_group, [verb, "--url", redis_server.url, *rest], **more)
+
+    return ask
+
+
+@pytest.fixture
+def pair(redis_server: RedisServer) -> Iterator[tuple[PartitionGroup, PartitionGroup]]:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        made = [
+            PartitionGroup(client, "orders", 8, member=name, rebalance_delay=0, handoffs=4)
+            for name in "ab"
+        ]
+        for group in made:
+            group.start()
+        eventually(lambda: [len(group.held) for group in made] == [4, 4], "four each")
+        eventually(lambda: made[0].status().phase.value == "Ready", "it is at rest")
+        yield made[0], made[1]
+        for group in made:
+            group.stop()
+
+
+Pair = tuple[PartitionGroup, PartitionGroup]
+
+
+def test_list_names_every_group(ask: Ask, pair: Pair, redis_server: RedisServer) -> None:
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        PartitionGroup(client, "{team}:bills", 2, member="c"),
+    ):
+        lines = ask("list").output.splitlines()
+        assert [line.split()[-2] for line in lines[1:]] == ["orders", "{team}:bills"]
+        found = json.loads(ask("list", "--json").output)
+    assert found["groups"][0] == {
+        "name": "orders",
+        "phase": "Ready",
+        "members": 2,
+        "partitions": 8,
+        "assignor": "balanced",
+    }
+
+
+def test_list_says_when_there_is_none(ask: Ask) -> None:
+    assert ask("list").output == "no groups\n"
+
+
+def test_show_says_who_has_what(ask: Ask, pair: Pair) -> None:
+    output = ask("show", "orders").output
+    assert output.startswith("orders: Ready, generation ")
+    assert "8 partitions, 2 members, assignor balanced" in output
+    rows = [line.split() for line in output.splitlines()[-2:]]
+    assert [row[:2] for row in rows] == [["4", "active"], ["4", "active"]]
+    found = json.loads(ask("show", "orders", "--json").output)
+    assert [member["name"] for member in found["members"]] == ["a", "b"]
+    assert found["blocking"] == []
+
+
+def test_show_says_what_is_waited_for(ask: Ask, pair: Pair) -> None:
+    pair[0].resize(7)
+    output = ask("show", "orders").output
+    assert "to drain partition 7, which was removed" in output
+
+
+def test_plan_says_what_would_move(ask: Ask, pair: Pair) -> None:
+    output = ask("plan", "orders", "--join", "c").output.splitlines()
+    assert output[0].endswith("-> c (a has 4, its fair share is 2.667; c has 0 of 2.667)")
+    assert [line.split() for line in output[-3:]] == [
+        ["4", "3", "a"],
+        ["4", "3", "b"],
+        ["0", "2", "c"],
+    ]
+    assert ask("plan", "orders").output.startswith("nothing moves\n")
+    found = json.loads(ask("plan", "orders", "--leave", "a", "--json").output)
+    assert found["after"] == {"a": 0, "b": 8}
+
+
+def test_plan_takes_weights(ask: Ask, pair: Pair) -> None:
+    found = json.loads(ask("plan", "orders", "--join", "c=2", "--json").output)
+    assert found["after"] == {"a": 2, "b": 2, "c": 4}
+
+
+def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:
+    output = ask("history", "orders").output
+    assert "joined a" in output
+    assert "granted partition 0 a" in output
+    lines = [json.loads(line) for line in ask("history", "orders", "--json").output.splitlines()]
+    generations = [line["generation"] for line in lines]
+    assert generations == sorted(set(generations))
+
+
+def test_partitions_asks_and_then_resizes(ask: Ask, pair: Pair) -> None:
+    refused = ask("partitions", "orders", "12", input="n\n")
+    assert "change 'orders' from 8 to 12 partitions?" in refused.output
+    assert pair[0].status().partitions == 8
+    assert ask("partitions", "orders", "12", "--yes").output == "orders: 8 -> 12 partitions\n"
+    eventually(lambda: len(pair[0].held) + len(pair[1].held) == 12, "all twelve have an owner")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "text"),
+    [
+        (("show", "nobody"), ConfigError, "there is no such group"),
+        (("plan", "orders", "--leave", "x"), UnknownMemberError, "'x' is not a member"),
+        (("plan", "orders", "--join", "c=x"), ConfigError, "give NAME or NAME=WEIGHT"),
+        (("plan", "orders", "--join", "a"), ConfigError, "is a member already"),
+        (("partitions", "orders", "0"), ConfigError, "partitions=0"),
+    ],
+)
+def test_a_mistake_is_answered_with_an_error_of_the_projects(
+    ask: Ask, pair: Pair, arguments: tuple[str, ...], kind: type[Exception], text: str
+) -> None:
+    result = ask(*arguments)
+    assert isinstance(result.exception, kind)
+    assert text in str(result.exception)
