@@ -135,7 +135,7 @@ class AsyncRingNode(BaseNode):
         Raises:
             NotHeld: the key is not this node's to hold; says whose it is.
             HoldTimeout: another node still held it; says which.
-            ConfigError: the node has no locks.
+            ConfigError: the node has no locks, or the timeout is no number of seconds.
             KeyTypeError, KeyValueError: the key has no point.
         """
         lease = await self._pin(key, timeout)
@@ -143,9 +143,10 @@ class AsyncRingNode(BaseNode):
         try:
             yield lease
         finally:
-            if book.unpin(lease, monotonic()):
+            # In a forked child the lock is the parent's.
+            if book is self._book and self._parent is None and book.unpin(lease, monotonic()):
                 self._stir()
-                if self._run is None:
+                if book.left or self._run is None:
                     await self._release_late(book)
 
     def _ask_book(self, data: bytes) -> bool:
@@ -161,45 +162,52 @@ class AsyncRingNode(BaseNode):
     async def _take(self, wanted: list[Wanted], mask: bytearray) -> None:
         """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
         book = cast(LockBook, self._book)
-        take = book.take(wanted)
         run = self._run
-        sent = monotonic()
+        take = None
         try:
-            if run is None:
-                raise NodeStateError(f"node {self.name!r} has stopped")
-            answers = await run.store.run(take.command)
+            take = book.take(wanted, sent := monotonic()) if run is not None else None
+            if run is not None and take is not None:
+                answers = await run.store.run(take.command)
+                book.acquired(take, answers, sent, monotonic())
         except BaseException as error:
-            book.acquire_failed(take, monotonic())
-            self._stir()
+            if take is not None:
+                book.acquire_failed(take, monotonic())
             if not isinstance(error, StoreError):
                 raise
-            # Not ours then: the loop's own heartbeats say what is wrong with Redis.
+            # Not ours then: the loop finds out, and says what is wrong with Redis.
             logger.debug("hashring %s: %s", self.name, error)
-            return
-        granted = book.acquired(take, answers, sent, monotonic())
-        for data, point, number in granted:
+        finally:
+            self._stir()
+        if book.left:
+            await self._release_late(book)
+        for data, point, number in wanted:
             # Asked again: the ring may have moved the key away while Redis was asked.
-            mask[number] = self._verdict(data, point) is Verdict.YES
+            if data in book.held:
+                mask[number] = self._verdict(data, point) is Verdict.YES
 
     async def _pin(self, key: str | bytes, timeout: float) -> Lease:
-        data = self._lockable(key)
+        data = self._lockable(key, timeout)
         point = self._point_of_bytes(data)
         book = cast(LockBook, self._book)
-        end = monotonic() + timeout
+        began = monotonic()
         while True:
-            verdict = self._verdict(data, point)
-            if verdict is Verdict.TAKE:
-                await self._take([Wanted(data, point)], bytearray(1))
-                verdict = self._verdict(data, point) if data in book.held else Verdict.NO
-            if verdict is Verdict.YES and (lease := book.pin(data, monotonic, asyncio.Event)):
+            lease = book.pin_again(data, monotonic())
+            if lease is None:
+                verdict = self._verdict(data, point)
+                mask = bytearray([verdict is Verdict.YES])
+                if verdict is Verdict.TAKE:
+                    await self._take([Wanted(data, point)], mask)
+                lease = book.pin(data, monotonic, asyncio.Event) if mask[0] else None
+            if lease is not None:
                 return lease
-            if book.holder(data) is None or monotonic() >= end or self._run is None:
-                raise self._not_held(data, waited=timeout)
             # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
-            await asyncio.sleep(min(_PIN_POLL, max(0.0, end - monotonic())))
+            left = self._pin_again_in(data, began, timeout)
+            if left <= 0 or self._run is None:
+                raise self._not_held(data, waited=timeout)
+            await asyncio.sleep(min(_PIN_POLL, left))
 
     async def _release_late(self, book: LockBook) -> None:
-        """Let go of a lease's lock after the node has stopped."""
+        """Let go of locks after the node has stopped, or while it does."""
         store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
         try:
             while (step := book.step(monotonic())) is not None:
@@ -207,7 +215,7 @@ class AsyncRingNode(BaseNode):
                 step.done(await store.run(step.command), sent, monotonic())
         except StoreError as error:
             book.forget_releases()
-            logger.warning("hashring %s: %s; the lock expires by itself", self.name, error)
+            logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
         finally:
             await store.close()
 
@@ -246,7 +254,7 @@ class _Loop:
         self._listener: asyncio.Task[None] | None = None
         self._callback: asyncio.Task[None] | None = None
         self._changes: asyncio.Queue[Any] = asyncio.Queue()
-        self._wanted: list[Wanted] = []
+        self._wanted: dict[bytes, Wanted] = {}
         self._taker: asyncio.Task[None] | None = None
         self.settled = asyncio.Event()
         self.task = asyncio.create_task(self._main(), name=f"hashring {node.name}")
@@ -262,16 +270,25 @@ class _Loop:
 
     def take_soon(self, wanted: Wanted) -> None:
         """Take a lock at the next turn of the event loop, together with others."""
-        if not self._wanted:
+        limit = self._config.locks.limit if self._config.locks else None
+        if limit is not None and len(self._wanted) >= max(limit, LOCKS_A_CALL):
+            return  # Far more than there can be places for: the rest is asked for again.
+        self._wanted[wanted.key] = wanted
+        if self._taker is None:
             self._taker = asyncio.create_task(self._take_wanted())
-        self._wanted.append(wanted)
 
     async def _take_wanted(self) -> None:
-        await asyncio.sleep(0)
-        wanted, self._wanted = self._wanted, []
-        for first in range(0, len(wanted), LOCKS_A_CALL):
-            part = wanted[first : first + LOCKS_A_CALL]
-            await self._node._take(part, bytearray(1))
+        try:
+            while self._wanted:
+                await asyncio.sleep(0)
+                wanted, self._wanted = list(self._wanted.values()), {}
+                for first in range(0, len(wanted), LOCKS_A_CALL):
+                    part = wanted[first : first + LOCKS_A_CALL]
+                    await self._node._take(part, bytearray(len(part)))
+        except Exception:
+            logger.exception("hashring %s: unexpected error in taking locks", self._node.name)
+        finally:
+            self._taker = None
 
     async def _main(self) -> None:
         if self._node._on_change is not None:
@@ -286,6 +303,9 @@ class _Loop:
             self._log.state()
             self.settled.set()
             self._changes.put_nowait(None)
+            if self._taker is not None:
+                self._wanted.clear()
+                await asyncio.wait([self._taker])
             await self._drop_listener()
             await self.store.close()
 

@@ -293,23 +293,36 @@ class BaseNode:
         data = key_bytes(key)
         return check_locked_key(data) if cast(LockBook, self._book).config.locking else data
 
-    def _lockable(self, key: str | bytes) -> bytes:
+    def _lockable(self, key: str | bytes, timeout: float) -> bytes:
         """A key's bytes, when it can be held."""
         if self._locks is None or not self._locks.locking:
             raise ConfigError("lock", False, "holding a key needs a node with lock=True")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+            raise ConfigError("timeout", timeout, "give a number of seconds, 0 not to wait")
+        self._refuse_if_forked()
         return check_locked_key(key_bytes(key))
+
+    def _pin_again_in(self, data: bytes, began: float, timeout: float) -> float:
+        """For how many seconds to go on trying to hold a key; 0 to give up."""
+        book = cast(LockBook, self._book)
+        if book.busy(data):
+            # Being taken or let go by this node itself, which takes a call to Redis.
+            timeout = max(timeout, self._machine.config.io_timeout)
+        elif book.holder(data) is None:
+            return 0.0
+        return began + timeout - monotonic()
 
     def _not_held(self, data: bytes, *, waited: float) -> NotHeld:
         """Why a key cannot be held now."""
         book = cast(LockBook, self._book)
         shown = data.decode("utf-8", "replace")
+        if self._lease is None or monotonic() >= self._lease[1]:
+            return NotHeld(shown, None, f"this node is {self.state.value}, and owns nothing")
         holder = book.holder(data)
         if holder is not None:
             if waited:
                 return HoldTimeout(shown, holder, f"{holder} still held it after {waited:g} s")
             return NotHeld(shown, holder, f"{holder} holds it")
-        if self._lease is None or monotonic() >= self._lease[1]:
-            return NotHeld(shown, None, f"this node is {self.state.value}, and owns nothing")
         owner = self.owner(data)
         if owner != self.name:
             return NotHeld(shown, owner, f"{owner} owns it")
@@ -440,6 +453,8 @@ class BaseNode:
             return
         self._parent = os.getppid()
         self._lease = None
+        if self._book is not None:
+            self._book.abandon()
         self._view = View((), float("-inf"), (), self._view.ring)
 
     def _adopt_in_child(self) -> None:

@@ -124,7 +124,9 @@ class RingNode(BaseNode):
         """Leave the ring, and own nothing from now on.
 
         Returns when the node has left, or after one timeout when Redis does not answer: then the
-        ring forgets it after its ttl. Calling it again does nothing. Safe in a signal handler.
+        ring forgets it after its ttl. Calling it again does nothing. Safe in a signal handler;
+        one that interrupts a question about a locked key does not wait, and the node leaves as
+        soon as the handler has returned.
         """
         runner = self._runner
         if runner is None:
@@ -132,6 +134,8 @@ class RingNode(BaseNode):
             return
         self._own_nothing()
         runner.inbox.put(Stop())
+        if self._book is not None and self._book.entered:
+            return  # A signal handler, in the middle of a question that the loop must wait for.
         if runner.backend.may_wait() and runner.foreground != threading.get_ident():
             runner.ended.wait()
             if self._runner is runner:
@@ -236,9 +240,10 @@ class RingNode(BaseNode):
         try:
             yield lease
         finally:
-            if book.unpin(lease, monotonic()):
+            # In a forked child the lock is the parent's.
+            if book is self._book and self._parent is None and book.unpin(lease, monotonic()):
                 self._stir()
-                if self._runner is None:
+                if book.left or self._runner is None:
                     self._release_late(book)
 
     def _ask_book(self, data: bytes) -> bool:
@@ -254,38 +259,46 @@ class RingNode(BaseNode):
     def _take(self, wanted: list[Wanted], mask: bytearray) -> None:
         """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
         book = cast(LockBook, self._book)
-        take = book.take(wanted)
-        runner = self._runner
-        sent = monotonic()
+        take = None
         try:
-            run = self._get_store().run
-            answers = runner.backend.call(run, take.command) if runner else run(take.command)
+            take = book.take(wanted, sent := monotonic())
+            if take is not None:
+                runner, run = self._runner, self._get_store().run
+                command = take.command
+                answers = runner.backend.call(run, command) if runner else run(command)
+                book.acquired(take, answers, sent, monotonic())
         except BaseException as error:
-            book.acquire_failed(take, monotonic())
-            self._stir()
+            if take is not None:
+                book.acquire_failed(take, monotonic())
             if not isinstance(error, StoreError):
                 raise
-            # Not ours then: the loop's own heartbeats say what is wrong with Redis.
+            # Not ours then: the loop finds out, and says what is wrong with Redis.
             logger.debug("hashring %s: %s", self.name, error)
-            return
-        granted = book.acquired(take, answers, sent, monotonic())
-        for data, point, number in granted:
+        finally:
+            self._stir()
+            if book.left:
+                self._release_late(book)
+        for data, point, number in wanted:
             # Asked again: the ring may have moved the key away while Redis was asked.
-            mask[number] = self._verdict(data, point) is Verdict.YES
+            if data in book.held:
+                mask[number] = self._verdict(data, point) is Verdict.YES
 
     def _pin(self, key: str | bytes, timeout: float) -> Lease:
-        data = self._lockable(key)
+        data = self._lockable(key, timeout)
         book = cast(LockBook, self._book)
         runner = self._runner
         event = runner.backend.event if runner else threading.Event
-        end = monotonic() + timeout
+        began = monotonic()
         while True:
-            if self._ask_book(data) and (lease := book.pin(data, monotonic, event)):
+            lease = book.pin_again(data, monotonic())
+            if lease is None and self._ask_book(data):
+                lease = book.pin(data, monotonic, event)
+            if lease is not None:
                 return lease
-            if book.holder(data) is None or monotonic() >= end or runner is None:
-                raise self._not_held(data, waited=timeout)
             # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
-            runner.ended.wait(min(_PIN_POLL, max(0.0, end - monotonic())))
+            left = self._pin_again_in(data, began, timeout)
+            if left <= 0 or runner is None or runner.ended.wait(min(_PIN_POLL, left)):
+                raise self._not_held(data, waited=timeout)
 
     def _poke(self) -> None:
         runner = self._runner
@@ -293,14 +306,15 @@ class RingNode(BaseNode):
             runner.inbox.put(WAKE)
 
     def _release_late(self, book: LockBook) -> None:
-        """Let go of a lease's lock after the node has stopped."""
+        """Let go of locks after the node has stopped, or while it does."""
         try:
             self._run_book()
         except StoreError as error:
             book.forget_releases()
-            logger.warning("hashring %s: %s; the lock expires by itself", self.name, error)
+            logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
         finally:
-            self._get_store().close()
+            if self._runner is None:
+                self._get_store().close()
 
     def _run_book(self) -> None:
         """Do by hand what the loop does for locks."""
@@ -440,13 +454,11 @@ class RingNode(BaseNode):
         if self._machine.state in (NodeState.STOPPED, NodeState.NEW):
             return
         self._machine.stop()
-        step = self._machine.next(monotonic())
-        if isinstance(step, Run):
+        while isinstance(step := self._machine.next(monotonic()), Run):
             try:
-                self._ask(lambda: step)
+                self._run_now(step)
             except StoreError as error:
                 logger.warning("hashring %s: %s; it expires by itself", self.name, error)
-        self._machine.next(monotonic())
         self._publish()
         if self._store is not None:
             self._store.close()

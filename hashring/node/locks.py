@@ -17,15 +17,16 @@ The life of a key in the book::
 A key that is being acquired or released counts against the limit until Redis has answered, so a
 node never holds more than its limit, whatever gets lost on the way.
 
-Overflow. A node at its limit that had to refuse a key of its own is **full**, and says so on the
-ring. The others treat the ring as if it had left: each of its keys goes to the node that would
-inherit it. What the full node holds it keeps; the inheritors find those locks held, and wait.
-It has **room** again when a tenth of its limit is free (one key at least), or when nobody has
-asked it for more than it holds for ``idle`` seconds.
+Overflow. A node at its limit that had to refuse a key is **full**, and says so on the ring. The
+others treat the ring as if it had left: each of its keys goes to the node that would inherit it.
+What the full node holds it keeps; the inheritors find those locks held, and pass them by. It has
+**room** again when a tenth of its limit is free (one key at least), or when nobody has asked it
+for more than it holds for ``idle`` seconds.
 
 What overflowed comes back key by key, and only as fast as there is room: the owner asks for the
-lock, and only that makes the holder let go, once its loop asks for the key again. Of two nodes
-that want a key the one nearer to it in the order of inheritance wins, so a key never goes round.
+lock, and keeps a place for it; only that makes the holder let go, once its loop asks for the key
+again, and leave it to the owner for a ttl. Nobody but its owner waits for a key, so a key never
+goes round.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from hashring.store.commands import Command
 from hashring.store.keys import RingKeys
 from hashring.store.lock_commands import (
     LOCKS_A_CALL,
+    RENEWED_A_CALL,
     Answer,
     Granted,
     HeldByOther,
@@ -58,9 +60,8 @@ from hashring.store.lock_commands import (
 )
 
 REFUSED_COUNTED: Final = 65_536
-"""Refused keys are counted up to this many a heartbeat."""
+"""Refused keys are counted up to this many."""
 
-_LOOKED_UP: Final = 4_096
 _NEVER: Final = float("inf")
 
 
@@ -96,7 +97,17 @@ class LockConfig:
 class Held:
     """A key that the node holds."""
 
-    __slots__ = ("asked", "deadline", "key", "lease", "overflow", "point", "token", "wanted")
+    __slots__ = (
+        "asked",
+        "deadline",
+        "key",
+        "lease",
+        "overflow",
+        "point",
+        "token",
+        "waiter",
+        "wanted",
+    )
 
     def __init__(self, key: bytes, point: int, token: int, deadline: float, asked: float) -> None:
         self.key = key
@@ -107,7 +118,9 @@ class Held:
         self.overflow = False
         """Held for a full owner, until the owner asks for it."""
         self.wanted = False
-        """A node that is nearer to it waits for it."""
+        """To be let go as soon as nobody works on it."""
+        self.waiter = ""
+        """The node that is nearer to it, and waits for it."""
         self.lease: Lease | None = None
 
 
@@ -187,7 +200,7 @@ class Wanted(NamedTuple):
     number: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Take:
     """Locks to be taken.
 
@@ -196,12 +209,33 @@ class Take:
         wanted: the keys, in the order of the answers.
         places: how many places within the limit are kept for them.
         session: the session that they are taken under.
+        began: when, in monotonic seconds.
+        failed: whether nobody knows what came of it.
     """
 
     command: Command[list[Answer]]
     wanted: tuple[Wanted, ...]
     places: int
     session: str
+    began: float
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        self.keys = frozenset(each.key for each in self.wanted)
+
+
+class _Other(NamedTuple):
+    """A key that another node has.
+
+    Attributes:
+        until: when to ask again, in monotonic seconds.
+        holder: the node.
+        point: the key's point.
+    """
+
+    until: float
+    holder: str
+    point: int
 
 
 class LockBook:
@@ -219,28 +253,33 @@ class LockBook:
         """Read without the lock by ``contains``; changed only under it."""
         self.full = False
         self.refused = 0
-        """Keys of the node's own that it refused between the last two heartbeats."""
+        """Keys of the node's own that it refused in the last ``idle`` seconds."""
         self.unserved = 0
         """Of those, the ones that nobody holds, when every node is full."""
+        self.error: StoreError | None = None
+        """Why Redis did not do what was last asked of it about locks; ``None`` when it did."""
+        self.stirred = False
+        """Whether there is something new for the loop to do; whoever wakes the loop resets it."""
         self._keys = keys
         self._retry = retry
         self._guard = threading.RLock()
         self._node = ""
         self._session = ""
-        self._releasing: dict[bytes, None] = {}
-        self._reserved = 0
-        self._waiting: dict[bytes, tuple[float, str]] = {}
+        self._left = False
+        self._takes: list[Take] = []
+        self._releasing: dict[bytes, int] = {}
+        # Keys of its own, of which Redis tells this node when they are freed: each has its place.
+        self._waiting: dict[bytes, _Other] = {}
+        # Keys that another node has, and may keep.
+        self._elsewhere: dict[bytes, _Other] = {}
         self._leases: dict[bytes, Held] = {}
-        self._refused_now: dict[int, bytes] = {}
-        self._refused_keys: tuple[bytes, ...] = ()
+        self._to_renew: list[Held] = []
+        self._refused: dict[int, float] = {}
+        self._refused_keys: dict[int, bytes] = {}
         self._refused_at = -_NEVER
         self._ring = Ring()
         self._own_bounds: tuple[int, ...] = ()
-        self._renew_at = _NEVER
-        self._release_at = _NEVER
-        self._look_at = _NEVER
-        self.stirred = False
-        """Whether there is something new for the loop to do; whoever wakes the loop resets it."""
+        self._resolve_at = self._release_at = self._renew_at = self._look_at = _NEVER
 
     # --- asked by the user's threads ----------------------------------------------------------
 
@@ -258,7 +297,10 @@ class LockBook:
         with self._guard:
             ours = bisect_right(bounds, point) & 1 == 1 and now < until
             held = self.held.get(key)
-            if held is not None and now < held.deadline:
+            if held is not None:
+                if now >= held.deadline:
+                    # Its lock may stand or not: the next renewal says so.
+                    return Verdict.NO
                 if now < until and not held.wanted and (ours or held.overflow):
                     held.asked = now
                     return Verdict.YES
@@ -266,90 +308,124 @@ class LockBook:
                     # Ours no more. The loop has just been told so, so nobody works on it.
                     self._let_go(held, now)
                 return Verdict.NO
-            if not ours or key in self._releasing:
+            if not ours or key in self._releasing or (self._takes and self._being_taken(key)):
                 return Verdict.NO
-            if held is not None:
-                self._forget(held, None)
-            waiting = self._waiting.get(key)
-            if waiting is not None and now < waiting[0]:
-                return Verdict.NO
+            other = self._waiting.get(key) or self._elsewhere.get(key)
+            if other is not None:
+                if now < other.until:
+                    return Verdict.NO
+                self._waiting.pop(key, None)
+                self._elsewhere.pop(key, None)
             if self.config.limit is not None and self.count >= self.config.limit:
                 self._refuse(key, point, now)
                 return Verdict.NO
             if not self.config.locking:
                 self.held[key] = Held(key, point, 0, _NEVER, now)
                 return Verdict.YES
-            return Verdict.TAKE
+            # While Redis does not answer, one caller at a time has waited long enough for it.
+            return Verdict.NO if self._uncertain else Verdict.TAKE
 
-    def take(self, wanted: Sequence[Wanted]) -> Take:
-        """What to run to take keys whose verdict was ``TAKE``.
+    def take(self, wanted: Sequence[Wanted], now: float) -> Take | None:
+        """What to run to take keys whose verdict was ``TAKE``; nothing when none is left to take.
 
-        It keeps places within the limit until :meth:`acquired` or :meth:`acquire_failed`.
+        It keeps places within the limit until :meth:`acquired` or :meth:`acquire_failed`, and
+        nobody else takes these keys meanwhile.
         """
         with self._guard:
-            most = len(wanted)
+            own: dict[bytes, Wanted] = {}
+            inherited: dict[bytes, Wanted] = {}
+            for each in wanted:
+                key = each.key
+                # Another thread may have been faster; and a key may be wanted twice.
+                if key in self.held or key in self._releasing or self._being_taken(key):
+                    continue
+                (own if self._own(each.point) else inherited)[key] = each
+            # Its own first: they have the places, and for them it waits.
+            chosen = (*own.values(), *inherited.values())
+            most = len(chosen)
             if self.config.limit is not None:
-                most = max(0, min(most, self.config.limit - self.count))
-            self._reserved += most
+                most = min(most, self.config.limit - self.count)
+            if self._left or most <= 0:
+                for each in chosen:
+                    self._refuse(each.key, each.point, now)
+                return None
             command = acquire(
                 self._keys,
                 node=self._node,
                 session=self._session,
                 ttl=self.config.ttl,
-                locked=[each.key for each in wanted],
+                locked=[each.key for each in chosen],
                 most=most,
+                awaited=len(own),
             )
-            return Take(command, tuple(wanted), most, self._session)
+            take = Take(command, chosen, most, self._session, now)
+            self._takes.append(take)
+            return take
 
-    def acquired(
-        self, take: Take, answers: Sequence[Answer], sent: float, now: float
-    ) -> list[Wanted]:
-        """The answer to a :meth:`take`; those that are held now."""
-        granted = []
+    def acquired(self, take: Take, answers: Sequence[Answer], sent: float, now: float) -> None:
+        """The answer to a :meth:`take`."""
         with self._guard:
-            self._reserved -= take.places
             if take.session != self._session:
-                return []  # The name was lost meanwhile; these locks expire.
+                self._drop(take)
+                return  # The name was lost meanwhile; these locks expire.
+            if not self._drop(take):
+                # It was given up, and asked about; but perhaps before it was done.
+                self._doubt(take, now)
+                return
+            refused = []
             for wanted, answer in zip(take.wanted, answers, strict=True):
-                key, point, _ = wanted
                 if isinstance(answer, Granted):
-                    self._waiting.pop(key, None)
-                    held = Held(key, point, answer.token, sent + self.config.ttl, now)
-                    held.overflow = bisect_right(self._own_bounds, point) & 1 == 0
-                    self.held[key] = held
-                    granted.append(wanted)
+                    self._grant(wanted, answer.token, sent + self.config.ttl, now)
                 elif isinstance(answer, HeldByOther):
-                    self._waiting[key] = (now + answer.expires_in + 0.001, answer.holder)
+                    other = _Other(now + answer.expires_in + 0.001, answer.holder, wanted.point)
+                    if answer.awaited:
+                        self._waiting[wanted.key] = other
+                    elif self._own(wanted.point):
+                        refused.append(wanted)
+                    else:
+                        self._elsewhere[wanted.key] = other
                 else:
-                    self._refuse(key, point, now)
-        return granted
+                    refused.append(wanted)
+            for each in refused:
+                self._refuse(each.key, each.point, now)
 
     def acquire_failed(self, take: Take, now: float) -> None:
-        """Nobody knows whether these locks were taken: let them go, to be sure."""
+        """Nobody knows whether these locks were taken: the loop asks."""
         with self._guard:
-            self._reserved -= take.places
-            if take.session != self._session:
-                return
-            for each in take.wanted:
-                if each.key not in self.held:
-                    self._releasing[each.key] = None
-            self._release_at = min(self._release_at, now + self._retry)
-            self.stirred = True
+            self._drop(take)
+            if take.session == self._session:
+                self._doubt(take, now)
+
+    def busy(self, key: bytes) -> bool:
+        """Whether a call of this node's about the key is under way."""
+        with self._guard:
+            return key in self._releasing or (self._being_taken(key) and not self._uncertain)
 
     def holder(self, key: bytes) -> str | None:
-        """The node that held a key we wait for, when we last looked."""
-        waiting = self._waiting.get(key)
-        return waiting[1] if waiting else None
+        """The node that has a key, when we last looked; ``None`` when none is known to."""
+        other = self._waiting.get(key) or self._elsewhere.get(key)
+        return other.holder if other else None
 
     def pin(self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]) -> Lease | None:
         """A lease on a key that is held; the same one again inside itself."""
         with self._guard:
             held = self.held.get(key)
-            if held is None or held.wanted:
+            if held is None or clock() >= held.deadline:
                 return None
             if held.lease is None:
+                if held.wanted:
+                    return None
                 held.lease = Lease(held, self._session, clock, event(), event())
                 self._leases[key] = held
+            held.lease.pins += 1
+            return held.lease
+
+    def pin_again(self, key: bytes, now: float) -> Lease | None:
+        """The lease that a key is held by already; ``None`` when there is none."""
+        with self._guard:
+            held = self.held.get(key)
+            if held is None or held.lease is None or now >= held.deadline:
+                return None
             held.lease.pins += 1
             return held.lease
 
@@ -362,14 +438,15 @@ class LockBook:
             held = lease._held
             held.lease = None
             held.asked = now
-            self._leases.pop(lease.key, None)
+            if self._leases.get(lease.key) is held:
+                del self._leases[lease.key]
             if self.held.get(lease.key) is held:
                 if lease.revoked_at is None:
                     return False
                 self._let_go(held, now)
             elif lease.session == self._session and lease.key not in self.held:
                 # Left, or thought lost: if the lock stands all the same, nobody needs it.
-                self._releasing[lease.key] = None
+                self._releasing[lease.key] = lease.token
                 self._release_at = now
                 self.stirred = True
             return True
@@ -377,12 +454,30 @@ class LockBook:
     @property
     def count(self) -> int:
         """How many keys count against the limit."""
-        return len(self.held) + self._reserved + len(self._releasing)
+        count = len(self.held) + len(self._releasing) + len(self._waiting)
+        return count + sum(take.places for take in self._takes) if self._takes else count
 
     @property
     def waiting(self) -> int:
         """How many keys of ours another node still holds."""
         return len(self._waiting)
+
+    @property
+    def left(self) -> bool:
+        """Whether the node has begun to leave."""
+        return self._left
+
+    @property
+    def entered(self) -> bool:
+        """Whether the caller is inside the book already: a signal handler may find itself so."""
+        guard: Any = self._guard
+        return bool(guard._is_owned())
+
+    def abandon(self) -> None:
+        """In a forked child: the locks, and the leases on them, are the parent's."""
+        # Without the guard, which another thread of the parent may have held for ever.
+        for held in list(self.held.values()):
+            held.deadline = -_NEVER
 
     # --- told by the node's loop --------------------------------------------------------------
 
@@ -390,11 +485,22 @@ class LockBook:
         """The node has this name and session from now on; what another session held is lost."""
         with self._guard:
             for held in list(self.held.values()):
-                self._forget(held, None)
-            self._releasing.clear()
-            self._waiting.clear()
+                self._forget(held)
+            self._takes = [take for take in self._takes if not take.failed]
+            for known in (
+                self._releasing,
+                self._waiting,
+                self._elsewhere,
+                self._refused,
+                self._refused_keys,
+            ):
+                known.clear()
+            self._to_renew = []
             self._node, self._session = node, session
-            self._renew_at = self._release_at = self._look_at = _NEVER
+            self._left = self.full = False
+            self.refused = self.unserved = 0
+            self.error = None
+            self._resolve_at = self._release_at = self._renew_at = self._look_at = _NEVER
 
     def see(
         self, ring: Ring, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float
@@ -410,11 +516,19 @@ class LockBook:
             if bounds is not own_bounds:
                 # Held for an owner that is full now: kept, until the owner asks for it.
                 for held in self.held.values():
-                    if bisect_right(own_bounds, held.point) & 1 == 0:
+                    if bisect_right(bounds, held.point) & 1 and not self._own(held.point):
                         held.overflow = True
             for held in self._leases.values():
                 if not held.overflow and bisect_right(bounds, held.point) & 1 == 0:
                     self._revoke(held, now)
+            for key, other in list(self._waiting.items()):
+                if not self._own(other.point):
+                    del self._waiting[key]
+                elif other.holder not in ring:
+                    self._waiting[key] = other._replace(until=now)
+            for key, other in list(self._elsewhere.items()):
+                if self._own(other.point) or other.holder not in ring:
+                    del self._elsewhere[key]
 
     def heartbeat(self, everyone_full: bool, now: float) -> None:
         """The node's heartbeat was answered: renew, and look after what nobody asks for.
@@ -427,20 +541,21 @@ class LockBook:
             for held in list(self.held.values()):
                 if held.asked < idle and held.lease is None:
                     self._let_go_if_idle(held, idle, now)
-            for key, (retry_at, _) in list(self._waiting.items()):
-                if retry_at < idle:
+            for key, other in list(self._waiting.items()):
+                if other.until < idle:
                     del self._waiting[key]
-            self.refused = len(self._refused_now)
-            self._refused_keys = tuple(islice(self._refused_now.values(), _LOOKED_UP))
-            self._refused_now = {}
+            for key, other in list(self._elsewhere.items()):
+                if other.until < now:
+                    del self._elsewhere[key]
+            for take in self._takes[:]:
+                # Whoever took it never came back: a greenlet, a signal handler that raised.
+                if not take.failed and take.began < now - self.config.ttl:
+                    self.acquire_failed(take, now)
+            self._count_refused(idle, everyone_full, now)
             self._settle_full(now)
-            if self.held and self.config.locking:
+            if self.config.locking:
+                self._to_renew = list(self.held.values())
                 self._renew_at = now
-            if everyone_full and self._refused_keys and self.config.locking:
-                self._look_at = now
-            else:
-                self._look_at = _NEVER
-                self.unserved = self.refused if everyone_full else 0
 
     def news(self, news: LockNews, now: float) -> None:
         """A message on the node's own channel."""
@@ -448,7 +563,7 @@ class LockBook:
             if news.wanted_by is None:
                 waiting = self._waiting.get(news.key)
                 if waiting is not None:
-                    self._waiting[news.key] = (now, waiting[1])
+                    self._waiting[news.key] = waiting._replace(until=now)
                 return
             held = self.held.get(news.key)
             if held is not None:
@@ -457,7 +572,7 @@ class LockBook:
     def due(self) -> float:
         """When :meth:`step` has something to do, in monotonic seconds."""
         with self._guard:
-            due = min(self._renew_at, self._look_at)
+            due = min(self._resolve_at, self._renew_at, self._look_at)
             if self._releasing:
                 due = min(due, self._release_at)
             for held in self._leases.values():
@@ -469,14 +584,14 @@ class LockBook:
         with self._guard:
             for held in list(self._leases.values()):
                 if now >= held.deadline:
-                    self._forget(held, None)
+                    self._expire(held, now)
+            if now >= self._resolve_at and (step := self._resolve_step()) is not None:
+                return step
             if now >= self._release_at and self._releasing:
                 return self._release_step()
-            if now >= self._renew_at:
-                return self._renew_step(now)
-            if now >= self._look_at:
-                return self._look_step()
-            return None
+            if now >= self._renew_at and (step := self._renew_step(now)) is not None:
+                return step
+            return self._look_step() if now >= self._look_at else None
 
     def leave(self, now: float) -> Run | None:
         """The node leaves: let go of everything that nobody works on, a call at a time.
@@ -484,6 +599,7 @@ class LockBook:
         Leases are lost, but their locks stay until the work is done or they expire.
         """
         with self._guard:
+            self._left = True
             for held in list(self.held.values()):
                 if held.lease is not None:
                     self._revoke(held, now)
@@ -491,84 +607,175 @@ class LockBook:
                     del self.held[held.key]
                 else:
                     self._let_go(held, now)
+            self._to_renew = []
             self._renew_at = self._look_at = _NEVER
-            return self._release_step() if self._releasing else None
+            step = self._resolve_step()
+            return step or (self._release_step() if self._releasing else None)
 
     def forget_releases(self) -> None:
         """Redis does not answer, and the node leaves: what is not released expires."""
         with self._guard:
+            self._takes = [take for take in self._takes if not take.failed]
             self._releasing.clear()
 
     # --- steps --------------------------------------------------------------------------------
 
+    def _run(
+        self,
+        command: Command[Any],
+        done: Callable[[Any, float, float], None],
+        failed: Callable[[float], None],
+    ) -> Run:
+        def answered(reply: Any, sent: float, now: float) -> None:
+            with self._guard:
+                self.error = None
+                done(reply, sent, now)
+
+        def unanswered(error: StoreError, now: float) -> None:
+            with self._guard:
+                self.error = error
+                failed(now + self._retry)
+
+        return Run(command, answered, unanswered)
+
+    def _resolve_step(self) -> Run | None:
+        """Find out what came of a call whose answer was lost."""
+        self._resolve_at = _NEVER
+        take = next((take for take in self._takes if take.failed), None)
+        if take is None:
+            return None
+
+        def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
+            self._resolve_at = now
+            if not self._drop(take):
+                return
+            for wanted in take.wanted:
+                lock = found.get(wanted.key)
+                if lock is not None and lock.session == take.session == self._session:
+                    # Redis rounds to milliseconds.
+                    self._grant(wanted, lock.token, sent + lock.expires_in - 0.001, now)
+
+        def failed(retry_at: float) -> None:
+            self._resolve_at = retry_at
+
+        return self._run(look(self._keys, locked=[w.key for w in take.wanted]), done, failed)
+
     def _release_step(self) -> Run:
-        keys = tuple(self._releasing)[:LOCKS_A_CALL]
+        chosen = list(islice(self._releasing.items(), LOCKS_A_CALL))
 
         def done(_: int, sent: float, now: float) -> None:
-            with self._guard:
-                for key in keys:
-                    self._releasing.pop(key, None)
-                self._release_at = now if self._releasing else _NEVER
-                self._settle_full(now)
+            for key, token in chosen:
+                if self._releasing.get(key) == token:
+                    del self._releasing[key]
+            self._release_at = now if self._releasing else _NEVER
+            self._settle_full(now)
 
-        def failed(_: StoreError, now: float) -> None:
-            with self._guard:
-                self._release_at = now + self._retry
+        def failed(retry_at: float) -> None:
+            self._release_at = retry_at
 
-        return Run(release(self._keys, session=self._session, locked=keys), done, failed)
+        return self._run(release(self._keys, session=self._session, locked=chosen), done, failed)
 
     def _renew_step(self, now: float) -> Run | None:
         self._renew_at = _NEVER
         config = self.config
         chosen: list[Held] = []
         locked: list[tuple[bytes, int, float]] = []
-        for held in self.held.values():
+        while self._to_renew and len(chosen) < RENEWED_A_CALL:
+            held = self._to_renew.pop()
             lasting = config.ttl
             if held.lease is not None and held.lease.revoked_at is not None:
                 lasting = min(lasting, held.lease.revoked_at + config.max_handoff_time - now)
-                if lasting <= 0:
-                    continue
-            chosen.append(held)
-            locked.append((held.key, held.token, lasting))
+            if lasting > 0 and self.held.get(held.key) is held:
+                chosen.append(held)
+                locked.append((held.key, held.token, lasting))
         if not chosen:
             return None
 
         def done(reply: Renewed, sent: float, now: float) -> None:
-            with self._guard:
-                lost = {chosen[number] for number in reply.lost}
-                for held, (_, _, lasting) in zip(chosen, locked, strict=True):
-                    if held in lost:
-                        if self.held.get(held.key) is held:
-                            self._forget(held, None)
-                    else:
-                        held.deadline = sent + lasting
-                for number, waiter in reply.wanted.items():
-                    self._want(chosen[number], waiter, now)
+            lost = {chosen[number] for number in reply.lost}
+            for held, (_, _, lasting) in zip(chosen, locked, strict=True):
+                if held in lost:
+                    self._forget(held)
+                    continue
+                held.deadline = sent + lasting
+                if held.lease is not None and held.lease.revoked_at is not None:
+                    last = held.lease.revoked_at + config.max_handoff_time
+                    held.deadline = min(held.deadline, last)
+            for number, waiter in reply.wanted.items():
+                self._want(chosen[number], waiter, now)
+            if self._to_renew:
+                self._renew_at = now
 
-        def failed(_: StoreError, now: float) -> None:
-            with self._guard:
-                self._renew_at = now + self._retry
+        def failed(retry_at: float) -> None:
+            self._to_renew += chosen
+            self._renew_at = retry_at
 
-        return Run(renew(self._keys, session=self._session, locked=locked), done, failed)
+        return self._run(renew(self._keys, session=self._session, locked=locked), done, failed)
 
-    def _look_step(self) -> Run:
+    def _look_step(self) -> Run | None:
+        """Find out how many of the refused keys nobody holds."""
         self._look_at = _NEVER
-        keys = self._refused_keys
+        sample = list(self._refused_keys.values())
+        if not sample:
+            return None
 
         def done(found: dict[bytes, Lock], sent: float, now: float) -> None:
             # Of more than were looked up, the same part is taken to be held.
-            self.unserved = round(self.refused * (1 - len(found) / len(keys)))
+            self.unserved = round(self.refused * (1 - len(found) / len(sample)))
 
-        return Run(look(self._keys, locked=keys), done, lambda _error, _now: None)
+        return self._run(look(self._keys, locked=sample), done, lambda _: None)
 
     # --- small things, under the guard --------------------------------------------------------
+
+    def _own(self, point: int) -> bool:
+        return bisect_right(self._own_bounds, point) & 1 == 1
+
+    def _being_taken(self, key: bytes) -> bool:
+        return any(key in take.keys for take in self._takes)
+
+    @property
+    def _uncertain(self) -> bool:
+        return any(take.failed for take in self._takes)
+
+    def _drop(self, take: Take) -> bool:
+        if take not in self._takes:
+            return False
+        self._takes.remove(take)
+        return True
+
+    def _doubt(self, take: Take, now: float) -> None:
+        take.failed = True
+        self._takes.append(take)
+        self._resolve_at = min(self._resolve_at, now)
+        self.stirred = True
+
+    def _grant(self, wanted: Wanted, token: int, deadline: float, now: float) -> None:
+        key, point, _ = wanted
+        if self._releasing.get(key) == token:
+            return
+        known = self.held.get(key)
+        if known is not None:
+            # Two calls about one key, of which one was given up before its answer came.
+            if known.token >= token:
+                return
+            self._forget(known)
+        self._refused.pop(point, None)
+        self._refused_keys.pop(point, None)
+        held = self.held[key] = Held(key, point, token, deadline, now)
+        held.overflow = not self._own(point)
+        if self._left:
+            self._let_go(held, now)
 
     def _let_go(self, held: Held, now: float) -> None:
         if self.held.get(held.key) is not held:
             return
         del self.held[held.key]
+        if held.waiter:
+            # Its turn; else this node's loop would be back for the key before the waiter's.
+            until = now + self.config.ttl
+            self._elsewhere[held.key] = _Other(until, held.waiter, held.point)
         if self.config.locking:
-            self._releasing[held.key] = None
+            self._releasing[held.key] = held.token
             self._release_at = min(self._release_at, now)
             self.stirred = True
 
@@ -582,20 +789,34 @@ class LockBook:
         else:
             self._let_go(held, now)
 
-    def _forget(self, held: Held, holder: str | None) -> None:
+    def _forget(self, held: Held) -> None:
         """The lock is gone, whatever we do."""
         if self.held.get(held.key) is held:
             del self.held[held.key]
         if held.lease is not None:
-            held.lease.holder = holder
             held.lease.lost.set()
-            self._leases.pop(held.key, None)
+        if self._leases.get(held.key) is held:
+            del self._leases[held.key]
+
+    def _expire(self, held: Held, now: float) -> None:
+        """A lease's time is over, by this clock; Redis may count a moment longer."""
+        if self.held.get(held.key) is held:
+            self._let_go(held, now)
+        self._forget(held)
 
     def _revoke(self, held: Held, now: float) -> None:
         lease = held.lease
-        if lease is not None and lease.revoked_at is None:
-            lease.revoked_at = now
-            lease.revoked.set()
+        if lease is None or lease.revoked_at is not None:
+            return
+        lease.revoked_at = now
+        last = now + self.config.max_handoff_time
+        if held.deadline > last:
+            # Here before in Redis, which is told next: whatever gets lost, the lease is never
+            # thought to last longer than the lock.
+            held.deadline = last
+            self._to_renew.append(held)
+            self._renew_at = min(self._renew_at, now)
+        lease.revoked.set()
 
     def _want(self, held: Held, waiter: str, now: float) -> None:
         if not held.overflow or self.held.get(held.key) is not held:
@@ -604,19 +825,35 @@ class LockBook:
             if node == self._node:
                 return  # We are nearer.
             if node == waiter:
-                held.wanted = True
+                held.waiter, held.wanted = waiter, True
                 self._revoke(held, now)
                 return
 
     def _refuse(self, key: bytes, point: int, now: float) -> None:
+        limit = self.config.limit
+        if limit is None or self._left:
+            return
+        if self._takes and self.count - sum(take.places for take in self._takes) < limit:
+            return  # Places are only kept, for calls that may need fewer: not full yet.
         self._refused_at = now
         self.stirred = self.stirred or not self.full
         self.full = True
-        if (
-            len(self._refused_now) < REFUSED_COUNTED
-            and bisect_right(self._own_bounds, point) & 1 == 1
-        ):
-            self._refused_now[point] = key
+        if self._own(point) and (point in self._refused or len(self._refused) < REFUSED_COUNTED):
+            self._refused[point] = now
+            if self.config.locking and len(self._refused_keys) < LOCKS_A_CALL:
+                self._refused_keys[point] = key
+
+    def _count_refused(self, idle: float, everyone_full: bool, now: float) -> None:
+        self._refused = {p: at for p, at in self._refused.items() if at >= idle and self._own(p)}
+        self._refused_keys = {p: k for p, k in self._refused_keys.items() if p in self._refused}
+        self.refused = len(self._refused)
+        self._look_at = _NEVER
+        if not self.config.locking:
+            self.unserved = self.refused  # Nobody else takes them.
+        elif not everyone_full or not self._refused_keys:
+            self.unserved = 0
+        else:
+            self._look_at = now
 
     def _settle_full(self, now: float) -> None:
         limit = self.config.limit

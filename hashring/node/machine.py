@@ -311,7 +311,8 @@ class NodeMachine:
                 bounds = bounds_of(room.node_ranges(self.name))
             self._view = View(bounds, deadline, ranges, self.ring)
             self._viewed_full = self.full_nodes
-            if self.book is not None:
+            if self.book is not None and owns:
+                # A node that is fenced for a while has not lost its keys to anybody yet.
                 self.book.see(self.ring, bounds, own_bounds, now)
         elif known.deadline != deadline:
             self._view = View(known.bounds, deadline, known.ranges, known.ring)

@@ -1,8 +1,7 @@
 """What can be asked of the locks on keys, and what it answers.
 
 All are atomic for all the locks of one call. Callers keep calls to a few thousand locks, so that
-no call holds up Redis for long; renewing goes in one call whatever the number (see
-:data:`LOCKS_A_CALL`).
+no call holds up Redis for long: see :data:`LOCKS_A_CALL`, :data:`RENEWED_A_CALL`.
 """
 
 from __future__ import annotations
@@ -11,13 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hashring.errors import ConfigError, KeyValueError
-from hashring.store.commands import Argument, Command
+from hashring.errors import KeyValueError
+from hashring.store.commands import EVENTS_KEPT, Argument, Command
 from hashring.store.keys import RingKeys
 from hashring.store.scripts import script
 
 LOCKS_A_CALL: Final = 2000
-"""How many locks one call takes or releases."""
+"""How many locks one call takes, releases or looks at."""
+
+RENEWED_A_CALL: Final = 20_000
+"""How many locks one call renews: Redis does nothing else for as long as it takes."""
 
 MAX_LOCKED_KEY_BYTES: Final = 4096
 """A lock's name holds the key, and Redis keeps it in memory: longer keys cannot be locked."""
@@ -56,10 +58,12 @@ class HeldByOther:
     Attributes:
         holder: the node that holds it.
         expires_in: seconds until it expires unless renewed.
+        awaited: whether this node waits for it: it is told when the lock is freed.
     """
 
     holder: str
     expires_in: float
+    awaited: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,20 +83,28 @@ Answer = Granted | HeldByOther | TooMany
 
 
 def acquire(
-    keys: RingKeys, *, node: str, session: str, ttl: float, locked: Sequence[bytes], most: int
+    keys: RingKeys,
+    *,
+    node: str,
+    session: str,
+    ttl: float,
+    locked: Sequence[bytes],
+    most: int,
+    awaited: int,
 ) -> Command[list[Answer]]:
     """Take those of the locks that are free, and wait for others: see ``locks_acquire.lua``.
 
     Args:
         ttl: seconds after which a lock expires unless renewed.
         locked: the keys, at most :data:`LOCKS_A_CALL` of them.
-        most: how many to hold and wait for at most; the first free ones are taken.
+        most: how many to take and wait for at most; the first free ones are taken.
+        awaited: how many of the keys, the first ones, to wait for when another has them.
     """
 
     def read(raw: Any) -> list[Answer]:
         return [_answer(answer) for answer in raw]
 
-    arguments = (*_head(keys), node, session, _milliseconds(ttl), most)
+    arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited)
     return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, read)
 
 
@@ -101,7 +113,7 @@ def _answer(answer: Any) -> Answer:
         return TooMany()
     if len(answer) == 1:
         return Granted(int(answer[0]))
-    return HeldByOther(_text(answer[0]), max(0, int(answer[1])) / 1000)
+    return HeldByOther(_text(answer[0]), max(0, int(answer[1])) / 1000, len(answer) > 2)
 
 
 @dataclass(frozen=True)
@@ -143,28 +155,44 @@ def renew(
     return Command(script("locks_renew"), names, tuple(arguments), read)
 
 
-def release(keys: RingKeys, *, session: str, locked: Sequence[bytes]) -> Command[int]:
-    """Let go of those locks that a session holds; how many they were.
+def release(keys: RingKeys, *, session: str, locked: Sequence[tuple[bytes, int]]) -> Command[int]:
+    """Let go of locks that a session still holds; how many they were.
 
     Args:
-        locked: the keys, at most :data:`LOCKS_A_CALL` of them.
-
-    Raises:
-        ConfigError: no session is given, which would let go of everybody's.
+        locked: each key with its token, at most :data:`LOCKS_A_CALL` of them.
     """
-    if not session:
-        raise ConfigError("session", session, "name the session whose locks to let go")
-    return _release(keys, session, locked)
+    arguments = (*_head(keys), session, *(token for _, token in locked))
+    names = _lock_keys(keys, (key for key, _ in locked))
+    return Command(script("locks_release"), names, arguments, int)
 
 
-def take_away(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[int]:
-    """Let go of locks whoever holds them; how many were held. For people, not for nodes."""
-    return _release(keys, "", locked)
+def take_away(
+    keys: RingKeys,
+    *,
+    key: bytes,
+    by: str,
+    token: int | None = None,
+    events_kept: int = EVENTS_KEPT,
+) -> Command[bool]:
+    """Take a lock away from whoever holds it; whether it was. For people, not for nodes.
 
+    The history tells of it. A holder that lives learns of it at its next heartbeat.
 
-def _release(keys: RingKeys, session: str, locked: Sequence[bytes]) -> Command[int]:
-    arguments = (*_head(keys), session)
-    return Command(script("locks_release"), _lock_keys(keys, locked), arguments, int)
+    Args:
+        key: the key.
+        by: who takes it away.
+        token: the token that was seen, so that nobody else loses a lock taken since; ``None``
+            takes away whatever stands there.
+    """
+    arguments = (
+        "" if token is None else token,
+        by,
+        events_kept,
+        key,
+        keys.node_channel(""),
+    )
+    names = (*keys.script_keys(), keys.lock(key))
+    return Command(script("take_away"), names, arguments, lambda raw: int(raw) == 1)
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,6 @@ class _RingState:
     logged: int = 0
     left: dict[bytes, tuple[list[int], float]] = field(default_factory=dict)
     full: set[bytes] = field(default_factory=set)
-    token: int = 0
-    locks: dict[bytes, _LockState] = field(default_factory=dict)
 
 
 class MemoryServer:
@@ -79,14 +77,20 @@ class MemoryServer:
         self._lock = threading.RLock()
         self._rings: dict[bytes, _RingState] = {}
         self._groups: dict[bytes, GroupData] = {}
+        self._tokens: dict[bytes, int] = {}
+        self._locks: dict[bytes, _LockState] = {}
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
         self.calls = 0
 
     def wipe(self) -> None:
         """Forget everything, as after FLUSHALL or a restart without persistence."""
         with self._lock:
-            self._rings.clear()
-            self._groups.clear()
+            for data in self._data:
+                data.clear()
+
+    @property
+    def _data(self) -> tuple[dict[bytes, Any], ...]:
+        return self._rings, self._groups, self._tokens, self._locks
 
     def zadd(self, ring: bytes, member: bytes, score: float) -> None:
         """Put a member into the ring's ZSET behind everyone's back: garbage, for tests."""
@@ -119,15 +123,25 @@ class MemoryServer:
                 for name in _PARTS[part]:
                     setattr(state, name, getattr(fresh, name))
 
+    def drop(self, *names: bytes) -> None:
+        """Delete locks and token counters behind everyone's back, by their names in Redis."""
+        with self._lock:
+            for name in names:
+                self._locks.pop(name, None)
+                self._tokens.pop(name, None)
+
     def copy(self) -> object:
         """All data as it is now, for :meth:`restore`."""
         with self._lock:
-            return deepcopy(self._rings)
+            return deepcopy(self._data)
 
     def restore(self, copy: object) -> None:
         """Go back to a copy: what a failover to a replica that lagged behind does."""
         with self._lock:
-            self._rings = deepcopy(cast("dict[bytes, _RingState]", copy))
+            copies = deepcopy(cast("tuple[dict[bytes, Any], ...]", copy))
+            for data, saved in zip(self._data, copies, strict=True):
+                data.clear()
+                data.update(saved)
 
     def members(self, ring: bytes) -> Mapping[bytes, float]:
         """The ring's ZSET as it is now: the members with their scores."""
@@ -177,7 +191,7 @@ class MemoryServer:
             elif command.script.name.startswith("locks_"):
                 call = _LockCall(self, command.keys, now)
             else:
-                call = _Call(self, self._ring(name), name, now)
+                call = _Call(self, self._ring(name), name, now, command.keys[6:])
             raw = getattr(call, command.script.name)(*command.arguments)
         return command.read(raw)
 
@@ -187,9 +201,17 @@ class MemoryServer:
             now = self._clock()
             return {
                 name[len(ring.locks) :]: (lock.token, lock.session.decode(), lock.expires)
-                for name, lock in self._ring(ring.token).locks.items()
-                if lock.expires > now
+                for name, lock in self._locks.items()
+                if lock.expires > now and name.startswith(ring.locks)
             }
+
+    def _lock_of(self, name: bytes) -> _LockState | None:
+        """A lock that has not expired."""
+        lock = self._locks.get(name)
+        if lock is not None and lock.expires <= self._clock():
+            del self._locks[name]
+            return None
+        return lock
 
     def _ring(self, name: bytes) -> _RingState:
         return self._rings.setdefault(name, _RingState())
@@ -198,11 +220,19 @@ class MemoryServer:
 class _Call:
     """One run of a script: a method for each, with the script's ARGV."""
 
-    def __init__(self, server: MemoryServer, ring: _RingState, name: bytes, now: float) -> None:
+    def __init__(
+        self,
+        server: MemoryServer,
+        ring: _RingState,
+        name: bytes,
+        now: float,
+        more: tuple[bytes, ...],
+    ) -> None:
         self._server = server
         self._ring = ring
         self._name = name
         self._now = now
+        self._more = more
 
     # --- the scripts --------------------------------------------------------------------------
 
@@ -326,6 +356,17 @@ class _Call:
             json.dumps({"points": memory[0]}).encode() if memory else b"",
         ]
 
+    def take_away(self, token: str | int, by: str, history: int, key: bytes, channel: bytes) -> int:
+        (name,) = self._more
+        lock = self._server._lock_of(name)
+        if lock is None or token not in ("", lock.token):
+            return 0
+        del self._server._locks[name]
+        self._log({b"kind": b"release", b"by": by.encode(), b"keys": key}, history)
+        if lock.waiter:
+            self._server.publish(channel + lock.waiter, b"freed\n" + key)
+        return 1
+
     # --- what the scripts share ---------------------------------------------------------------
 
     def _at(self) -> bytes:
@@ -405,47 +446,50 @@ class _Call:
 
 
 class _LockCall:
-    """One run of a script about locks; the state is kept under the token counter's name."""
+    """One run of a script about locks: a method for each, with the script's ARGV."""
 
     def __init__(self, server: MemoryServer, keys: tuple[bytes, ...], now: float) -> None:
         self._server = server
-        self._state = server._ring(keys[0])
-        self._names = keys[1:]
+        self._counter, *self._names = keys
         self._now = now
-        for name in self._names:
-            lock = self._state.locks.get(name)
-            if lock is not None and lock.expires <= now:
-                del self._state.locks[name]
 
     def locks_acquire(  # noqa: PLR0917 - ARGV of the script, in its order
-        self, channel: bytes, prefix: int, node: str, session: str, ttl: int, room: int
+        self,
+        channel: bytes,
+        prefix: int,
+        node: str,
+        session: str,
+        ttl: int,
+        room: int,
+        awaited: int,
     ) -> list[Any]:
-        state = self._state
-        answers: list[Any] = []
-        others: list[tuple[bytes, _LockState]] = []
-        for name in self._names:
-            lock = state.locks.get(name)
+        server = self._server
+        answers: list[list[Any]] = []
+        others: list[tuple[int, bytes, _LockState]] = []
+        for number, name in enumerate(self._names):
+            lock = server._lock_of(name)
             expires = self._now + ttl / 1000
             if lock is None and room <= 0:
                 answers.append([])
             elif lock is None:
                 room -= 1
-                state.token = max(state.token + 1, round(self._now * 1e6))
-                state.locks[name] = _LockState(
-                    state.token, session.encode(), node.encode(), expires
-                )
-                answers.append([b"%d" % state.token])
+                token = max(server._tokens.get(self._counter, 0) + 1, round(self._now * 1e6))
+                server._tokens[self._counter] = token
+                server._locks[name] = _LockState(token, session.encode(), node.encode(), expires)
+                answers.append([b"%d" % token])
             elif lock.session == session.encode():
                 room -= 1
                 lock.expires = expires
                 answers.append([b"%d" % lock.token])
             else:
-                if lock.waiter != node.encode():
-                    others.append((name, lock))
-                answers.append([lock.node, int((lock.expires - self._now) * 1000)])
-        for name, lock in others[: max(0, room)]:
-            lock.waiter = node.encode()
-            self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
+                answers.append([lock.node, self._left(lock)])
+                if number < awaited:
+                    others.append((number, name, lock))
+        for number, name, lock in others[: max(0, room)]:
+            answers[number].append(1)
+            if lock.waiter != node.encode():
+                lock.waiter = node.encode()
+                self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
         return answers
 
     def locks_renew(self, channel: bytes, prefix: int, session: str, *rest: int) -> list[Any]:
@@ -453,7 +497,7 @@ class _LockCall:
         wanted: list[Any] = []
         for number, name in enumerate(self._names):
             token, ttl = rest[2 * number : 2 * number + 2]
-            lock = self._state.locks.get(name)
+            lock = self._server._lock_of(name)
             if lock is None or lock.token != token or lock.session != session.encode():
                 lost.append(number)
                 continue
@@ -462,31 +506,34 @@ class _LockCall:
                 wanted += [number, lock.waiter]
         return [lost, wanted]
 
-    def locks_release(self, channel: bytes, prefix: int, session: str) -> int:
+    def locks_release(self, channel: bytes, prefix: int, session: str, *tokens: int) -> int:
         released = 0
-        for name in self._names:
-            lock = self._state.locks.get(name)
-            if lock is not None and session in ("", lock.session.decode()):
-                del self._state.locks[name]
+        for name, token in zip(self._names, tokens, strict=True):
+            lock = self._server._lock_of(name)
+            if lock is not None and (lock.token, lock.session) == (token, session.encode()):
+                del self._server._locks[name]
                 released += 1
                 if lock.waiter:
                     self._tell(channel, lock.waiter, b"freed", name[prefix:])
         return released
 
     def locks_look(self, channel: bytes, prefix: int) -> list[Any]:
-        found = [self._state.locks.get(name) for name in self._names]
+        found = [self._server._lock_of(name) for name in self._names]
         return [
             [
                 b"%d" % lock.token,
                 lock.session,
                 lock.node,
                 lock.waiter,
-                int((lock.expires - self._now) * 1000),
+                self._left(lock),
             ]
             if lock
             else []
             for lock in found
         ]
+
+    def _left(self, lock: _LockState) -> int:
+        return int((lock.expires - self._now) * 1000)
 
     def _tell(self, channel: bytes, node: bytes, what: bytes, key: bytes) -> None:
         self._server.publish(channel + node, what + b"\n" + key)
@@ -549,5 +596,5 @@ def _unserved(told: str | bytes) -> int:
     try:
         info = json.loads(told)
         return int(info.get("unserved", 0)) if isinstance(info, dict) else 0
-    except ValueError:
+    except (ValueError, TypeError):
         return 0

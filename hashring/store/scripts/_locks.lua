@@ -6,14 +6,20 @@
 -- Node channels are {<ring>}:to:<node>; ARGV[1] is their part before the name, ARGV[2] the length
 -- of a lock's name before its key.
 
+-- Token, session, node, waiter, and the value; nothing for a lock that is free. What was not
+-- written here stands until it expires: it has no session, so nobody renews or changes it.
 local function read(lock)
-  local value = redis.call('GET', lock)
+  local value = redis.pcall('GET', lock)
   if not value then
     return nil
   end
-  local token, session, node, waiter = string.match(value, '^(%d+) (%x+) ([^\n]*)\n?([^\n]*)$')
-  -- A value of another form was not written here; it stands until it expires.
-  return token or '0', session or '', node or '?', waiter or '', value
+  if type(value) == 'string' then
+    local token, session, node, waiter = string.match(value, '^(%d+) (%x+) ([^\n]*)\n?([^\n]*)$')
+    if token then
+      return token, session, node, waiter, value
+    end
+  end
+  return '0', '', '?', ''
 end
 
 local function tell(node, what, lock)

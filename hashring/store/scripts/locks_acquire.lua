@@ -1,8 +1,10 @@
 -- Take those of the locks that are free, up to a number, and wait for others that are not.
 --
--- ARGV  3 node   4 session   5 ttl in milliseconds   6 how many to take at most
+-- ARGV  3 node   4 session   5 ttl in milliseconds   6 how many to take and wait for at most
+--       7 how many of the locks, the first ones, to wait for when another session has them
 -- Answer  for each lock {token} when it is this session's now, {holder, milliseconds left} when
---         it is another's, {} when it was free but too many.
+--         it is another's, {holder, milliseconds left, 1} when this node waits for it as well,
+--         {} when it was free but too many.
 --
 -- A token is greater than all before it, on this key and on every other: it counts up, and never
 -- falls behind this server's time in microseconds, so that it goes on growing even when the
@@ -10,7 +12,9 @@
 local node, session, ttl, room = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local last = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
+-- More digits than time has were not written here, and Lua could not count up from them.
+local known = string.match(redis.call('GET', KEYS[1]) or '', '^%d+$')
+local last = known and #known <= 16 and tonumber(known) or 0
 local first = last
 
 local answers, others = {}, {}
@@ -22,9 +26,11 @@ for i = 2, #KEYS do
     answers[i - 1] = {token}
     room = room - 1
   elseif token then
-    answers[i - 1] = {holder, redis.call('PTTL', KEYS[i])}
-    if waiter ~= node then
-      others[#others + 1] = {KEYS[i], holder, value}
+    local left = redis.call('PTTL', KEYS[i])
+    -- What never expires is looked at again all the same, some day.
+    answers[i - 1] = {holder, left < 0 and tonumber(ttl) or left}
+    if value and i - 1 <= tonumber(ARGV[7]) then
+      others[#others + 1] = {i, holder, waiter, value}
     end
   elseif room > 0 then
     last = math.max(last + 1, now)
@@ -41,9 +47,12 @@ if last > first then
 end
 
 -- Wait for no more than could be taken.
-for i = 1, math.min(room, #others) do
-  local lock, holder, value = unpack(others[i])
-  redis.call('SET', lock, string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
-  tell(holder, 'wanted:' .. node, lock)
+for n = 1, math.min(room, #others) do
+  local i, holder, waiter, value = unpack(others[n])
+  answers[i - 1][3] = 1
+  if waiter ~= node then
+    redis.call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
+    tell(holder, 'wanted:' .. node, KEYS[i])
+  end
 end
 return answers

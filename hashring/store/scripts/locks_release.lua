@@ -1,14 +1,14 @@
 -- Let go of locks, and tell who waits for them.
 --
--- ARGV  3 session ('' = whoever holds it)
+-- ARGV  3 session   4... for each lock its token
 -- Answer  how many were let go.
 --
--- By session and not by token: a session that is not sure whether it got a lock lets go all the
--- same. One session holds a lock under one token at a time.
+-- By token: a call that was long on its way finds the lock taken anew, under another token, and
+-- leaves it alone.
 local released = 0
 for i = 2, #KEYS do
   local token, session, _, waiter = read(KEYS[i])
-  if token and (ARGV[3] == '' or session == ARGV[3]) then
+  if token == ARGV[i + 2] and session == ARGV[3] then
     redis.call('DEL', KEYS[i])
     released = released + 1
     if waiter ~= '' then
