@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hashring.core.ringfile import RingFile, dump_ring, load_ring
 from hashring.errors import ConfigError, NoDataError, OutputExists, RingFileError
+from hashring.spark.keys import quoted
 from hashring.spark.session import is_connect
 
 if TYPE_CHECKING:
@@ -117,17 +117,21 @@ class Input:
     frame: DataFrame
     _raw: DataFrame | None = None
 
-    def counted(self) -> tuple[DataFrame, Callable[[], int]]:
-        """The frame again, and how many records did not fit.
+    def bad_records(self, *columns: str) -> int:
+        """How many records did not fit the schema and are left out.
 
-        The count is told once, by the first action on this frame, which must read all of it. It
-        is 0 for a format that has no bad records (Parquet fails as a whole).
+        Args:
+            columns: those that the job uses; Spark does not look at others.
+
+        Reads the input once more, unless its format has no bad records (Parquet fails as a
+        whole).
         """
         if self._raw is None:
-            return self.frame, lambda: 0
-        seen = Observation()
-        observed = self._raw.observe(seen, F.count_if(_is_bad()).alias("bad"))
-        return _good(observed), lambda: int(seen.get["bad"])
+            return 0
+        # A value that depends on all of them: Spark would not read what only a count mentions.
+        used = F.bit_xor(F.hash(*(F.col(quoted(name)) for name in columns)))
+        found = self._raw.agg(F.count_if(_is_bad()).alias("bad"), used).first()
+        return int(found["bad"]) if found else 0
 
 
 def _is_bad() -> Column:

@@ -74,7 +74,7 @@ def assign_job(
     Args:
         by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
     """
-    df, bad_records = source.counted()
+    df = source.frame
     output.check(df.sparkSession)
     owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
     _check_keys(source.frame, key)
@@ -85,7 +85,7 @@ def assign_job(
     facts = [
         ("rows written", rows),
         ("rows without a key", rows - with_key),
-        ("bad records left out", bad_records()),
+        ("bad records left out", source.bad_records(*df.columns)),
         *_ring_facts(ring),
     ]
     report = Report("Owners assigned")
@@ -103,14 +103,14 @@ def load_job(
     hottest: int = 20,
 ) -> Outcome:
     """The load of every node, and the hottest keys."""
-    df, bad_records = source.counted()
+    df = source.frame
     if output:
         output.check(df.sparkSession)
     loads = load(df, ring, key, weight)
     hot = hot_keys(df, ring, key, weight, hottest)
     _check_keys(source.frame, key)
     rows = loads.collect()
-    bad = bad_records()
+    bad = source.bad_records(key, *([weight] if weight else []))
     hottest_rows = hot.collect()
     if output:
         spark = df.sparkSession
@@ -204,7 +204,7 @@ def plan_job(
     seed: int = 0,
 ) -> Outcome:
     """What moves if nodes join, leave or change their weight."""
-    df, bad_records = source.counted()
+    df = source.frame
     if output:
         output.check(df.sparkSession)
     _check_keys(source.frame, key)
@@ -234,7 +234,7 @@ def plan_job(
         ("least with fair shares before and after", f"{100 * found.fair_share_moved:.3f}%"),
         ("rows without a key", found.rows_without_key),
         ("unusable weights", found.bad_weights),
-        ("bad records left out", bad_records()),
+        ("bad records left out", source.bad_records(key, *([weight] if weight else []))),
         ("nodes before", found.before.node_count),
         ("nodes after", found.after.node_count),
         ("placement of joining nodes", f"{placement}, seed {seed}"),
@@ -279,7 +279,7 @@ def audit_job(
     end: str = "end",
 ) -> Outcome:
     """Hold a work log against the ring's history; the output is the findings."""
-    df, bad_records = source.counted()
+    df = source.frame
     if output:
         output.check(df.sparkSession)
     found = audit(df, history, key=key, node=node, start=start, end=end)
@@ -289,7 +289,7 @@ def audit_job(
         rejected = {
             r["reason"]: r["count"] for r in found.rejected.groupBy("reason").count().collect()
         }
-        bad = bad_records()
+        bad = source.bad_records(key, node, start, end)
         summary = found.summary.collect()[0].asDict()
         changes = found.changes.orderBy("version").collect()
         nodes = found.nodes.collect()

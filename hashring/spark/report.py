@@ -23,7 +23,7 @@ _COLOURS: Final = (
 _STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;color:#1c2330;background:#fff;margin:2rem auto;
 max-width:980px;padding:0 1rem}
-h1{font-size:1.6rem;margin:0 0 .3rem}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;
+h1{font-size:1.6rem;margin:2.6rem 0 .3rem}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;
 border-top:1px solid #dde2ea;padding-top:1.2rem}
 p{margin:.4rem 0;max-width:75ch}.note{color:#5a6474}
 table{border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums;font-size:14px}

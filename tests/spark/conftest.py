@@ -3,12 +3,13 @@
 import os
 import sys
 import threading
+import time
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from hashring.core.ring import Ring
-from tests.conftest import _children, _threads, eventually
+from tests.conftest import PATIENCE, _children, _threads
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -61,16 +62,12 @@ def _own_threads() -> set[threading.Thread]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_behind(request):
+def _nothing_left_behind(spark):
     """As for all tests, with the session's own threads and processes left out."""
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark")
     threads, children = _own_threads(), _children()
     yield
-    left: list[object] = []
-
-    def gone() -> bool:
-        left[:] = [*(_own_threads() - threads), *(_children() - children)]
-        return not left
-
-    eventually(gone, f"the end of {left}, which the test left behind")
+    deadline = time.monotonic() + PATIENCE / 6
+    while left := [*(_own_threads() - threads), *(_children() - children)]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"the test left threads or child processes behind: {left}")
+        time.sleep(0.01)

@@ -7,13 +7,16 @@ from hashring.spark.stream import followed_ring, tag_stream
 
 
 def main(folder: str, url: str, ring: str) -> None:
-    spark = spark_session("local[1]", conf={"spark.sql.shuffle.partitions": "1"})
+    spark = spark_session(
+        "local[1]",
+        conf={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"},
+    )
     rows = (
         spark.readStream.schema("key string")
         .option("maxFilesPerTrigger", 1)
         .parquet(f"{folder}/in")
     )
-    now = followed_ring(url, ring, refresh=0)
+    now = followed_ring(url, ring, refresh=60)
     tag_stream(
         rows, now, f"{folder}/out", f"{folder}/checkpoint", interval="0 seconds"
     ).awaitTermination()

@@ -96,7 +96,7 @@ def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_pat
 
 
 def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_server, tmp_path):
-    total = 8
+    total = 4
     for number in range(total):
         files(spark, tmp_path, number)
     command = [
