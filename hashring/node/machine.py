@@ -29,6 +29,8 @@ How a node stays right:
 - Every heartbeat's answer says when the next member expires, and the node beats right then: the
   first survivor to do so sweeps and tells the others.
 - A node that finds itself missing from the ring beats at once, and so comes back.
+- A named node that has lost its name looks who has it. Was it a process that began later, it ends;
+  was it one that began earlier, a failover brought that back, and the node takes the name again.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from hashring.store.commands import (
     BeatReply,
     BeatStatus,
     LeaveStatus,
+    NodeRecord,
     Scoring,
     Snapshot,
     beat,
@@ -70,6 +73,10 @@ from hashring.store.lock_commands import parse_lock_news
 # that, in seconds, and in heartbeats for short ones.
 _GRACE: Final = 0.25
 _GRACE_BEATS: Final = 0.25
+
+# How many of the sessions that had its name before it a node tells of: a failover loses the last
+# moments, in which a name has not changed hands more often.
+_REPLACED_KEPT: Final = 4
 
 _FIRST_RETRY: Final = 0.05
 _LAST_RETRY: Final = 2.0
@@ -210,6 +217,11 @@ class NodeMachine:
         self._drop: tuple[Replica, ...] = ()
         self._expect: str | None = None
         self._take_from = ""
+        # Of a named node: the sessions that it had itself, or took the name from; and those that
+        # had the name before it, the newest first.
+        self._sessions: tuple[str, ...] = ()
+        self._replaced: tuple[str, ...] = ()
+        self._contested = False
         self._behind: Stamp | None = None
         self._deaf = False
         # What was told since the heartbeat under way was sent; None when none is.
@@ -243,6 +255,10 @@ class NodeMachine:
         self.error = self.last_error = self.failed_since = None
         self.stamp = None
         self._strict = strict
+        self._sessions = (self.session,)
+        self._replaced = ()
+        self._contested = False
+        self._started_at = 0
         self._placed = self._placed and not self._looks_before_joining
         self._behind = None
         self._tries = self._subscribe_tries = 0
@@ -447,9 +463,16 @@ class NodeMachine:
         old = reply.replicas_of(self.name)
         points = [replica.point for replica in old] or list(reply.remembered)
         ring = reply.ring(self.config.algorithm)
+        self._started_at = self._started_at or reply.stamp.at
         self._expect = reply.stamp.tag if self.config.placement == "balanced" else None
-        holder = reply.nodes.get(self.name)
-        self._take_from = holder.session if holder and self.config.named else ""
+        record = reply.nodes.get(self.name)
+        self._take_from = record.session if record and self.config.named else ""
+        if record is not None and self._take_from not in ("", *self._sessions):
+            if self._contested and self._began_before(record):
+                self._give_up_name()
+                return
+            self._sessions = (*self._sessions, self._take_from)
+            self._replaced = (self._take_from, *_replaced(record))[:_REPLACED_KEPT]
         taken = {point for point, node in ring.replicas() if node != self.name}
         self._place(ring, [point for point in points if point not in taken])
         kept = {replica.member for replica in self.replicas}
@@ -519,6 +542,8 @@ class NodeMachine:
 
     def _told(self) -> dict[str, Any]:
         told = {**self.config.told, "named": self.config.named, "ttl": self.config.ttl}
+        if self._replaced:
+            told["replaced"] = self._replaced
         if self._started_at:
             told["started"] = self._started_at / 1e6
         if self.stamp is not None:
@@ -590,7 +615,7 @@ class NodeMachine:
                 at.fetch = now
             else:
                 self.state = NodeState.LIVE
-                self._strict = False
+                self._strict = self._contested = False
         if reply.members is not None:
             # Told while the answer was on its way, so perhaps later than what it says.
             for change in heard:
@@ -651,23 +676,41 @@ class NodeMachine:
     def _lose_name(self, now: float) -> None:
         """Another session has this name."""
         if self.config.named:
-            self.error = NodeSuperseded(self.name)
-            self.last_error = self.error
-            self.state = NodeState.SUPERSEDED
-            self._new_session()
+            # To a process that began later, or to one that a failover brought back: look.
+            self._contested = True
+            self._join_anew(now)
             return
         # A made-up name that two processes happen to share (two containers, both pid 1): be
         # somebody else.
         base = self.config.name
         self.name = f"{base}.{self._hex(4)}"
-        self._placed = False
-        self._new_session()
-        self.state = NodeState.JOINING
-        self._at.beat = now
+        self._join_anew(now)
         if self.book is not None:
             # Its own channel has its name.
             self._subscribed = False
             self._at.subscribe = now
+
+    def _began_before(self, holder: NodeRecord) -> bool:
+        """Whether this process began before the one that has its name now."""
+        started = holder.told.get("started")
+        return (
+            not set(_replaced(holder)).isdisjoint(self._sessions)
+            or not isinstance(started, int | float)
+            or started * 1e6 >= self._started_at
+        )
+
+    def _join_anew(self, now: float) -> None:
+        self._placed = False
+        self._new_session()
+        self._sessions = (*self._sessions, self.session)
+        self.state = NodeState.JOINING
+        self._at.beat = now
+
+    def _give_up_name(self) -> None:
+        self.error = NodeSuperseded(self.name)
+        self.last_error = self.error
+        self.state = NodeState.SUPERSEDED
+        self._new_session()
 
     # --- leaving ------------------------------------------------------------------------------
 
@@ -745,6 +788,14 @@ class NodeMachine:
         most = min(_LAST_RETRY, self.config.heartbeat_interval / 2)
         doubled = _FIRST_RETRY * 2.0 ** min(tries - 1, 16)
         return min(most, doubled) * (0.5 + 0.5 * self.rng.random())
+
+
+def _replaced(record: NodeRecord) -> tuple[str, ...]:
+    """The sessions that had a name before its holder, as far as it tells."""
+    told = record.told.get("replaced")
+    if not isinstance(told, list):
+        return ()
+    return tuple(session for session in told if isinstance(session, str))
 
 
 def ownership_change(before: View, after: View) -> tuple[tuple[Range, ...], tuple[Range, ...]]:

@@ -438,6 +438,24 @@ def _superseded_by_an_answer(hand: Hand) -> None:
 LOSSES = [_superseded_by_a_message, _superseded_by_an_answer]
 
 
+def _contest(hand: Hand, holder: str, told: str = "{}") -> None:
+    """A named node that has lost its name looks, and sees who has it."""
+    run = hand.run()
+    assert run.command.script.name == "snapshot"
+    entries = {"me": (holder + told).encode()} if holder else {}
+    run.done(seen(hand.stamp, [(b"9:me:theirs", 1.0)], entries), hand.now, hand.now)
+
+
+def _named(holder: str = "", told: str = "{}") -> Hand:
+    """A live node that took its name from the holder."""
+    hand = Hand(named=True)
+    entries = {"me": (holder + told).encode()} if holder else {}
+    _look(hand).done(seen(hand.stamp, [], entries), hand.now, hand.now)
+    hand.answer(hand.run())
+    assert hand.state is NodeState.LIVE
+    return hand
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_named_node_whose_name_is_taken_ends(loss: Callable[[Hand], None]) -> None:
     hand = Hand(named=True)
@@ -445,12 +463,86 @@ def test_a_named_node_whose_name_is_taken_ends(loss: Callable[[Hand], None]) -> 
     hand.answer(hand.run())
     assert hand.owns()
     loss(hand)
+    assert not hand.owns()
+    _contest(hand, OTHER)
     assert hand.state is NodeState.SUPERSEDED
     assert not hand.owns()
     assert isinstance(hand.machine.error, NodeSuperseded)
     assert hand.machine.error.node == "me"
     # What is on the ring under the name is the other's: nothing is taken off.
     assert isinstance(hand.next(), Finished)
+
+
+EARLIER = "e" * 16
+EARLIEST = "f" * 16
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("holder", "told"),
+    [
+        (EARLIER, "{}"),
+        ("itself", "{}"),
+        ("", "{}"),
+        # Hand's Redis shows 1 s since 1970 when a node joins.
+        (EARLIEST, '{"started": 0.5}'),
+    ],
+)
+def test_a_name_that_a_failover_gave_back_to_an_earlier_process_is_taken_again(
+    loss: Callable[[Hand], None], holder: str, told: str
+) -> None:
+    hand = _named(EARLIER)
+    holder = hand.machine.session if holder == "itself" else holder
+    loss(hand)
+    assert not hand.owns()
+    _contest(hand, holder, told)
+    run = hand.run()
+    asked = asks(run)
+    assert (asked["joining"], asked["take_from"]) == (True, holder)
+    hand.answer(run)
+    assert hand.state is NodeState.LIVE
+    assert hand.owns()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("told", ["{}", '{"started": 1.5}', '{"started": 1.0}'])
+def test_of_two_processes_with_one_name_the_one_that_began_later_keeps_it(
+    loss: Callable[[Hand], None], told: str
+) -> None:
+    hand = _named(EARLIER)
+    loss(hand)
+    _contest(hand, OTHER, told)
+    assert hand.state is NodeState.SUPERSEDED
+
+
+def test_who_was_replaced_stays_so_whatever_a_clock_says() -> None:
+    hand = _named()
+    session = hand.machine.session
+    _superseded_by_an_answer(hand)
+    _contest(hand, OTHER, json.dumps({"started": 0.5, "replaced": ["x", session]}))
+    assert hand.state is NodeState.SUPERSEDED
+
+
+def test_the_process_that_took_the_name_says_from_whom() -> None:
+    hand = _named(EARLIER, json.dumps({"replaced": [EARLIEST, "a", "b", "c"]}))
+    assert asks(hand.beat_due())["told"]["replaced"] == [EARLIER, EARLIEST, "a", "b"]
+
+
+@pytest.mark.parametrize("told", ['{"replaced": 3}', '{"replaced": [3, null]}', "{}", "nonsense"])
+def test_who_does_not_say_properly_whom_it_replaced_replaced_nobody(told: str) -> None:
+    hand = _named(EARLIER, told)
+    holds = [] if told == "nonsense" else [EARLIER]
+    assert asks(hand.beat_due())["told"].get("replaced", []) == holds
+
+
+def test_a_name_that_was_taken_back_may_be_lost_for_good_later() -> None:
+    hand = _named(EARLIER)
+    _superseded_by_an_answer(hand)
+    _contest(hand, EARLIER)
+    hand.answer(hand.run())
+    _superseded_by_an_answer(hand)
+    _contest(hand, OTHER)
+    assert hand.state is NodeState.SUPERSEDED
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -766,6 +858,10 @@ def test_an_answer_after_the_name_was_lost_does_not_bring_the_node_back() -> Non
     hand.now = hand.view.deadline
     run = hand.run()  # with the ring in the answer, since it is fenced
     _superseded_by_a_message(hand)
+    hand.answer(run)
+    assert hand.state is NodeState.JOINING
+    assert not hand.owns()
+    _contest(hand, OTHER)
     hand.answer(run)
     assert hand.state is NodeState.SUPERSEDED
     assert isinstance(hand.next(), Finished)
