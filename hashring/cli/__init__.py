@@ -89,7 +89,7 @@ class _Commands(click.Group):
             status = super().main(args, prog_name or "hashring", **extra)
         except click.ClickException as error:
             error.show()
-            sys.exit(USAGE)
+            sys.exit(error.exit_code)
         except click.Abort:
             sys.exit(INTERRUPTED)
         except HashringError as error:

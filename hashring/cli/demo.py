@@ -34,6 +34,7 @@ _PAUSED: Final = "cedar"
 
 _PATIENCE: Final = 30.0  # seconds for a ring to settle, and then the demonstration has failed
 _GOODBYE: Final = 5.0  # seconds for a node to leave
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 _EXAMPLES: Final = 3
 _BAR: Final = 32
 
@@ -157,6 +158,7 @@ class _Actor:
     reports: int = 0
     present: bool = True
     """Whether what it says of its keys counts: not once it was killed, nor while it is paused."""
+    leaving: bool = False
 
 
 @dataclass
@@ -217,6 +219,7 @@ class _Stage:
     def leave(self, name: str) -> Step:
         before = dict(self.owned)
         actor = self.actors[name]
+        actor.leaving = True
         since = time.monotonic()
         _let_go(actor.process)
         self._until(lambda: not self.owned.get(name) and self._settled(), f"{name} left")
@@ -253,7 +256,7 @@ class _Stage:
             if not actor.present:
                 continue
             if told is None:
-                if self.owned.get(name):
+                if not actor.leaving:
                     raise click.ClickException(f"the node {name} ended by itself")
             elif "started" in told:
                 actor.started = told["started"]
@@ -269,12 +272,21 @@ class _Stage:
     # --- its processes ---
 
     def _start(self, name: str) -> _Actor:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hashring.cli.demo_node"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdin is not None
+        # Blocked, the signals that end the story cannot fall between a process and the note of it.
+        # The process and the thread inherit it: Ctrl-C, which reaches every process of the
+        # terminal, ends none but this one, which then ends the others.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hashring.cli.demo_node"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            actor = _Actor(process, threading.Thread(target=lambda: self._read(actor, name)))
+            actor.reader.start()
+            self.actors[name] = actor
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
         order = {
             "url": self.connection.url,
             "ring": self.connection.ring,
@@ -283,12 +295,10 @@ class _Stage:
             "ttl": TTL,
             "keys": self.keys,
         }
-        actor = _Actor(process, threading.Thread(target=lambda: self._read(actor, name)))
-        self.actors[name] = actor
+        assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its end is told by its reader
             process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.flush()
-        actor.reader.start()
         return actor
 
     def _read(self, actor: _Actor, name: str) -> None:

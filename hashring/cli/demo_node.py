@@ -28,9 +28,12 @@ _LOOK: Final = 0.1  # seconds between two looks when nobody says that something 
 
 def main() -> int:
     """Run the node; the exit status."""
-    # Ctrl-C reaches every process of the terminal; the one that plays the story ends us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    # Blocked while we were started. SIGINT stays so: it is for the one that plays the story.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    told = sys.stdin.buffer.readline()
+    if not told:
+        return 0  # the story was over before we came
+    order: dict[str, Any] = json.loads(told)
     inbox: SimpleQueue[str] = SimpleQueue()
 
     def wait_for_the_end() -> None:

@@ -30,28 +30,26 @@ def read_keys(
             empty, not UTF-8, or longer than :data:`MAX_KEY_BYTES`. It is skipped.
     """
     number = 0
-    while line := source.readline(MAX_KEY_BYTES + 2):
+    # A key of the greatest length and its end of line, and one byte more to tell a longer one.
+    while line := source.readline(MAX_KEY_BYTES + 3):
         number += 1
-        why = ""
-        if not line.endswith(b"\n") and len(line) > MAX_KEY_BYTES:
-            while line and not line.endswith(b"\n"):
-                line = source.readline(MAX_KEY_BYTES)
-            why = f"is longer than {MAX_KEY_BYTES} bytes"
-        elif number == 1:
+        rest = line
+        while len(rest) >= MAX_KEY_BYTES and not rest.endswith(b"\n"):
+            rest = source.readline(MAX_KEY_BYTES + 3)
+        if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
+        data = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
+        try:
+            key = data.decode()
+        except UnicodeDecodeError:
+            why = "is not UTF-8"
+        else:
+            why = "" if key else "is empty"
+        if len(data) > MAX_KEY_BYTES:
+            why = f"is longer than {MAX_KEY_BYTES} bytes"
         if not why:
-            data = line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")
-            if not data:
-                why = "is empty"
-            else:
-                try:
-                    key = data.decode()
-                except UnicodeDecodeError:
-                    why = "is not UTF-8"
-                else:
-                    yield key
-                    continue
-        if bad_line is not None:
+            yield key
+        elif bad_line is not None:
             bad_line(number, why)
 
 

