@@ -287,7 +287,7 @@ class Output:
         """
         spark = df.sparkSession
         self.check(spark)
-        writer = df.write.mode("errorifexists")
+        writer = df.write.mode("error")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
         if self.table is not None:

@@ -59,6 +59,11 @@ class Report:
         if text:
             self._parts.append(f"<p>{_text(text)}</p>")
 
+    def include(self, other: Report) -> None:
+        """All of another report, under its title."""
+        self._parts.append(f"<h1>{_text(other.title)}</h1>")
+        self._parts.extend(other._parts)
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], most: int = 50) -> None:
         """A table; of more than ``most`` rows the first, and how many more there are."""
         head = "".join(f"<th>{_text(column)}</th>" for column in columns)

@@ -1,0 +1,116 @@
+"""Audit of generated work logs against 10,000 changes of a ring, against a plain sort of the log.
+
+    scripts/bench/spark_audit.py [--rows 5e6 15e6 50e6] [--memory 6g]
+
+The sort is that of the audit: the log's rows by key and start, each key in one partition.
+"""
+
+import argparse
+import random
+import shutil
+import tempfile
+import time
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812
+
+from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.history import ring_history
+from hashring.spark import audit
+from hashring.spark.asof import as_of
+from hashring.spark.lookup import one_row
+from hashring.spark.session import spark_session
+
+WEEK = 7 * 86_400_000_000
+
+
+def history(changes: int, nodes: int = 100, replicas: int = 16):
+    """Nodes with made-up names join and leave: every join is at new points."""
+    rng = random.Random(1)
+    made, alive, now = [], [], 1_700_000_000_000_000
+    while len(made) < changes:
+        epoch = len(made) + 1
+        prev = f"t{epoch - 1}" if made else ""
+        stamp = Stamp(epoch, f"t{epoch}", 0, now)
+        if len(alive) < nodes:
+            alive.append(f"host:{epoch}")
+            points = tuple(sorted({rng.randrange(2**32) for _ in range(replicas)}))
+            made.append(Change(ChangeKind.JOIN, (alive[-1],), points, prev, stamp))
+        else:
+            gone = alive.pop(rng.randrange(len(alive)))
+            made.append(Change(ChangeKind.LEAVE, (gone,), (), prev, stamp))
+        now += rng.randrange(1, 2 * WEEK // changes) if epoch > nodes else 1
+    return ring_history(made)
+
+
+def make_log(spark, asof, rows: int, path: str) -> None:
+    """Work on a million keys, each piece up to 30 s, one in a hundred by the previous owner."""
+    begins, lasts = asof.versions[101].at, asof.ends - asof.versions[101].at
+    drawn = spark.range(rows).select(
+        F.concat(F.lit("user:"), F.abs(F.xxhash64("id")) % 1_000_000).alias("key"),
+        (F.lit(begins) + F.abs(F.xxhash64(F.col("id") + 1)) % lasts).alias("start"),
+    )
+    timed = drawn.select(
+        "*",
+        (F.col("start") + F.abs(F.xxhash64("start")) % 30_000_000).alias("end"),
+        F.crc32("key").alias("point"),
+    )
+    names = one_row(spark, {"names": pa.array(asof.nodes)})
+    who = F.when(F.col("end") % 100 == 0, F.col("previous")).otherwise(F.col("owner"))
+    asof.with_period(timed, "point", "start").crossJoin(F.broadcast(names)).select(
+        "key",
+        F.get("names", who).alias("node"),
+        F.timestamp_micros("start").alias("start"),
+        F.timestamp_micros("end").alias("end"),
+    ).where("node is not null").write.parquet(path)
+
+
+def noop(df) -> None:
+    """Compute all of a frame, and write it nowhere."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def seconds(action) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", nargs="+", type=float, default=[5e6, 15e6, 50e6])
+    parser.add_argument("--changes", type=int, default=10_000)
+    parser.add_argument("--memory", default="6g")
+    given = parser.parse_args()
+    spark = spark_session(
+        "local[2]",
+        conf={"spark.driver.memory": given.memory, "spark.sql.shuffle.partitions": "16"},
+    )
+    made = history(given.changes)
+    began = time.perf_counter()
+    asof = as_of(made)
+    print(f"{given.changes:,} changes; tables built in {time.perf_counter() - began:.1f} s")
+    folder = tempfile.mkdtemp()
+    try:
+        for rows in map(int, given.rows):
+            path = f"{folder}/{rows}"
+            make_log(spark, asof, rows, path)
+            log = spark.read.parquet(path)
+            found = audit(log, asof)
+            ordered = log.repartition("key").sortWithinPartitions("key", "start")
+            noop(ordered.limit(1000))  # warm up
+            plain = seconds(lambda df=ordered: noop(df))
+            findings = seconds(lambda df=found.findings: noop(df))
+            summary = seconds(lambda df=found.summary: df.collect())
+            print(
+                f"{rows:12,} rows: sort {plain:6.1f} s; findings {findings:6.1f} s = "
+                f"{findings / plain:.2f} x; summary {summary:6.1f} s = {summary / plain:.2f} x",
+                flush=True,
+            )
+            shutil.rmtree(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

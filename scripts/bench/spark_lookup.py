@@ -1,0 +1,86 @@
+"""Owners and counts over generated keys, as ratios to ``crc32(key) % n`` and a count.
+
+    scripts/bench/spark_lookup.py [--keys N] [--rounds R] [--memory 4g]
+
+Every way runs once a round, in turn, on the same keys; the best of the rounds counts.
+"""
+
+import argparse
+import random
+import sys
+import time
+import zlib
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import functions as F  # noqa: N812
+
+from hashring.core.ring import Ring
+from hashring.spark import load, moves, with_owner
+from hashring.spark.cells import ring_ranges
+from hashring.spark.session import spark_session
+
+
+def random_ring(nodes: int, replicas: int) -> Ring:
+    rng = random.Random(1)
+    return Ring({f"n{i}": [rng.randrange(2**32) for _ in range(replicas)] for i in range(nodes)})
+
+
+def pandas_way(df, ring: Ring):
+    """The count per owner by a pandas UDF with searchsorted."""
+    starts, codes, _ = ring_ranges(ring)
+
+    def owner(keys: pd.Series) -> pd.Series:
+        points = np.fromiter((zlib.crc32(k.encode()) for k in keys), np.int64, len(keys))
+        return pd.Series(codes[np.searchsorted(starts, points, side="right") - 1])
+
+    return df.select(F.pandas_udf(owner, "bigint")("key").alias("o")).groupBy("o").count()
+
+
+def ways(df, ring: Ring, with_pandas: bool) -> dict:
+    joined = ring.with_node("new", random_ring(1, 16).points_of("n0"))
+    found = {
+        "crc32 % n, count": lambda: (
+            df.select((F.crc32("key") % ring.node_count).alias("g")).groupBy("g").count()
+        ),
+        "load": lambda: load(df, ring),
+        "with_owner, count": lambda: with_owner(df, ring).groupBy("owner").count(),
+        "with_owner, one owner, count": lambda: (
+            with_owner(df, ring).where("owner = 'n7'").groupBy("owner").count()
+        ),
+        "moves": lambda: moves(df, ring, joined),
+    }
+    if with_pandas:
+        found["pandas UDF, count"] = lambda: pandas_way(df, ring)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--keys", type=int, default=20_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", default="4g")
+    parser.add_argument("--rings", nargs="+", default=["100x16", "1000x128", "10000x128"])
+    given = parser.parse_args()
+    spark = spark_session(
+        "local[2]",
+        conf={"spark.driver.memory": given.memory, "spark.sql.shuffle.partitions": "2"},
+    )
+    df = spark.range(given.keys).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
+    for text in given.rings:
+        nodes, replicas = map(int, text.split("x"))
+        best: dict[str, float] = {}
+        todo = ways(df, random_ring(nodes, replicas), with_pandas=given.keys <= 20_000_000)
+        for _ in range(given.rounds):
+            for name, way in todo.items():
+                began = time.perf_counter()
+                way().collect()
+                best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
+        floor = best["crc32 % n, count"]
+        print(f"{given.keys:,} keys, {nodes} x {replicas}; the first way took {floor:.2f} s")
+        for name, took in best.items():
+            print(f"  {took / floor:6.2f}  {name}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

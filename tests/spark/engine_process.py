@@ -1,0 +1,46 @@
+"""Runs assign, load and audit on an engine, in a process of its own.
+
+A process can have one kind of Spark session: the tests' own is local.
+"""
+
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from hashring.cli.spark import spark_group
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
+    if result.exception:
+        raise result.exception
+    return result.output
+
+
+def main(option: str, where: str, folder: str) -> None:
+    at = Path(folder)
+    engine = [option, where, "--conf", "spark.sql.shuffle.partitions=2"]
+    if option == "--master":
+        engine += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+    ring = ["--ring-file", at / "ring.json"]
+    keys = ["--input", at / "keys.parquet"]
+    print(run("assign", *keys, *ring, "--output", at / "owned.parquet", *engine))
+    print(run("assign", *keys, *ring, "--output", at / "by.parquet", "--by-owner", *engine))
+    print(run("load", *keys, *ring, "--report", at / "load.html", *engine))
+    print(
+        run(
+            "audit",
+            "--input",
+            at / "log.parquet",
+            "--events",
+            at / "events.parquet",
+            "--output",
+            at / "findings.parquet",
+            *engine,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

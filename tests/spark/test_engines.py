@@ -1,0 +1,124 @@
+"""The same jobs on a standalone cluster of two workers, and over Spark Connect."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from hashring.core.ringfile import RingFile
+from hashring.spark.files import write_ring
+from tests.conftest import ROOT, eventually
+from tests.spark.test_owner import random_ring
+
+HOME = Path(pyspark.__file__).parent
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+ENGINE_PATIENCE = 300
+
+
+@contextmanager
+def background(log, *command, **environment):
+    """A process and all that it starts, until the end of the block."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(part) for part in command], stdout=out, stderr=out, start_new_session=True,
+            cwd=log.parent, env={**os.environ, **environment},
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def told(log, pattern):
+    """What a log says, once it does."""
+    found: list[str] = []
+
+    def look() -> bool:
+        found[:] = re.findall(pattern, log.read_text(errors="replace"))
+        return bool(found)
+
+    eventually(look, f"{pattern} in {log}")
+    return found[0]
+
+
+@pytest.fixture
+def work(spark, tmp_path):
+    """What the jobs read."""
+    ring = random_ring(4, 8)
+    write_ring(RingFile(ring), tmp_path / "ring.json")
+    spark.range(200).selectExpr("concat('k', id) as key").write.parquet(
+        str(tmp_path / "keys.parquet")
+    )
+    spark.sql(
+        "select 1L epoch, timestamp_seconds(10) at, 'join' kind, array('a') nodes, array(5L) points"
+        " union all select 2L, timestamp_seconds(20), 'leave', array('a'), null"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    spark.sql(
+        "select 'k' key, 'a' node, 11D start, 12D end union all select 'k', 'a', 15D, 25D"
+    ).write.parquet(str(tmp_path / "log.parquet"))
+    return tmp_path, ring
+
+
+def check(spark, work, option, where):
+    folder, ring = work
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.engine_process", option, where, str(folder)],
+        cwd=ROOT, capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    owned = spark.read.parquet(str(folder / "owned.parquet")).collect()
+    assert {r.key: r.owner for r in owned} == {f"k{i}": ring.owner(f"k{i}") for i in range(200)}
+    own = spark.read.parquet(str(folder / "by.parquet" / "owner=n1")).collect()
+    assert {r.key for r in own} == {r.key for r in owned if r.owner == "n1"}
+    assert (folder / "load.html").exists()
+    (finding,) = spark.read.parquet(str(folder / "findings.parquet")).collect()
+    assert (finding.problem, finding.unowned) == ("overrun", 5.0)
+
+
+def test_a_standalone_master_with_two_workers(spark, work):
+    folder, _ = work
+    launch = HOME / "bin" / "spark-class"
+    environment = {"SPARK_DAEMON_JAVA_OPTS": JAVA, "SPARK_LOCAL_IP": "127.0.0.1"}
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as running:
+        log = folder / "master.log"
+        master = [launch, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0"]
+        running.enter_context(background(log, *master, "--webui-port", "0", **environment))
+        url = told(log, r"(spark://127\.0\.0\.1:\d+)")
+        for number in range(2):
+            worker = [launch, f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
+            worker += ["--cores", "1", "--memory", "600m", "--work-dir", folder / f"w{number}", url]
+            log = folder / f"worker{number}.log"
+            running.enter_context(background(log, *worker, **environment))
+            told(log, "Successfully registered with master")
+        check(spark, work, "--master", url)
+        # Both did some of it.
+        assert all(list((folder / f"w{number}").glob("app-*/*")) for number in range(2))
+
+
+def test_spark_connect(spark, work):
+    folder, _ = work
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = folder / "connect.log"
+    command = [HOME / "sbin" / "start-connect-server.sh", "--master", "local[2]"]
+    for setting in (
+        f"spark.connect.grpc.binding.port={port}",
+        "spark.connect.grpc.binding.address=127.0.0.1",
+        "spark.ui.enabled=false",
+        f"spark.driver.extraJavaOptions={JAVA}",
+    ):
+        command += ["--conf", setting]
+    environment = {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    with background(log, *command, PYSPARK_PYTHON=sys.executable, **environment):
+        told(log, "Spark Connect server started")
+        check(spark, work, "--remote", f"sc://127.0.0.1:{port}")
