@@ -74,7 +74,7 @@ class LiveMember(ABC):
         redis: a sync client; connections of the member's own are made from it.
         name: the group's name.
         member: the member's name; made up unless given.
-        channel: tells of what concerns members.
+        channels: tell of what concerns members.
         ttl: seconds the lease lasts without renewal.
         interval: seconds between renewals.
         grace: seconds that work may take to end when the member leaves.
@@ -87,7 +87,7 @@ class LiveMember(ABC):
         name: str,
         *,
         member: str | None,
-        channel: bytes,
+        channels: tuple[bytes, ...],
         ttl: float,
         interval: float,
         grace: float,
@@ -109,7 +109,7 @@ class LiveMember(ABC):
             progress_timeout > 0 and math.isfinite(progress_timeout)
         ):
             raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
-        self._channel = channel
+        self._channels = channels
         self._grace = grace
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
@@ -132,7 +132,11 @@ class LiveMember(ABC):
 
     @abstractmethod
     def _enter(self) -> None:
-        """Become a member, or raise and leave nothing behind."""
+        """Become a member.
+
+        Raises:
+            HashringError: it was not done, and nothing was left behind.
+        """
 
     @abstractmethod
     def _beat(self) -> float:
@@ -155,8 +159,8 @@ class LiveMember(ABC):
         """
 
     @abstractmethod
-    def _concerns(self, payload: bytes) -> bool:
-        """Whether a message on the channel is about this member."""
+    def _concerns(self, told: Told) -> bool:
+        """Whether a message is about this member. Called by the listener."""
 
     # --- running ------------------------------------------------------------------------------
 
@@ -421,7 +425,7 @@ class LiveMember(ABC):
     def _listen(self) -> None:
         while not self._ended.is_set():
             try:
-                subscription = self._store.subscribe(self._channel)
+                subscription = self._store.subscribe(*self._channels)
             except StoreError:
                 self._ended.wait(RETRY)
                 continue
@@ -430,7 +434,7 @@ class LiveMember(ABC):
                     notice = subscription.wait(0.2)
                     if notice is None:
                         continue
-                    if not isinstance(notice, Told) or self._concerns(notice.payload):
+                    if not isinstance(notice, Told) or self._concerns(notice):
                         self._inbox.put(Wake())
             except StoreError:
                 # What was missed meanwhile is noticed with the next renewal.

@@ -24,6 +24,7 @@ from hashring.groups.base import (
     Wake,
     monotonic,
 )
+from hashring.store.executor import Told
 from hashring.store.group_commands import (
     Reading,
     Taken,
@@ -119,7 +120,7 @@ class PartitionGroup(LiveMember):
             redis,
             name,
             member=member,
-            channel=self._keys.channel,
+            channels=(self._keys.channel,),
             ttl=ttl,
             interval=ttl / 4 if heartbeat_interval is None else heartbeat_interval,
             grace=max_handoff_time,
@@ -355,5 +356,5 @@ class PartitionGroup(LiveMember):
         self._store.run(leave(self._keys, self.member, self._session))
         self._step()
 
-    def _concerns(self, payload: bytes) -> bool:
-        return self.member in concerned(payload)
+    def _concerns(self, told: Told) -> bool:
+        return self.member in concerned(told.payload)

@@ -197,12 +197,14 @@ class Table:
         members: until when each member is alive. One without any lease counts as well: that is
             how a newcomer is seen.
         token: the greatest token granted so far.
+        quiet_until: until when nothing is taken, since members may return that hold it.
     """
 
     partitions: int
     leases: Mapping[int, Lease] = field(default_factory=dict)
     members: Mapping[str, float] = field(default_factory=dict)
     token: int = 0
+    quiet_until: float = 0.0
 
     def __post_init__(self) -> None:
         check_partitions(self.partitions)
@@ -242,7 +244,7 @@ def beat(
     token = table.token
     for partition in range(table.partitions):
         lease = leases.get(partition)
-        if lease is not None and lease.expires > now:
+        if now < table.quiet_until or (lease is not None and lease.expires > now):
             continue
         wanted_by = lease.wanted_by if lease is not None else None
         mine = wanted_by == member
@@ -259,6 +261,42 @@ def beat(
                 leases[wish], wanted_by=member, deadline=now + rules.max_handoff_time
             )
     return replace(table, leases=leases, members=members, token=token)
+
+
+def recover(
+    table: Table, member: str, now: float, rules: Rules, claims: Mapping[int, int]
+) -> Table:
+    """A member that finds itself gone from the table brings back what it still holds.
+
+    An empty table means that Redis lost it: nothing is taken until every lease of before has
+    ended.
+
+    Args:
+        claims: the partitions it holds by its own clock, with their tokens.
+    """
+    leases = dict(table.leases)
+    for partition, token in claims.items():
+        lease = leases.get(partition)
+        if 0 <= partition < table.partitions and (lease is None or lease.token < token):
+            leases[partition] = Lease(member, token, now + rules.ttl, now)
+    return replace(
+        table,
+        leases=leases,
+        token=max(table.token, *claims.values(), 0),
+        quiet_until=table.quiet_until if table.members else now + rules.ttl,
+    )
+
+
+def leave(table: Table, member: str, now: float) -> Table:
+    """A member lets go of everything, and is gone."""
+    return replace(
+        table,
+        leases={
+            p: replace(lease, owner=None, expires=now) if lease.owner == member else lease
+            for p, lease in table.leases.items()
+        },
+        members={name: until for name, until in table.members.items() if name != member},
+    )
 
 
 def _renewed(lease: Lease, member: str, now: float, rules: Rules) -> Lease:

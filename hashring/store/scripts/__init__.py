@@ -1,7 +1,7 @@
 """The Lua scripts, each a file of its own behind a shared head.
 
 The head is ``_locks.lua`` for scripts about locks, ``_group.lua`` for those about partition
-groups, none for fenced writes, and ``_common.lua`` for all others.
+groups, none for fenced writes and the lease challenge, and ``_common.lua`` for all others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _HEADS: Final[dict[str, tuple[str, ...]]] = {
     "locks": ("_locks.lua",),
     "group": ("_group.lua",),
     "fencing": (),
+    "challenge": (),
 }
 
 

@@ -19,7 +19,9 @@ from hashring.core.groups.challenge import (
     Table,
     after_race,
     beat,
+    leave,
     race_wait,
+    recover,
     signal,
 )
 from hashring.core.groups.challenge_world import FaithfulWorld, FixedWorld
@@ -243,6 +245,31 @@ def test_who_has_one_less_does_not_ask() -> None:
     }
     table = Table(3, leases, {"a": 100.0, "b": 100.0}, 3)
     assert beat(table, "b", 50.0, RULES).leases[0].wanted_by is None
+
+
+def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken() -> None:
+    table = recover(Table(3), "a", 100.0, RULES, {0: 7})
+    table = beat(table, "a", 100.0, RULES)
+    assert sorted(table.held("a", 100.0)) == [0]
+    table = beat(recover(table, "b", 101.0, RULES, {1: 8}), "b", 101.0, RULES)
+    assert sorted(table.held("b", 101.0)) == [1]
+    # What nobody brought back is free once every lease of before has ended.
+    assert table.holder(2, 159.0) is None
+    table = beat(table, "a", 160.0, RULES)
+    assert table.holder(2, 160.0) == "a"
+    assert table.leases[2].token > 8
+
+
+def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
+    table = recover(Table(1), "a", 100.0, RULES, {0: 7})
+    assert recover(table, "b", 100.0, RULES, {0: 6}).holder(0, 100.0) == "a"
+    assert recover(table, "b", 100.0, RULES, {0: 8}).holder(0, 100.0) == "b"
+
+
+def test_who_leaves_lets_go_of_everything() -> None:
+    table = leave(beat(Table(2), "a", 0.0, RULES), "a", 1.0)
+    assert table.members == {}
+    assert beat(table, "b", 1.0, RULES).held("b", 1.0).keys() == {0, 1}
 
 
 @pytest.mark.parametrize(

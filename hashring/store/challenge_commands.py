@@ -1,0 +1,158 @@
+"""What the lease challenge asks of Redis: a table of leases (fixed), or two hashes (faithful)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hashring.core.groups.challenge import Lease, Table
+from hashring.errors import GroupFormatError
+from hashring.store.commands import Command
+from hashring.store.keys import ring_keys
+from hashring.store.scripts import script
+
+
+@dataclass(frozen=True)
+class ChallengeKeys:
+    """The names of one lease challenge, as bytes; all in one hash slot.
+
+    Attributes:
+        table, told: of the fixed mode: the table, and the channel that tells of changes.
+        allocation, grab: the article's hashes.
+        grabs, allocated: the article's channels.
+    """
+
+    table: bytes
+    told: bytes
+    allocation: bytes
+    grab: bytes
+    grabs: bytes
+    allocated: bytes
+
+
+def challenge_keys(name: str | bytes) -> ChallengeKeys:
+    """The names of the lease challenge of that name.
+
+    Raises:
+        ConfigError: the name cannot be one; the rules are those for rings.
+    """
+    base = ring_keys(name).epoch.removesuffix(b":epoch") + b":challenge:"
+    return ChallengeKeys(
+        *(base + p for p in (b"table", b"told", b"allocation", b"grab", b"grabs", b"allocated"))
+    )
+
+
+def _dump(table: Table) -> str:
+    return json.dumps(
+        {
+            "partitions": table.partitions,
+            "leases": {
+                p: [x.owner, x.token, x.expires, x.since, x.wanted_by, x.deadline]
+                for p, x in table.leases.items()
+            },
+            "members": dict(table.members),
+            "token": table.token,
+            "quiet_until": table.quiet_until,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _load(text: bytes) -> Table:
+    try:
+        body = json.loads(text)
+        return Table(
+            body["partitions"],
+            {int(p): Lease(*lease) for p, lease in body["leases"].items()},
+            body["members"],
+            body["token"],
+            body["quiet_until"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise GroupFormatError("table", text, "is not whole") from error
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """A table at one instant.
+
+    Attributes:
+        now: Redis time.
+        tag: names this very table.
+        table: ``None`` when there is none yet.
+    """
+
+    now: float
+    tag: str
+    table: Table | None
+
+
+def read_table(keys: ChallengeKeys) -> Command[TableReading]:
+    """Read the table."""
+
+    def read(raw: Any) -> TableReading:
+        at, tag, text = raw
+        return TableReading(int(at) / 1e6, tag.decode(), _load(text) if text else None)
+
+    return Command(script("challenge_read"), (keys.table,), (), read)
+
+
+def write_table(
+    keys: ChallengeKeys, reading: TableReading, table: Table, concerned: Iterable[str]
+) -> Command[bool]:
+    """Write the table; false when another was written since the reading.
+
+    Args:
+        concerned: whom to tell of it.
+    """
+    arguments = (reading.tag, _dump(table), "\n".join(concerned))
+    return Command(script("challenge_write"), (keys.table, keys.told), arguments, bool)
+
+
+def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
+    """Who works on each partition, and who has won each race."""
+
+    def read(raw: Any) -> tuple[dict[int, str], dict[int, str]]:
+        allocation, grab = (
+            {int(p): node.decode() for p, node in zip(found[::2], found[1::2], strict=True)}
+            for found in raw
+        )
+        return allocation, grab
+
+    return Command(script("challenge_look"), (keys.allocation, keys.grab), (), read)
+
+
+def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[int]:
+    """Challenge a partition."""
+    names = (keys.allocation, keys.grab, keys.grabs)
+    return Command(script("challenge_signal"), names, (partition, int(clear)), int)
+
+
+def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, str]]:
+    """Try to set the grab; whether the node has it, and who works on the partition."""
+    names = (keys.allocation, keys.grab)
+    return Command(
+        script("challenge_race"),
+        names,
+        (partition, node),
+        lambda raw: (bool(raw[0]), raw[1].decode()),
+    )
+
+
+def begin(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
+    """Say that the node works on the partition; false when the grab is another's."""
+    names = (keys.allocation, keys.grab)
+    return Command(script("challenge_begin"), names, (partition, node), bool)
+
+
+def open_again(keys: ChallengeKeys, partition: int, node: str) -> Command[int]:
+    """Let the partition be challenged again."""
+    return Command(script("challenge_open"), (keys.grab,), (partition, node), int)
+
+
+def end(keys: ChallengeKeys, partition: int, node: str) -> Command[int]:
+    """Say that the node's work on the partition has ended."""
+    names = (keys.allocation, keys.allocated)
+    return Command(script("challenge_end"), names, (partition, node), int)

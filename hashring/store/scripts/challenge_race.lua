@@ -1,0 +1,9 @@
+-- Try to set the grab: steps 2.1 and 4 of the article.
+--
+-- KEYS  1 {<group>}:challenge:allocation  2 {<group>}:challenge:grab
+-- ARGV  1 partition  2 node
+-- Returns {1 when the node has the grab, the node that works on the partition or ''}.
+
+redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2])
+local won = redis.call('HGET', KEYS[2], ARGV[1]) == ARGV[2] and 1 or 0
+return {won, redis.call('HGET', KEYS[1], ARGV[1]) or ''}

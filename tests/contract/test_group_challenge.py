@@ -1,0 +1,128 @@
+"""The lease challenge on a real server, both modes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring.core.groups.challenge import Rules, Spans
+from hashring.errors import ConfigError, GroupMismatch
+from hashring.groups.base import LiveMember
+from hashring.groups.challenge import lease_challenge
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+
+RULES = Rules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
+SPANS = Spans(normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02)
+MODES: list[dict[str, Any]] = [{"rules": RULES}, {"mode": "faithful", "spans": SPANS}]
+every_mode = pytest.mark.parametrize("mode", MODES, ids=["fixed", "faithful"])
+
+Make = Callable[..., LiveMember]
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        yield client
+
+
+@pytest.fixture
+def make(redis: Redis) -> Iterator[Make]:
+    made: list[LiveMember] = []
+
+    def build(name: str, partitions: int = 8, **more: Any) -> LiveMember:
+        made.append(lease_challenge(redis, "work", partitions, member=name, **more))
+        made[-1].start()
+        return made[-1]
+
+    yield build
+    for member in made:
+        member.stop()
+
+
+def level(*members: LiveMember, count: int = 8) -> Callable[[], bool]:
+    def check() -> bool:
+        sizes = [len(member.held) for member in members]
+        return sum(sizes) == count and max(sizes) - min(sizes) <= 1
+
+    return check
+
+
+@every_mode
+def test_members_share_the_partitions_without_anybody_assigning_them(
+    make: Make, mode: dict[str, Any]
+) -> None:
+    a = make("a", **mode)
+    eventually(level(a), "a has everything")
+    b = make("b", **mode)
+    eventually(level(a, b), "four each")
+    a.stop()
+    eventually(level(b), "b has everything")
+
+
+def test_fixed_what_is_level_stays_where_it_is(make: Make) -> None:
+    a, b = make("a", rules=RULES), make("b", rules=RULES)
+    eventually(level(a, b), "four each")
+    held = a.held | b.held
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        assert a.held | b.held == held
+
+
+def test_fixed_a_partition_is_taken_only_when_its_callback_has_returned(make: Make) -> None:
+    told: list[tuple[str, int]] = []
+    b: list[LiveMember] = []
+
+    def end(partition: int, deadline: float) -> None:
+        told.append(("revoked", partition))
+        assert not b or partition not in b[0].held
+
+    a = make("a", rules=RULES, on_revoked=end)
+    eventually(level(a), "a has everything")
+    tokens = a.held
+    b.append(make("b", rules=RULES))
+    eventually(level(a, b[0]), "four each")
+    assert len(told) == 4
+    assert all(token > tokens[partition] for partition, token in b[0].held.items())
+
+
+def test_fixed_after_a_loss_members_keep_what_they_hold(make: Make, redis: Redis) -> None:
+    a, b = make("a", rules=RULES), make("b", rules=RULES)
+    eventually(level(a, b), "four each")
+    held = a.held | b.held
+    redis.flushall()
+    eventually(lambda: redis.exists("{work}:challenge:table"), "the table is back")
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        assert a.held | b.held == held
+
+
+def test_two_processes_of_one_name_are_two_members(make: Make) -> None:
+    a, b = make("same", rules=RULES), make("same", rules=RULES)
+    eventually(level(a, b), "four each")
+    assert not a.held.keys() & b.held.keys()
+
+
+def test_members_must_agree_on_the_count(make: Make) -> None:
+    make("a", 8, rules=RULES)
+    with pytest.raises(GroupMismatch, match="has partitions=8, this member partitions=9"):
+        make("b", 9, rules=RULES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"mode": "fast"}, "mode='fast': choose fixed or faithful"),
+        ({"spans": SPANS}, "spans=Spans("),
+        ({"mode": "faithful", "rules": RULES}, "rules=Rules("),
+        ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make("a", **settings)
+    assert str(raised.value).startswith(text)
