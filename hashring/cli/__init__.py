@@ -5,7 +5,8 @@ command's optional packages are needed by that command alone.
 
 Exit statuses, the same for every command: 0 it is well; 1 a problem was found (docs/cli.rst says
 what counts, command by command); 2 the command line is wrong, or an optional package is missing;
-3 Redis cannot be reached, or refuses; 130 Ctrl-C; 141 whoever read the output went away.
+3 Redis cannot be reached, or refuses; 130 Ctrl-C; 141 whoever read the output went away; 143
+SIGTERM, for commands that put things in order first.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _status_of(error: HashringError) -> int:
     return USAGE
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("hashring", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @ring_options(environment=True)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:
