@@ -1,0 +1,106 @@
+"""README.rst: what it shows can be run, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from redis import Redis
+
+from hashring.cli import COMMANDS, main
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import ending, until
+from tests.conftest import PATIENCE, ROOT
+
+TEXT = (ROOT / "README.rst").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of that language, without their indent."""
+    found = re.findall(rf"\.\. code:: {language}\n\n((?:  .*\n|\n)+)", TEXT)
+    return [re.sub(r"^  ", "", block, flags=re.M).strip() + "\n" for block in found]
+
+
+PROGRAMS = blocks("python")
+
+
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_a_program_runs_owns_keys_and_leaves_the_ring(
+    client: Redis, redis_server: RedisServer, tmp_path: Path, number: int
+) -> None:
+    assert "Redis()" in PROGRAMS[number]
+    file = tmp_path / "program.py"
+    file.write_text(
+        PROGRAMS[number].replace("Redis()", f"Redis(unix_socket_path={str(redis_server.socket)!r})")
+    )
+    process = subprocess.Popen([sys.executable, file], stdout=subprocess.PIPE, text=True)
+    with ending(process):
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if "while True" in PROGRAMS[number]:
+            assert client.zcard("accounts") == 16
+            assert line in ("syncing 0\n", f"{list(range(100))}\n")
+            process.send_signal(signal.SIGINT)
+        else:
+            assert line == "['alice', 'bob', 'carol']\n"
+        process.wait(PATIENCE)
+    until(lambda: client.zcard("accounts") == 0, "it has left")
+
+
+def test_every_command_it_shows_is_one() -> None:
+    shown = set()
+    for block in blocks("bash"):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[0] == "hashring":
+                name, *arguments = words[1:]
+                found = main.get_command(click.Context(main), name)
+                assert found is not None
+                found.make_context(name, arguments, parent=click.Context(main))
+                shown.add(name)
+            else:
+                assert (ROOT / words[0]).stat().st_mode & 0o111, words[0]
+    assert shown == set(COMMANDS)
+
+
+def test_every_file_it_names_is_there() -> None:
+    named = set(re.findall(r"<([\w/.-]+)>`_|\b(docs/[\w-]+\.rst|scripts/\w+|example\.py)\b", TEXT))
+    for first, second in named:
+        assert (ROOT / (first or second)).exists(), first or second
+
+
+def test_every_option_of_example_it_names_is_one() -> None:
+    told = subprocess.run(
+        [sys.executable, ROOT / "example.py", "--help"], check=True, capture_output=True, text=True
+    ).stdout
+    for option in re.findall(r"example\.py (--\w+)", TEXT):
+        assert option in told
+
+
+def test_every_extra_it_names_is_one() -> None:
+    text = (ROOT / "setup.cfg").read_text().partition("[options.extras_require]")[2]
+    extras = set(re.findall(r"^(\w+) =", text, re.M))
+    for named in re.findall(r"hashring-fleet\[([\w,]+)\]", TEXT):
+        assert extras.issuperset(named.split(","))
+    listed = TEXT.partition("Extras of the package: ")[2].partition("\n\n")[0]
+    assert extras - {"dev"} == set(re.findall(r"``(\w+)``", listed))
+
+
+def test_the_summary_it_shows_has_the_form_of_the_real_one() -> None:
+    from hashring.cli.demo import _TITLES
+
+    shown = TEXT.partition("  how long until every key had exactly one owner again\n")[2]
+    lines = shown.partition("\n\n")[0].splitlines()
+    titles = [title.format(node=r"\w+") for title in _TITLES.values()]
+    for line in lines:
+        assert any(
+            re.match(title.replace("(", r"\(").replace(")", r"\)"), line.strip())
+            for title in titles
+        )
+        assert re.search(r"  [\d.]+ m?s +[\d,]+ keys moved(  \(promised: within 2.5 s\))?$", line)
