@@ -444,8 +444,8 @@ class LockBook:
                 if lease.revoked_at is None:
                     return False
                 self._let_go(held, now)
-            elif lease.session == self._session and lease.key not in self.held:
-                # Left, or thought lost: if the lock stands all the same, nobody needs it.
+            elif self._left and lease.session == self._session:
+                # The node has left meanwhile, and the lock stood until the work was done.
                 self._releasing[lease.key] = lease.token
                 self._release_at = now
                 self.stirred = True
@@ -705,6 +705,7 @@ class LockBook:
                 self._want(chosen[number], waiter, now)
             if self._to_renew:
                 self._renew_at = now
+            self._settle_full(now)
 
         def failed(retry_at: float) -> None:
             self._to_renew += chosen

@@ -68,7 +68,7 @@ class HeldByOther:
 
 @dataclass(frozen=True)
 class TooMany:
-    """The lock was free, and was left so: as many as allowed had been taken."""
+    """The lock is free: as many as allowed had been taken."""
 
 
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:

@@ -477,10 +477,15 @@ class _LockCall:
                 server._tokens[self._counter] = token
                 server._locks[name] = _LockState(token, session.encode(), node.encode(), expires)
                 answers.append([b"%d" % token])
-            elif lock.session == session.encode():
+            elif lock.session == session.encode() and room > 0:
                 room -= 1
                 lock.expires = expires
                 answers.append([b"%d" % lock.token])
+            elif lock.session == session.encode():
+                del server._locks[name]
+                answers.append([])
+                if lock.waiter:
+                    self._tell(channel, lock.waiter, b"freed", name[prefix:])
             else:
                 answers.append([lock.node, self._left(lock)])
                 if number < awaited:

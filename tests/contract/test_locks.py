@@ -214,6 +214,15 @@ def test_own_locks_count_against_what_is_allowed(place: Place) -> None:
     assert [type(answer) for answer in answers] == [Granted, Granted, TooMany]
 
 
+def test_an_own_lock_for_which_there_is_no_place_is_let_go(place: Place, news_b: News) -> None:
+    take(place, A, b"k1", b"k2", b"k3")
+    take(place, B, b"k2", b"k3")
+    answers = take(place, A, b"k1", b"k2", b"k3", most=2)
+    assert [type(answer) for answer in answers] == [Granted, Granted, TooMany]
+    assert set(seen(place, b"k1", b"k2", b"k3")) == {b"k1", b"k2"}
+    assert news_b.told() == [LockNews(b"k3", None)]
+
+
 def test_a_key_of_any_bytes_can_be_locked(place: Place, news_b: News) -> None:
     key = bytes(range(256)) + b"\n{}: \xff"
     first = token(place, A, key)

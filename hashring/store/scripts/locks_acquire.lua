@@ -4,7 +4,7 @@
 --       7 how many of the locks, the first ones, to wait for when another session has them
 -- Answer  for each lock {token} when it is this session's now, {holder, milliseconds left} when
 --         it is another's, {holder, milliseconds left, 1} when this node waits for it as well,
---         {} when it was free but too many.
+--         {} when it would have been one too many, and is free.
 --
 -- A token is greater than all before it, on this key and on every other: it counts up, and never
 -- falls behind this server's time in microseconds, so that it goes on growing even when the
@@ -20,11 +20,18 @@ local first = last
 local answers, others = {}, {}
 for i = 2, #KEYS do
   local token, holder_session, holder, waiter, value = read(KEYS[i])
-  if token and holder_session == session then
+  if token and holder_session == session and room > 0 then
     -- The answer to an earlier call was lost.
     redis.call('PEXPIRE', KEYS[i], ttl)
     answers[i - 1] = {token}
     room = room - 1
+  elseif token and holder_session == session then
+    -- The same, and now there is no place for it.
+    redis.call('DEL', KEYS[i])
+    answers[i - 1] = {}
+    if waiter ~= '' then
+      tell(waiter, 'freed', KEYS[i])
+    end
   elseif token then
     local left = redis.call('PTTL', KEYS[i])
     -- What never expires is looked at again all the same, some day.

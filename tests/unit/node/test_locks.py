@@ -1,0 +1,1235 @@
+"""The rules of locks, limit and overflow, as the book keeps them: without I/O, in virtual time."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from hashring.errors import LeaseLost, RedisUnavailable
+from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
+from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, Granted
+from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
+
+NO, YES, TAKE = Verdict.NO, Verdict.YES, Verdict.TAKE
+MS = 0.0015
+"""Redis counts milliseconds."""
+
+
+@pytest.fixture
+def world() -> World:
+    return World("a", "b")
+
+
+# --- taking -------------------------------------------------------------------------------------
+
+
+def test_a_key_is_taken_when_it_is_first_asked_for_and_held_from_then_on(world: World) -> None:
+    a = world.node("a")
+    assert a.ask(b"a0") is TAKE
+    take = a.take(b"a0")
+    a.arrive(take)
+    assert [a.ask(b"a0") for _ in range(3)] == [YES] * 3
+    assert world.locks() == {b"a0": "a"}
+    assert world.commands == ["locks_acquire"]
+
+
+def test_a_key_of_another_node_is_not_asked_of_redis(world: World) -> None:
+    a = world.node("a")
+    assert not a.contains(b"b0")
+    assert world.commands == []
+
+
+def test_a_node_past_its_deadline_holds_nothing_and_takes_nothing(world: World) -> None:
+    a = world.node("a")
+    assert a.contains(b"a0")
+    a.until = world.now
+    assert a.ask(b"a0") is NO
+    assert a.ask(b"a1") is NO
+
+
+def test_one_caller_takes_a_key_while_others_are_told_no(world: World) -> None:
+    a = world.node("a", limit=5)
+    take = a.take(b"a0")
+    assert a.ask(b"a0") is NO
+    assert a.take(b"a0") is None
+    a.arrive(take)
+    assert a.ask(b"a0") is YES
+    assert world.calls() == 1
+    assert not a.book.full
+
+
+def test_of_two_callers_who_were_told_to_take_a_key_one_does(world: World) -> None:
+    a = world.node("a")
+    assert [a.ask(b"a0"), a.ask(b"a0")] == [TAKE, TAKE]
+    a.arrive(a.take(b"a0"))
+    assert a.take(b"a0") is None
+    assert a.ask(b"a0") is YES
+
+
+def test_a_key_wanted_twice_in_one_call_needs_one_place(world: World) -> None:
+    a = world.node("a", limit=2)
+    assert a.select([b"a0", b"a0", b"a1", b"a0"]) == [b"a0", b"a0", b"a1", b"a0"]
+    assert not a.book.full
+
+
+def test_a_node_that_has_left_takes_nothing(world: World) -> None:
+    a = world.node("a")
+    a.book.leave(world.now)
+    assert a.take(b"a0") is None
+
+
+# --- keys that another node holds ---------------------------------------------------------------
+
+
+def moved_to_b(world: World) -> tuple[Node, Node]:
+    """``a`` holds b0, and learns that b owns it now; b waits for it."""
+    world.set_ring("a")
+    a, b = world.node("a"), world.node("b")
+    assert a.contains(b"b0")
+    world.set_ring("a", "b")
+    assert not b.contains(b"b0")
+    return a, b
+
+
+def test_a_key_held_by_another_is_not_asked_of_redis_again_until_it_is_freed(world: World) -> None:
+    a, b = moved_to_b(world)
+    calls = world.calls()
+    for _ in range(100):
+        assert not b.contains(b"b0")
+        b.loop()
+    assert world.calls() == calls
+    assert not a.contains(b"b0")
+    assert a.loop() == ["locks_release"]
+    b.deliver()
+    assert b.contains(b"b0")
+    assert world.calls() == calls + 2
+
+
+def test_when_the_message_is_lost_it_is_asked_for_again_once_its_ttl_is_over(world: World) -> None:
+    a, b = moved_to_b(world)
+    b.silent = True
+    a.contains(b"b0")
+    a.loop()
+    world.now += 59.0
+    assert not b.contains(b"b0")
+    world.now += 1.0 + MS
+    assert b.contains(b"b0")
+
+
+def test_the_holder_of_a_key_is_known_to_who_waits(world: World) -> None:
+    _, b = moved_to_b(world)
+    assert b.book.holder(b"b0") == "a"
+    assert b.book.holder(b"b1") is None
+    assert b.book.waiting == 1
+
+
+def test_a_key_that_moved_on_is_not_waited_for(world: World) -> None:
+    _, b = moved_to_b(world)
+    world.set_ring("a", "b", "c")
+    assert b.book.waiting == 1
+    world.set_ring("a")
+    assert b.book.waiting == 0
+
+
+def test_a_key_whose_holder_left_the_ring_is_asked_for_at_once(world: World) -> None:
+    world.set_ring("a", "b", "c")
+    b, c = world.node("b"), world.node("c")
+    assert c.contains(b"c0")
+    world.set_ring("b")
+    world.server.drop(KEYS.lock(b"c1"))
+    assert not b.contains(b"c0")
+    world.server.drop(KEYS.lock(b"c0"))
+    world.set_ring("a", "b")
+    assert b.contains(b"c0")
+
+
+def test_a_freed_key_that_nobody_asks_for_is_not_waited_for_forever(world: World) -> None:
+    a, b = moved_to_b(world)
+    a.contains(b"b0")
+    a.loop()
+    b.deliver()
+    world.now += 61.0
+    b.heartbeat()
+    assert b.book.waiting == 0
+
+
+def test_news_of_a_key_that_is_not_waited_for_changes_nothing(world: World) -> None:
+    a, b = moved_to_b(world)
+    a.contains(b"b0")
+    a.loop()
+    b.begin()
+    b.deliver()
+    assert b.book.waiting == 0
+    assert b.book.count == 0
+
+
+# --- letting go ---------------------------------------------------------------------------------
+
+
+def test_a_key_that_the_ring_moved_away_is_let_go_when_it_is_asked_for(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    assert a.contains(b"b0")
+    world.set_ring("a", "b")
+    assert a.loop() == []  # The loop may be at work on it.
+    assert world.locks() == {b"b0": "a"}
+    assert not a.contains(b"b0")
+    assert a.book.stirred
+    assert a.book.due() <= world.now
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_a_key_that_nobody_asks_for_is_let_go(world: World) -> None:
+    a = world.node("a", idle=30.0)
+    assert a.select([b"a0", b"a1"]) == [b"a0", b"a1"]
+    for _ in range(4):
+        world.now += 10.0
+        assert a.contains(b"a1")
+        a.heartbeat()
+    assert world.locks() == {b"a1": "a"}
+    assert a.held == {b"a1"}
+
+
+def test_an_idle_key_is_not_let_go_in_the_moment_it_is_asked_for(world: World) -> None:
+    a = world.node("a", idle=30.0)
+    assert a.contains(b"a0")
+    held = a.book.held[b"a0"]
+    world.now += 31.0
+
+    class Asks:
+        """`contains` in another thread: it writes `asked`, then reads `wanted`."""
+
+        def __lt__(self, _: object) -> bool:
+            held.asked = world.now
+            return True
+
+    held.asked = Asks()  # type: ignore[assignment]
+    a.heartbeat()
+    assert not held.wanted
+    assert a.contains(b"a0")
+
+
+def test_a_key_being_let_go_is_not_ours_until_redis_has_answered(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    assert a.contains(b"b0")
+    world.set_ring("a", "b")
+    assert not a.contains(b"b0")
+    world.set_ring("a")
+    assert not a.contains(b"b0")
+    assert a.book.busy(b"b0")
+    a.loop()
+    assert not a.book.busy(b"b0")
+    assert a.contains(b"b0")
+
+
+def test_many_keys_are_let_go_a_few_thousand_a_call(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    keys = keys_of("a", LOCKS_A_CALL) + keys_of("b", 10)
+    assert a.select(keys) == keys
+    a.book.leave(world.now)
+    assert a.loop() == ["locks_release"] * 2
+    assert world.locks() == {}
+
+
+def test_a_release_that_failed_is_tried_again(world: World) -> None:
+    a, b = moved_to_b(world)
+    a.contains(b"b0")
+    assert a.lose(reached=False) == "locks_release"
+    assert a.step() is None
+    assert a.book.due() == world.now + RETRY
+    assert isinstance(a.book.error, RedisUnavailable)
+    world.now += RETRY
+    assert a.loop() == ["locks_release"]
+    assert a.book.error is None
+    b.deliver()
+    assert b.contains(b"b0")
+
+
+def test_a_release_that_arrives_late_leaves_the_lock_taken_since(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    assert a.contains(b"b0")
+    world.set_ring("a", "b")
+    a.contains(b"b0")
+    late = a.step()
+    assert late is not None
+    late.failed(RedisUnavailable("timed out"), world.now)  # It is on its way all the same.
+    world.now += RETRY
+    assert a.loop() == ["locks_release"]
+    world.set_ring("a")
+    assert a.contains(b"b0")
+    a.run(late.command)
+    assert world.locks() == {b"b0": "a"}
+
+
+# --- the heartbeat ------------------------------------------------------------------------------
+
+
+def test_the_heartbeat_renews_all_in_one_call(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    keys = keys_of("a", 900)
+    a.select(keys)
+    world.now += 50.0
+    world.commands.clear()
+    a.heartbeat()
+    assert world.commands == ["locks_renew"]
+    assert all(world.lock_ttl(key) > 59.9 for key in keys)
+    world.now += 50.0
+    assert a.select(keys) == keys
+
+
+def test_very_many_are_renewed_in_several_calls() -> None:
+    world = World("a")
+    a = world.node("a")
+    wanted = [Wanted(b"%d" % number, 1) for number in range(RENEWED_A_CALL + 1)]
+    take = a.book.take(wanted, world.now)
+    assert take is not None
+    a.book.acquired(take, [Granted(n + 1) for n in range(len(wanted))], world.now, world.now)
+    a.book.heartbeat(False, world.now)
+    sizes = []
+    while (step := a.step()) is not None:
+        sizes.append(len(step.command.keys) - 1)
+        step.done(step.command.read([[], []]), world.now, world.now)
+    assert sizes == [RENEWED_A_CALL, 1]
+
+
+def test_a_node_without_locks_held_makes_no_call_at_a_heartbeat(world: World) -> None:
+    a = world.node("a")
+    a.heartbeat()
+    assert world.commands == []
+
+
+def test_a_renewal_that_failed_is_tried_again_before_the_next_heartbeat(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    a.contains(b"a0")
+    world.now += 40.0
+    a.heartbeat(renewed=False)
+    assert a.lose(reached=False) == "locks_renew"
+    assert a.book.due() == world.now + RETRY
+    world.now += RETRY
+    assert a.loop() == ["locks_renew"]
+    assert world.lock_ttl(b"a0") > 59.9
+
+
+def test_a_lock_that_is_gone_is_known_at_the_heartbeat_and_taken_anew(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    first = world.token(b"a0")
+    assert a.contains(b"a1")
+    world.server.wipe()
+    world.now += 1.0
+    a.heartbeat()
+    assert a.held == set()
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLost):
+        lease.check()
+    assert a.contains(b"a0")
+    assert world.token(b"a0") > first
+
+
+def test_a_lock_past_its_ttl_by_the_nodes_clock_is_not_held(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    a.contains(b"a0")
+    world.now += 60.0
+    assert a.ask(b"a0") is NO
+    assert a.ask(b"a1") is TAKE
+
+
+def test_it_still_has_its_place_until_redis_says_that_it_is_gone(world: World) -> None:
+    # Redis got a renewal whose answer was lost, so the lock stands there longer than here.
+    a = world.node("a", limit=1, ttl=60.0)
+    a.contains(b"a0")
+    world.now += 30.0
+    a.heartbeat(renewed=False)
+    assert a.lose(reached=True) == "locks_renew"
+    world.now += 30.0
+    assert not a.contains(b"a0")
+    assert not a.contains(b"a1")
+    assert world.locks() == {b"a0": "a"}
+    a.heartbeat()
+    assert a.contains(b"a0")
+    assert a.held == {b"a0"}
+
+
+def test_the_deadline_counts_from_before_the_call(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    take = a.take(b"a0")
+    assert take is not None
+    sent = world.now
+    world.now += 5.0
+    answers = a.run(take.command)
+    world.now += 5.0
+    a.book.acquired(take, answers, sent, world.now)
+    assert a.book.held[b"a0"].deadline == sent + 60.0
+    a.book.heartbeat(False, world.now)
+    step = a.step()
+    assert step is not None
+    sent = world.now
+    world.now += 5.0
+    reply = a.run(step.command)
+    step.done(reply, sent, world.now)
+    assert a.book.held[b"a0"].deadline == sent + 60.0
+
+
+# --- answers that are lost ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_what_came_of_a_call_without_an_answer_is_found_out(world: World, reached: bool) -> None:
+    a = world.node("a", limit=2, ttl=60.0)
+    a.fail(a.take(b"a0", b"a1"), reached=reached)
+    assert a.ask(b"a0") is NO
+    assert a.ask(b"a2") is NO
+    assert not a.book.full
+    assert a.loop() == ["locks_look"]
+    assert a.held == ({b"a0", b"a1"} if reached else set())
+    assert a.contains(b"a0")
+    assert a.contains(b"a1")
+    assert a.book.held[b"a0"].deadline <= world.now + world.lock_ttl(b"a0")
+    assert a.book.held[b"a0"].token == world.token(b"a0")
+    assert not a.contains(b"a2")
+
+
+def test_while_redis_does_not_answer_it_is_not_asked_for_each_key(world: World) -> None:
+    a = world.node("a")
+    a.fail(a.take(b"a0"), reached=False)
+    assert [a.ask(key) for key in keys_of("a", 100)] == [NO] * 100
+    a.lose(reached=False)
+    assert a.step() is None
+    assert a.book.due() == world.now + RETRY
+    assert not a.book.busy(b"a0")  # Nobody should wait for this.
+    world.now += RETRY
+    a.loop()
+    assert a.contains(b"a1")
+
+
+def test_an_answer_that_comes_after_it_was_given_up_is_looked_into(world: World) -> None:
+    a = world.node("a", limit=1, ttl=60.0)
+    take = a.take(b"a0")
+    assert take is not None
+    world.now += 61.0  # The thread that took it stands still.
+    a.heartbeat()
+    assert a.book.count == 0
+    answers = a.run(take.command)
+    a.book.acquired(take, answers, world.now, world.now)
+    assert a.held == set()
+    assert a.loop() == ["locks_look"]
+    assert a.contains(b"a0")
+    assert a.book.count == 1
+
+
+def test_a_caller_that_never_comes_back_does_not_keep_its_places(world: World) -> None:
+    a = world.node("a", limit=1, ttl=60.0)
+    a.take(b"a0")
+    assert not a.contains(b"a1")
+    world.now += 61.0
+    a.heartbeat()
+    assert a.contains(b"a1")
+
+
+def test_two_answers_about_one_lock_make_one_hold(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    slow = a.take(b"a0")
+    assert slow is not None
+    answers = a.run(slow.command)
+    world.now += 61.0
+    a.heartbeat()
+    lease = a.pin(b"a0")
+    a.book.acquired(slow, answers, world.now, world.now)
+    a.loop()
+    assert a.book.held[b"a0"].lease is lease
+    assert a.book.count == 1
+
+
+def test_a_lock_whose_release_is_under_way_is_not_held_by_a_late_answer(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    slow = a.take(b"a0")
+    assert slow is not None
+    answers = a.run(slow.command)
+    world.now += 30.0
+    a.fail(slow, reached=False)
+    a.loop()
+    assert a.contains(b"a0")
+    a.book.leave(world.now)
+    release = a.step()
+    assert release is not None
+    a.book.acquired(slow, answers, world.now, world.now)
+    assert b"a0" not in a.held
+
+
+def test_locks_taken_under_a_lost_name_are_not_held(world: World) -> None:
+    a = world.node("a", limit=1)
+    take = a.take(b"a0")
+    assert take is not None
+    answers = a.run(take.command)
+    a.begin()
+    a.book.acquired(take, answers, world.now, world.now)
+    assert a.held == set()
+    assert a.book.count == 0
+    assert not a.contains(b"a0")
+    assert a.book.holder(b"a0") == "a"
+
+
+def test_a_call_that_failed_under_a_lost_name_is_forgotten(world: World) -> None:
+    a = world.node("a", limit=1)
+    take = a.take(b"a0")
+    a.begin()
+    a.fail(take, reached=True)
+    assert a.book.count == 0
+    assert a.loop() == []
+
+
+# --- leaving ------------------------------------------------------------------------------------
+
+
+def left(node: Node) -> list[str]:
+    done = []
+    while (step := node.book.leave(node.world.now)) is not None:
+        done.append(step.command.script.name)
+        step.done(node.run(step.command), node.world.now, node.world.now)
+    return done
+
+
+def test_a_node_that_leaves_lets_go_of_everything(world: World) -> None:
+    a = world.node("a")
+    a.select(keys_of("a", 10))
+    assert left(a) == ["locks_release"]
+    assert world.locks() == {}
+    assert a.held == set()
+
+
+def test_a_node_that_leaves_finds_out_what_it_may_have(world: World) -> None:
+    a = world.node("a")
+    a.fail(a.take(b"a0", b"a1"), reached=True)
+    assert left(a) == ["locks_look", "locks_release"]
+    assert world.locks() == {}
+
+
+def test_an_answer_that_comes_while_the_node_leaves_is_let_go(world: World) -> None:
+    a = world.node("a")
+    take = a.take(b"a0")
+    assert left(a) == []
+    a.arrive(take)
+    assert a.book.left
+    assert a.held == set()
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_a_lease_is_lost_when_its_node_leaves_but_its_lock_stands_until_it_is_done(
+    world: World,
+) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    left(a)
+    assert lease.lost.is_set()
+    assert lease.revoked.is_set()
+    assert world.locks() == {b"a0": "a"}
+    assert a.unpin(lease)
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
+
+
+def test_a_node_that_leaves_while_redis_is_silent_leaves_all_the_same(world: World) -> None:
+    a = world.node("a")
+    a.select(keys_of("a", 10))
+    a.fail(a.take(b"a20"), reached=True)
+    step = a.book.leave(world.now)
+    assert step is not None
+    a.book.forget_releases()
+    assert a.book.leave(world.now) is None
+
+
+def test_after_a_restart_nothing_is_left_of_the_session_before(world: World) -> None:
+    a = world.node("a", limit=3)
+    a.select(keys_of("a", 9))
+    assert a.book.full
+    a.book.leave(world.now)
+    a.begin()
+    book = a.book
+    assert (book.count, book.full, book.refused, book.due()) == (0, False, 0, float("inf"))
+    assert a.step() is None
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+
+def test_a_lease_has_the_locks_token_and_deadline(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    lease = a.pin(b"a0")
+    assert (lease.key, lease.token) == (b"a0", world.token(b"a0"))
+    assert lease.deadline == world.now + 60.0
+    lease.check()
+    world.now += 20.0
+    a.heartbeat()
+    assert lease.deadline == world.now + 60.0
+
+
+def test_a_leased_key_is_not_let_go_for_being_idle(world: World) -> None:
+    a = world.node("a", idle=30.0)
+    lease = a.pin(b"a0")
+    for _ in range(10):
+        world.now += 20.0
+        a.heartbeat()
+    assert world.locks() == {b"a0": "a"}
+    lease.check()
+    assert not a.unpin(lease)
+    assert a.contains(b"a0")  # Like any other key from now on.
+    world.now += 31.0
+    a.heartbeat()
+    assert world.locks() == {}
+
+
+def test_a_hold_inside_a_hold_is_the_same_lease(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    again = a.book.pin_again(b"a0", world.now)
+    assert again is lease
+    assert not a.unpin(lease)
+    world.set_ring("b")
+    assert lease.revoked.is_set()
+    # Inside it is the same lease even when it has been asked to finish.
+    assert a.book.pin_again(b"a0", world.now) is lease
+    a.unpin(lease)
+    assert world.locks() == {b"a0": "a"}
+    assert a.unpin(lease)
+    a.loop()
+    assert world.locks() == {}
+
+
+def test_a_key_without_a_lease_has_none_to_be_held_by_again(world: World) -> None:
+    a = world.node("a")
+    a.contains(b"a0")
+    assert a.book.pin_again(b"a0", world.now) is None
+    assert a.book.pin_again(b"a1", world.now) is None
+
+
+def test_a_lease_past_its_deadline_is_lost_by_the_clock_alone(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    lease = a.pin(b"a0")
+    world.now += 60.0
+    assert not lease.lost.is_set()  # Nobody has looked yet.
+    with pytest.raises(LeaseLost) as caught:
+        lease.check()
+    assert (caught.value.key, caught.value.token) == (b"a0", lease.token)
+    assert str(caught.value) == (
+        f"key b'a0' is not held: the lease has expired; its token {lease.token} may be refused "
+        "from now on"
+    )
+    assert a.book.pin_again(b"a0", world.now) is None
+    assert a.book.pin(b"a0", lambda: world.now, object) is None
+
+
+def test_the_loop_notices_a_lease_past_its_deadline_and_lets_go(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    lease = a.pin(b"a0")
+    world.now += 30.0
+    a.heartbeat(renewed=False)
+    a.lose(reached=True)
+    deadline = lease.deadline
+    assert a.book.due() <= deadline
+    world.now = deadline
+    assert "locks_release" in a.loop()
+    assert lease.lost.is_set()
+    assert world.locks() == {}
+    with pytest.raises(LeaseLost, match="the lease was lost"):
+        lease.check()
+
+
+def test_a_lease_on_a_key_that_the_ring_moved_is_asked_to_finish(world: World) -> None:
+    a, b = world.node("a"), world.node("b")
+    lease = a.pin(b"a0")
+    world.set_ring("b")
+    assert lease.revoked.is_set()
+    assert not lease.lost.is_set()
+    lease.check()
+    assert not a.contains(b"a0")
+    assert not b.contains(b"a0")
+    assert b.book.holder(b"a0") == "a"
+    assert a.unpin(lease)
+    a.loop()
+    b.deliver()
+    assert b.contains(b"a0")
+
+
+def test_a_lease_is_not_asked_to_finish_because_its_node_cannot_renew_for_a_while(
+    world: World,
+) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.until = world.now  # Fenced: the machine shows the book no ring.
+    assert not lease.revoked.is_set()
+    lease.check()
+
+
+def test_a_revoked_lease_is_not_renewed_past_the_handoff_time(world: World) -> None:
+    a, b = world.node("a", ttl=60.0, max_handoff_time=100.0), world.node("b")
+    lease = a.pin(b"a0")
+    world.set_ring("b")
+    end = world.now + 100.0
+    for _ in range(9):
+        world.now += 10.0
+        a.heartbeat()
+        lease.check()
+        assert lease.deadline <= end
+        assert world.lock_ttl(b"a0") <= end - world.now + MS
+    world.now = end
+    a.loop()
+    assert lease.lost.is_set()
+    assert b.contains(b"a0")
+
+
+def test_a_short_handoff_time_shortens_the_lock_at_once(world: World) -> None:
+    a = world.node("a", ttl=60.0, max_handoff_time=5.0)
+    a.contains(b"a1")
+    lease = a.pin(b"a0")
+    world.set_ring("b")
+    assert lease.deadline == world.now + 5.0
+    assert a.book.due() <= world.now
+    assert a.loop() == ["locks_renew"]
+    assert world.lock_ttl(b"a0") <= 5.0 + MS
+    assert world.lock_ttl(b"a1") > 59.0
+
+
+def test_a_lease_never_believes_in_a_lock_that_was_shortened(world: World) -> None:
+    a, b = world.node("a", ttl=60.0, max_handoff_time=5.0), world.node("b")
+    lease = a.pin(b"a0")
+    world.set_ring("b")
+    a.lose(reached=True)  # Redis has shortened the lock, and the node does not hear of it.
+    world.now += 5.0 + MS
+    assert b.contains(b"a0")
+    with pytest.raises(LeaseLost):
+        lease.check()
+
+
+def test_a_renewal_on_its_way_does_not_lengthen_a_lease_revoked_since(world: World) -> None:
+    a = world.node("a", ttl=60.0, max_handoff_time=5.0)
+    lease = a.pin(b"a0")
+    a.book.heartbeat(False, world.now)
+    step = a.step()
+    assert step is not None
+    world.set_ring("b")
+    step.done(a.run(step.command), world.now, world.now)
+    assert lease.deadline == world.now + 5.0
+    assert a.loop() == ["locks_renew"]
+    assert world.lock_ttl(b"a0") <= 5.0 + MS
+
+
+def test_leaving_a_lease_that_was_lost_does_not_touch_the_one_that_follows(world: World) -> None:
+    a = world.node("a", ttl=60.0)
+    old = a.pin(b"a0")
+    world.server.wipe()
+    world.now += 1.0
+    a.heartbeat()
+    new = a.pin(b"a0")
+    assert new.token > old.token
+    a.unpin(old)
+    assert a.loop() == []
+    assert world.locks() == {b"a0": "a"}
+    # The loop still looks after the new one.
+    assert a.book.due() <= new.deadline
+    world.set_ring("b")
+    assert new.revoked.is_set()
+
+
+def test_leaving_a_lease_under_a_lost_name_lets_go_of_nothing(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.begin()
+    assert lease.lost.is_set()
+    a.unpin(lease)
+    assert a.loop() == []
+
+
+def test_a_child_process_has_none_of_the_locks(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.contains(b"a1")
+    a.book.abandon()
+    with pytest.raises(LeaseLost):
+        lease.check()
+    assert [a.ask(key) for key in (b"a0", b"a1")] == [NO, NO]
+
+
+# --- the limit ----------------------------------------------------------------------------------
+
+
+def test_a_node_holds_no_more_than_its_limit_and_says_that_it_is_full(world: World) -> None:
+    a = world.node("a", limit=3)
+    keys = keys_of("a", 10)
+    assert [key for key in keys if a.contains(key)] == keys[:3]
+    assert a.book.full
+    assert len(world.locks()) == 3
+    assert a.select(keys) == keys[:3]
+
+
+def test_select_takes_up_to_the_limit_in_one_call(world: World) -> None:
+    a = world.node("a", limit=3)
+    assert a.select(keys_of("a", 500)) == keys_of("a", 3)
+    assert world.commands == ["locks_acquire"]
+    assert a.select(keys_of("a", 500)) == keys_of("a", 3)
+    assert world.commands == ["locks_acquire"]
+
+
+def test_a_node_at_its_limit_is_not_full_unless_it_refuses(world: World) -> None:
+    a = world.node("a", limit=3)
+    assert a.select(keys_of("a", 3)) == keys_of("a", 3)
+    assert not a.book.full
+
+
+def test_keys_being_taken_count_but_do_not_make_it_full(world: World) -> None:
+    a = world.node("a", limit=3)
+    take = a.take(b"a0", b"a1", b"a2")
+    assert not a.contains(b"a3")
+    assert not a.book.full
+    a.fail(take, reached=False)
+    assert not a.contains(b"a3")
+    assert not a.book.full
+    a.loop()
+    assert a.contains(b"a3")
+
+
+def test_keys_being_let_go_count(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a", limit=1)
+    assert a.contains(b"b0")
+    world.set_ring("a", "b")
+    assert not a.contains(b"b0")
+    assert not a.contains(b"a0")
+    assert world.locks() == {b"b0": "a"}
+    a.loop()
+    assert a.contains(b"a0")
+
+
+def test_keys_waited_for_count(world: World) -> None:
+    world.set_ring("a")
+    a, b = world.node("a"), world.node("b", limit=2)
+    held = keys_of("b", 5)
+    assert a.select(held) == held
+    world.set_ring("a", "b")
+    assert b.select(held) == []
+    # It waits for as many as it has places for, and refuses the rest, which stay where they are.
+    assert b.book.waiting == 2
+    assert b.book.full
+    b.announce()
+    for _ in range(5):
+        assert a.select(held) == [key for key in held if key in a.held]
+        a.loop()
+        b.loop()
+        b.select(held)
+    assert len(b.held) == 2
+    assert len(a.held) == 3
+    assert not a.held & b.held
+
+
+def test_room_again_needs_a_tenth_of_the_limit(world: World) -> None:
+    a = world.node("a", limit=30)
+    a.select(keys_of("a", 40))
+    assert a.book.full
+    for free in range(1, 4):
+        world.server.drop(KEYS.lock(b"a%d" % free))
+        a.heartbeat()
+        assert len(a.held) == 30 - free
+        assert a.book.full is (free < 3)
+
+
+def test_room_again_when_nobody_asks_for_more(world: World) -> None:
+    a = world.node("a", limit=3, idle=50.0)
+    a.select(keys_of("a", 10))
+    for _ in range(3):
+        world.now += 20.0
+        a.select(keys_of("a", 3))
+        a.heartbeat()
+    assert len(a.held) == 3
+    assert not a.book.full
+
+
+def test_refused_keys_are_counted_for_as_long_as_they_are_asked_for(world: World) -> None:
+    a = world.node("a", limit=3, idle=50.0)
+    counts = []
+    for beat in range(12):
+        if beat in (0, 4):
+            a.select(keys_of("a", 10))  # A loop slower than the heartbeat.
+        else:
+            a.select(keys_of("a", 3))
+        a.heartbeat()
+        counts.append(a.book.refused)
+        world.now += 10.0
+    assert counts == [7] * 10 + [0] * 2
+
+
+def test_a_refused_key_that_is_held_after_all_is_not_counted(world: World) -> None:
+    a = world.node("a", limit=3)
+    a.select(keys_of("a", 4))
+    a.heartbeat()
+    assert a.book.refused == 1
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    assert a.contains(b"a3")
+    a.heartbeat()
+    assert a.book.refused == 0
+
+
+def test_the_memory_of_refused_keys_is_bounded(world: World) -> None:
+    a = world.node("a", limit=3)
+    a.select(keys_of("a", 3))
+    for number in range(REFUSED_COUNTED + 1000):
+        assert a.book.ask(b"%d" % number, number % SPAN, a.bounds, a.until, world.now) is NO
+    for number in range(REFUSED_COUNTED + 1000):
+        # Inside the range of a, the first on a ring of two: nearly all of the circle.
+        a.book.ask(b"x%d" % number, 2 * SPAN + number, (0, 2**32), a.until, world.now)
+    book = a.book
+    assert len(book._refused) <= REFUSED_COUNTED
+    assert len(book._refused_keys) <= LOCKS_A_CALL
+    a.heartbeat()
+    assert book.refused <= REFUSED_COUNTED
+
+
+def test_without_locks_the_limit_is_kept_and_what_it_refuses_is_unserved(world: World) -> None:
+    a = world.node("a", locking=False, limit=3)
+    keys = keys_of("a", 10)
+    assert [key for key in keys if a.ask(key) is YES] == keys[:3]
+    a.heartbeat()
+    assert (a.book.refused, a.book.unserved) == (7, 7)
+    assert world.commands == []
+    world.set_ring("b")
+    assert a.ask(b"a0") is NO
+    assert b"a0" not in a.held
+
+
+def test_without_locks_long_keys_are_not_kept_when_they_are_refused(world: World) -> None:
+    a = world.node("a", locking=False, limit=1)
+    a.ask(b"a0")
+    size = 1_000_000
+    for number in range(50):
+        a.book.ask(b"%d" % number * size, number, a.bounds, a.until, world.now)
+    assert sum(sys.getsizeof(key) for key in a.book._refused_keys.values()) == 0
+
+
+# --- overflow -----------------------------------------------------------------------------------
+
+
+def overflowing(world: World, limit: int = 3, own: int = 5) -> tuple[Node, Node]:
+    """``a`` is full, and b has what it refused."""
+    a, b = world.node("a", limit=limit), world.node("b")
+    keys = keys_of("a", own)
+    assert a.select(keys) == keys[:limit]
+    a.loop()
+    assert world.full == {"a"}
+    assert b.select(keys) == keys[limit:]
+    return a, b
+
+
+def test_what_a_full_node_refuses_is_held_by_who_would_inherit_it(world: World) -> None:
+    a, b = overflowing(world)
+    assert a.held | b.held == set(keys_of("a", 5))
+    assert not a.held & b.held
+    a.heartbeat()
+    assert (a.book.refused, a.book.unserved) == (2, 0)
+
+
+def test_an_inheritor_does_not_wait_for_what_the_full_node_holds(world: World) -> None:
+    a, b = overflowing(world)
+    assert a.inbox == []
+    assert b.book.waiting == 0
+    calls = world.calls()
+    b.select(keys_of("a", 5))
+    assert world.calls() == calls
+    a.heartbeat()
+    assert a.held == set(keys_of("a", 3))
+
+
+def test_the_nearest_with_room_inherits() -> None:
+    world = World("a", "b", "c", "d")
+    nodes = {name: world.node(name, limit=2) for name in "abcd"}
+    keys = keys_of("c", 8)
+    for _ in range(4):
+        for node in nodes.values():
+            node.select(keys)
+            node.loop()
+    # The node before c on the circle has the next lower points.
+    assert nodes["c"].held == {b"c0", b"c1"}
+    assert nodes["b"].held == {b"c2", b"c3"}
+    assert nodes["a"].held == {b"c4", b"c5"}
+    assert nodes["d"].held == {b"c6", b"c7"}
+    assert world.full == {"a", "b", "c"}
+
+
+def test_what_overflowed_stays_when_the_owner_has_room_until_it_asks(world: World) -> None:
+    a, b = overflowing(world)
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    a.loop()
+    assert world.full == set()
+    for _ in range(3):
+        assert b.select(keys_of("a", 5)) == [b"a3", b"a4"]
+        b.heartbeat()
+
+
+def come_back(a: Node, b: Node, keys: list[bytes], rounds: int = 6, b_asks: int = 1) -> int:
+    """Both loops go round; how often a key changed hands."""
+    moves, before = 0, a.world.locks()
+    for _ in range(rounds):
+        for _ in range(b_asks):
+            b.select(keys)
+            b.loop()
+        a.select(keys)
+        a.loop()
+        after = a.world.locks()
+        moves += sum(before.get(key) != after[key] for key in after)
+        before = before | after
+        assert not a.held & b.held
+        assert a.book.count <= (a.book.config.limit or 10**9)
+    return moves
+
+
+@pytest.mark.parametrize("b_asks", [1, 10])
+def test_what_overflowed_comes_back_one_key_for_each_free_place(world: World, b_asks: int) -> None:
+    a, b = overflowing(world, limit=10, own=15)
+    keys = keys_of("a", 15)
+    # Two keys are not asked for any more, so a has two places.
+    for key in keys[:2]:
+        world.server.drop(KEYS.lock(key))
+    a.heartbeat()
+    assert come_back(a, b, keys[2:], b_asks=b_asks) == 2
+    assert len(a.held) == 10
+    assert len(b.held) == 3
+    assert come_back(a, b, keys[2:], b_asks=b_asks) == 0
+
+
+def test_a_key_on_its_way_back_is_left_to_its_owner(world: World) -> None:
+    # The owner's loop is slow, the inheritor's fast: it must not take back what it let go.
+    a, b = overflowing(world, limit=30, own=33)
+    keys = keys_of("a", 33)
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    assert a.book.full  # One place of thirty is no room yet.
+    a.select(keys[1:])
+    b.deliver()
+    for _ in range(20):
+        b.select(keys[1:])
+        b.loop()
+    wanted = keys[30]
+    assert wanted not in world.locks()
+    a.deliver()
+    a.select(keys[1:])
+    assert world.locks()[wanted] == "a"
+
+
+def test_a_key_left_to_an_owner_that_never_comes_is_taken_again(world: World) -> None:
+    a, b = overflowing(world, limit=30, own=33)
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    a.select(keys_of("a", 33)[1:])
+    b.deliver()
+    b.select(keys_of("a", 33))
+    b.loop()
+    assert b"a30" not in b.held
+    world.now += 60.0 + MS
+    b.select(keys_of("a", 33))
+    assert b"a30" in b.held
+
+
+def test_a_key_left_to_an_owner_that_went_is_taken_again_at_once(world: World) -> None:
+    a, b = overflowing(world, limit=30, own=33)
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    a.select(keys_of("a", 33)[1:])
+    b.deliver()
+    b.select(keys_of("a", 33))
+    b.loop()
+    world.set_ring("b")
+    b.select(keys_of("a", 33))
+    assert b"a30" in b.held
+
+
+def test_a_lease_on_an_overflowed_key_is_asked_to_finish_when_its_owner_wants_it(
+    world: World,
+) -> None:
+    a, b = overflowing(world)
+    lease = b.pin(b"a3")
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    a.loop()
+    assert not lease.revoked.is_set()
+    assert not a.contains(b"a3")
+    b.deliver()
+    assert lease.revoked.is_set()
+    lease.check()
+    assert b.unpin(lease)
+    b.loop()
+    a.deliver()
+    assert a.contains(b"a3")
+
+
+def test_what_another_wants_is_told_again_at_the_heartbeat(world: World) -> None:
+    a, b = overflowing(world)
+    b.silent = True
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    assert not a.contains(b"a3")
+    b.deliver()
+    assert b.contains(b"a3")
+    b.heartbeat()
+    assert not b.contains(b"a3")
+
+
+def test_only_who_is_nearer_gets_a_key(world: World) -> None:
+    world = World("a", "b", "c")
+    a, b = world.node("a", limit=1), world.node("b")
+    c = world.node("c")
+    a.select([b"a0", b"a1"])
+    a.loop()
+    assert c.contains(b"a1")
+    held = c.book.held[b"a1"]
+    for waiter, wanted in (("b", False), ("c", False), ("x", False), ("a", True)):
+        c.book._want(held, waiter, world.now)
+        assert held.wanted is wanted
+    assert not b.contains(b"a1")
+
+
+def test_an_own_key_is_kept_whoever_wants_it(world: World) -> None:
+    a, b = world.node("a"), world.node("b")
+    assert a.contains(b"a0")
+    b.take(b"a0")
+    b.run(b.book._takes[0].command)
+    a.heartbeat()
+    a.deliver()
+    assert a.contains(b"a0")
+
+
+def test_while_some_node_is_full_a_key_that_moved_to_one_with_room_is_let_go(
+    world: World,
+) -> None:
+    world = World("a", "c")
+    a = world.node("a")
+    world.node("c", limit=1).select([b"c0", b"c1"])
+    world.nodes["c"].loop()
+    assert world.full == {"c"}
+    lease = a.pin(b"b0")
+    assert a.contains(b"b1")
+    world.set_ring("a", "b", "c")
+    b = world.node("b")
+    assert lease.revoked.is_set()
+    assert not a.contains(b"b1")
+    a.loop()
+    assert b.contains(b"b1")
+
+
+def test_a_held_key_whose_new_owner_is_full_is_kept(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    assert a.contains(b"b5")
+    lease = a.pin(b"b6")
+    world.full = {"b"}
+    world.set_ring("a", "b")
+    assert a.contains(b"b5")
+    assert not lease.revoked.is_set()
+
+
+def test_a_key_that_becomes_its_own_is_waited_for(world: World) -> None:
+    world = World("a", "b", "c")
+    b, c = world.node("b"), world.node("c", limit=1)
+    c.select([b"c0", b"c1"])
+    c.loop()
+    assert not b.contains(b"c0")
+    assert c.inbox == []
+    world.full = set()
+    world.set_ring("a", "b")
+    assert not b.contains(b"c0")
+    assert [news.wanted_by for news in c.inbox if news] == ["b"]
+
+
+# --- everyone is full ---------------------------------------------------------------------------
+
+
+def test_with_every_node_full_the_rest_is_counted_as_unserved(world: World) -> None:
+    a, b = world.node("a", limit=3), world.node("b", limit=3)
+    keys = keys_of("a", 6) + keys_of("b", 4)
+    for _ in range(3):
+        for node in (a, b):
+            node.select(keys)
+            node.loop()
+    assert world.full == {"a", "b"}
+    for node in (a, b):
+        node.heartbeat()
+    assert len(world.locks()) == 6
+    assert a.book.unserved + b.book.unserved == 4
+    unserved = {key for key in keys if key not in world.locks()}
+    assert a.book.unserved == len([key for key in unserved if key.startswith(b"a")])
+
+
+def test_unserved_keys_are_counted_from_a_sample_when_there_are_very_many() -> None:
+    world = World("a")
+    a = world.node("a", limit=10)
+    keys = [b"a%d" % number for number in range(5 * LOCKS_A_CALL)]
+    a.select(keys)
+    a.loop()
+    assert world.full == {"a"}
+    a.heartbeat()
+    assert a.book.refused == a.book.unserved == 5 * LOCKS_A_CALL - 10
+    assert world.calls("look") == 1
+
+
+def test_as_soon_as_one_has_room_nothing_counts_as_unserved(world: World) -> None:
+    a = world.node("a", limit=1)
+    world.node("b", limit=1)
+    a.select(keys_of("a", 4))
+    world.full = {"a", "b"}
+    a.heartbeat()
+    assert a.book.unserved == 3
+    world.full = {"a"}
+    a.heartbeat()
+    assert a.book.unserved == 0
+
+
+def test_a_look_that_failed_leaves_the_count_as_it_was(world: World) -> None:
+    a = world.node("a", limit=1)
+    a.select(keys_of("a", 4))
+    world.full = {"a", "b"}
+    a.heartbeat()
+    a.heartbeat(renewed=False)
+    while a.step() is not None and a.lose(reached=False) != "locks_look":
+        pass
+    assert a.book.unserved == 3
+
+
+def test_a_place_that_becomes_free_is_filled_by_whoever_asks_first(world: World) -> None:
+    a, b = world.node("a", limit=3), world.node("b", limit=3)
+    keys = keys_of("a", 8)
+    for _ in range(3):
+        for node in (a, b):
+            node.select(keys)
+            node.loop()
+    world.server.drop(KEYS.lock(next(iter(b.held))))
+    b.heartbeat()
+    b.select(keys)
+    assert len(world.locks()) == 6
+
+
+# --- small things -------------------------------------------------------------------------------
+
+
+def test_a_signal_handler_can_tell_that_it_interrupted_the_book(world: World) -> None:
+    a = world.node("a")
+    assert not a.book.entered
+    with a.book._guard:
+        assert a.book.entered
+    assert not a.book.entered
+
+
+def test_a_book_of_a_node_that_never_began_does_nothing() -> None:
+    book = LockBook(KEYS, LockConfig(True, None, 1.0, 1.0, 1.0), RETRY)
+    assert book.step(0.0) is None
+    assert book.leave(0.0) is None
+    assert book.ask(b"a0", 0, (), 1.0, 0.0) is NO
+
+
+def test_the_points_of_this_test_are_where_their_names_say() -> None:
+    assert [point(b"%b5" % name.encode()) for name in NODES] == [
+        index * SPAN + 5 for index in range(len(NODES))
+    ]
