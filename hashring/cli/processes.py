@@ -18,7 +18,8 @@ def run_processes(number: int, target: Callable[[], int], lost: Callable[[int, s
 
     SIGINT and SIGTERM are passed on to all of them, as SIGTERM; ``target`` is called with both
     blocked, and must set its handlers and then unblock them. When this process dies, however it
-    dies, the others get SIGTERM too.
+    dies, the others get SIGTERM too. Afterwards the signals stay blocked: who is told twice to end
+    must not end otherwise for it.
 
     Args:
         target: returns the process's exit status.
@@ -50,7 +51,6 @@ def run_processes(number: int, target: Callable[[], int], lost: Callable[[int, s
             if status < 0 and not told_to_stop:
                 lost(child, signal.Signals(-status).name)
     os.close(lifeline[1])
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
     return int(failed and not told_to_stop)
 
 

@@ -237,13 +237,16 @@ def test_what_expired_and_was_not_swept(client: Redis, run: Run) -> None:
     assert finding(done, "expired")["text"].endswith("and nobody is left to sweep")
     put(client, "alive", 6)
     found = finding(run("doctor", "--json", status=1), "expired")
-    assert found["text"] == "gone: expired 30 s ago, and no heartbeat has swept it"
+    assert re.fullmatch(r"gone: expired \d+ s ago, and no heartbeat has swept it", found["text"])
 
 
-def test_what_has_just_expired_is_only_a_note(client: Redis, run: Run) -> None:
+def test_what_has_just_expired_is_only_a_note(client: Redis) -> None:
     put(client, "alive", 6, told={})
     put(client, "gone", 5, expires_in=-0.01)
-    assert finding(run("doctor", "--json"), "expired")["level"] == "note"
+    assert look(client, [])["expired"] == (
+        "note",
+        "gone: just expired; the next heartbeat sweeps it",
+    )
 
 
 def test_entries_without_replicas_and_replicas_without_entries(client: Redis, run: Run) -> None:
@@ -278,8 +281,6 @@ def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, 
 
 # --- the ring at moments that a test cannot wait for: the same checks on a given history ----------
 
-NOW = 1_700_000_000.0
-
 
 def look(
     client: Redis, events: list[Event], scoring: Scoring | None = None
@@ -308,7 +309,7 @@ def test_a_node_that_beat_long_after_the_change_and_does_not_know_it(client: Red
     put(client, "deaf", 5, expires_in=58, told=told("other"))
     level, text = look(client, [event(client, 30, "x", "start")])["agreement"]
     assert level == "problem"
-    assert text == "deaf: did not hear of the last change, 30 s ago"
+    assert re.fullmatch(r"deaf: did not hear of the last change, \d+ s ago", text)
 
 
 def test_a_node_that_has_not_beaten_since_the_change_is_not_blamed(client: Redis) -> None:
