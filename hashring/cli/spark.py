@@ -1,8 +1,4 @@
-"""``hashring spark``: questions about all keys and all logs of a fleet, answered by Spark.
-
-Also the file for spark-submit: ``spark-submit .../hashring/cli/spark.py assign ...`` is
-``hashring spark assign ...`` on the session that spark-submit sets up.
-"""
+"""``hashring spark``: questions about all keys and all logs of a fleet, answered by Spark."""
 
 from __future__ import annotations
 
@@ -539,12 +535,3 @@ def _setting(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"--conf {text}: give NAME=VALUE")
     return name, value
-
-
-if __name__ == "__main__":
-    # spark-submit puts this file's directory first on the path, where modules of the standard
-    # library's names could hide those.
-    sys.path[:] = [path for path in sys.path if Path(path).absolute() != Path(__file__).parent]
-    from hashring.cli import main
-
-    main(["spark", *sys.argv[1:]])

@@ -85,7 +85,7 @@ class Report:
         ordered = sorted(rows, key=lambda row: -row[1])
         shown = ordered[:MOST_BARS]
         top = max([v for _, v, _ in shown] + [m for *_, m in shown if m is not None] + [1e-12])
-        left, right, step = 230, 90, 22
+        left, right, step = 230, 130, 22
         scale = (WIDTH - left - right) / top
         parts = []
         for index, (name, value, mark) in enumerate(shown):
