@@ -21,8 +21,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from queue import SimpleQueue
+from contextlib import ExitStack, suppress
+from queue import Empty, SimpleQueue
 from zlib import crc32
 
 from redis import Redis
@@ -51,7 +51,7 @@ def run_node(redis: Redis, ring: str, keys: Iterable[object]) -> int:
     )
     before = None
     with node:
-        while inbox.get() == "change":
+        while wait(inbox) == "change":
             count, checksum, shown = 0, 0, []
             for key in keys:
                 if node.contains(str(key)):
@@ -65,6 +65,13 @@ def run_node(redis: Redis, ring: str, keys: Iterable[object]) -> int:
                     more = f" and {count - SHOWN} more" if count > SHOWN else ""
                     logging.info("PID %d, %d keys (%s%s)", os.getpid(), count, shown, more)
     return 0
+
+
+def wait(inbox: SimpleQueue[str]) -> str:
+    while True:
+        # Not for ever: a signal that comes just before a wait begins does not end it.
+        with suppress(Empty):
+            return inbox.get(timeout=1)
 
 
 class Log(logging.StreamHandler):
