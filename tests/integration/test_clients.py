@@ -1,0 +1,407 @@
+"""A node lives on whatever the user's client connects to, and says what stopped it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import redis_hashring
+import trustme
+import valkey
+import valkey.asyncio
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from hashring import (
+    AsyncRingNode,
+    ConfigError,
+    OutOfMemory,
+    PermissionDenied,
+    ReadOnlyReplica,
+    RedisUnavailable,
+    RingNode,
+    WrongKeyType,
+)
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+
+KEYS = [f"key-{number}" for number in range(2000)]
+FAST = {"ttl": 2.0, "heartbeat_interval": 0.4}
+
+
+def shared(nodes: list[Any]) -> None:
+    """Wait until the nodes see one ring, and each key has exactly one owner among them."""
+    eventually(
+        lambda: (
+            len({node.ring.fingerprint for node in nodes}) == 1
+            and nodes[0].get_node_count() == len(nodes)
+        ),
+        "all nodes see one ring",
+    )
+    for key in KEYS:
+        assert sum(node.contains(key) for node in nodes) == 1
+
+
+def lives(make: Callable[[], Any], **options: Any) -> None:
+    """Two nodes over clients that ``make`` gives share the keys."""
+    nodes = [RingNode(make(), "clients", **FAST, **options) for _ in range(2)]
+    with nodes[0], nodes[1]:
+        shared(nodes)
+        assert {node.owner("key-1") for node in nodes} <= {node.name for node in nodes}
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_redis_py_whatever_it_decodes_and_speaks(
+    redis_server: RedisServer, decode: bool, protocol: int
+) -> None:
+    lives(
+        lambda: redis.Redis.from_url(redis_server.url, decode_responses=decode, protocol=protocol)
+    )
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_valkey_py(redis_server: RedisServer, decode: bool) -> None:
+    lives(lambda: valkey.Valkey(unix_socket_path=str(redis_server.socket), decode_responses=decode))
+
+
+def test_every_server(every_server: RedisServer) -> None:
+    lives(lambda: redis.Redis.from_url(every_server.url))
+
+
+def test_tcp_and_a_pool_that_blocks() -> None:
+    with RedisServer(port=0) as server:
+        lives(lambda: redis.Redis.from_url(server.url))
+        pool = redis.BlockingConnectionPool.from_url(server.url, max_connections=1)
+        lives(lambda: redis.Redis(connection_pool=pool))
+
+
+@pytest.mark.parametrize("package", [redis.asyncio.Redis, valkey.asyncio.Valkey])
+def test_asyncio_clients(redis_server: RedisServer, package: Any) -> None:
+    async def run() -> None:
+        client = package(unix_socket_path=str(redis_server.socket))
+        async with (
+            AsyncRingNode(client, "clients", **FAST) as one,
+            AsyncRingNode(client, "clients", **FAST) as two,
+        ):
+            while one.ring.fingerprint != two.ring.fingerprint:
+                await asyncio.sleep(0.01)
+            assert all(one.contains(key) + two.contains(key) == 1 for key in KEYS)
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+# --- TLS --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def tls_in_front_of(path: Path, context: ssl.SSLContext) -> Iterator[int]:
+    """A port where TLS ends, and what is in it goes on to the unix socket."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sockets: list[socket.socket] = [listener]
+    threads: list[threading.Thread] = []
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def serve() -> None:
+        while True:
+            try:
+                raw, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                outside = context.wrap_socket(raw, server_side=True)
+            except OSError:
+                raw.close()
+                continue
+            inside = socket.socket(socket.AF_UNIX)
+            inside.connect(str(path))
+            sockets.extend((outside, inside))
+            for pair in ((outside, inside), (inside, outside)):
+                threads.append(threading.Thread(target=pump, args=pair))
+                threads[-1].start()
+
+    threads.append(threading.Thread(target=serve))
+    threads[0].start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_tls_url(redis_server: RedisServer, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    with tls_in_front_of(redis_server.socket, context) as port:
+        url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={trusted}"
+        lives(lambda: redis.Redis.from_url(url))
+        with pytest.raises(RedisUnavailable, match="certificate"):
+            RingNode(redis.Redis.from_url(f"rediss://127.0.0.1:{port}"), "r").start()
+
+
+# --- Sentinel and Cluster ---------------------------------------------------------------------
+
+
+def test_a_failover_under_sentinel_is_survived() -> None:
+    with ExitStack() as stack:
+        primary = stack.enter_context(RedisServer(port=0))
+        replica = stack.enter_context(
+            RedisServer(port=0, config=[f"replicaof 127.0.0.1 {primary.port}"])
+        )
+        sentinels = [
+            stack.enter_context(
+                RedisServer(
+                    port=0,
+                    config=[
+                        f"sentinel monitor ours 127.0.0.1 {primary.port} 2",
+                        "sentinel down-after-milliseconds ours 500",
+                        "sentinel failover-timeout ours 2000",
+                    ],
+                )
+            )
+            for _ in range(3)
+        ]
+        with redis.Redis.from_url(replica.url) as client:
+            eventually(
+                lambda: client.info("replication")["master_link_status"] == "up", "it replicates"
+            )
+        with redis.Redis.from_url(sentinels[0].url) as client:
+            eventually(
+                lambda: (
+                    client.sentinel_master("ours")["num-other-sentinels"] == 2
+                    and client.sentinel_master("ours")["num-slaves"] == 1
+                ),
+                "the sentinels know each other and the replica",
+            )
+        addresses = [("127.0.0.1", sentinel.port) for sentinel in sentinels]
+        finder = Sentinel(addresses, socket_timeout=1)
+        nodes = [
+            RingNode(finder.master_for("ours"), "failover", ttl=20, heartbeat_interval=0.5)
+            for _ in range(2)
+        ]
+        with nodes[0], nodes[1]:
+            shared(nodes)
+            primary.kill()
+            # It drops its clients when it becomes the primary.
+            retry = Retry(ConstantBackoff(0.1), 20)
+            with redis.Redis.from_url(replica.url, retry=retry) as client:
+                eventually(lambda: client.info("replication")["role"] == "master", "it takes over")
+                beats = [node.status.heartbeats for node in nodes]
+                eventually(
+                    lambda: all(
+                        node.status.heartbeats > before + 1 and node.status.failing_for is None
+                        for node, before in zip(nodes, beats, strict=True)
+                    ),
+                    "both beat on the new primary",
+                )
+                assert client.zcard("failover") == 32
+            shared(nodes)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[list[RedisServer]]:
+    """Three primaries with all slots."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                RedisServer(port=0, config=["cluster-enabled yes", "cluster-node-timeout 2000"])
+            )
+            for _ in range(3)
+        ]
+        clients = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
+        for number, client in enumerate(clients):
+            client.execute_command("CLUSTER MEET", "127.0.0.1", servers[0].port)
+            slots = range(number * 5462, min((number + 1) * 5462, 16384))
+            client.execute_command("CLUSTER ADDSLOTS", *slots)
+        eventually(
+            lambda: all(
+                client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+                and client.execute_command("CLUSTER INFO")["cluster_known_nodes"] == "3"
+                for client in clients
+            ),
+            "the cluster is up",
+        )
+        yield servers
+
+
+@pytest.mark.parametrize("ring", ["accounts", "b", "c", "{team}:accounts"])
+@pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_redis_cluster(cluster: list[RedisServer], ring: str, package: Any) -> None:
+    client = package(host="127.0.0.1", port=cluster[0].port)
+    nodes = [RingNode(client, ring, **FAST) for _ in range(2)]
+    with nodes[0], nodes[1]:
+        shared(nodes)
+        nodes[1].stop()
+        shared(nodes[:1])
+    client.close()
+
+
+def test_locks_on_redis_cluster(cluster: list[RedisServer]) -> None:
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    with RingNode(client, "locked", lock=True, **FAST) as node:
+        assert node.select(KEYS) == KEYS
+        with node.hold(KEYS[0]) as lease:
+            lease.check()
+    assert client.keys("{locked}:lock:*") == []
+    client.close()
+
+
+def test_asyncio_on_redis_cluster(cluster: list[RedisServer]) -> None:
+    async def run() -> None:
+        client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+        async with (
+            AsyncRingNode(client, "async", **FAST) as one,
+            AsyncRingNode(client, "async", **FAST) as two,
+        ):
+            while one.ring.fingerprint != two.ring.fingerprint:
+                await asyncio.sleep(0.01)
+            assert all(one.contains(key) + two.contains(key) == 1 for key in KEYS)
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+# --- together with redis-hashring -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (redis_hashring.HashAlgorithm.XXHASH, None),
+        (redis_hashring.HashAlgorithm.CRC32, "crc-32"),
+    ],
+)
+def test_old_and_new_nodes_on_one_ring_agree_on_every_key(
+    redis_server: RedisServer, old: redis_hashring.HashAlgorithm, new: str | None
+) -> None:
+    client = redis.Redis.from_url(redis_server.url)
+    theirs = [redis_hashring.RingNode(client, "mixed", hash_algorithm=old) for _ in range(2)]
+    # Names of their own: the old nodes of this process are all called after host and pid.
+    ours = [
+        RingNode(client, "mixed", wire="redis-hashring", hash_algorithm=new, name=f"new:{n}")
+        for n in range(2)
+    ]
+    nodes: list[Any] = [theirs[0], ours[0], theirs[1], ours[1]]
+
+    def agree(running: list[Any]) -> bool:
+        return all(sum(node.contains(key) for node in running) == 1 for key in KEYS)
+
+    try:
+        for count in range(1, 5):
+            nodes[count - 1].start()
+            eventually(lambda: agree(nodes[:count]), f"{count} nodes agree")  # noqa: B023
+        for left in range(3):
+            nodes[left].stop()
+            eventually(lambda: agree(nodes[left + 1 :]), f"after {left + 1} left")  # noqa: B023
+        assert theirs[1]._polling_thread is None
+    finally:
+        for node in nodes:
+            node.stop()
+
+
+def test_a_name_that_would_end_old_nodes_is_refused(redis_server: RedisServer) -> None:
+    client = redis.Redis.from_url(redis_server.url)
+    with pytest.raises(ConfigError, match="host:pid, with one colon"):
+        RingNode(client, "mixed", wire="redis-hashring", name="worker-1")
+
+
+# --- what stops a start -----------------------------------------------------------------------
+
+
+def test_an_unreachable_host_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(RedisUnavailable, match=f"localhost:{port}.*check host, port"):
+        RingNode(redis.Redis(port=port), "r").start()
+
+
+def test_a_wrong_password_is_told_from_a_missing_one() -> None:
+    with RedisServer(port=0, config=["requirepass right"]) as server:
+        for password in (None, "wrong"):
+            client = redis.Redis(port=server.port, password=password)
+            with pytest.raises(PermissionDenied, match="password"):
+                RingNode(client, "r").start()
+        with RingNode(redis.Redis(port=server.port, password="right"), "r") as node:
+            assert node.contains("key")
+
+
+def test_a_user_without_rights_is_told_so(redis_server: RedisServer) -> None:
+    admin = redis.Redis.from_url(redis_server.url)
+    admin.execute_command("ACL SETUSER", "poor", "on", ">x", "~*", "+@all", "-evalsha", "-eval")
+    client = redis.Redis(unix_socket_path=str(redis_server.socket), username="poor", password="x")
+    with pytest.raises(PermissionDenied, match=r"docs/redis-layout\.rst"):
+        RingNode(client, "r").start()
+    admin.execute_command("ACL DELUSER", "poor")
+
+
+def test_the_documented_rights_are_enough(redis_server: RedisServer) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "redis-layout.rst").read_text()
+    rights = next(line for line in text.splitlines() if "ACL SETUSER hashring" in line)
+    admin = redis.Redis.from_url(redis_server.url)
+    admin.execute_command(*rights.split())
+    client = redis.Redis(
+        unix_socket_path=str(redis_server.socket), username="hashring", password="secret"
+    )
+    with RingNode(client, "accounts", lock=True, **FAST) as node:
+        assert node.select(KEYS) == KEYS
+    with pytest.raises(PermissionDenied):
+        RingNode(client, "other").start()
+    admin.execute_command("ACL DELUSER", "hashring")
+
+
+def test_a_read_only_replica_is_named() -> None:
+    with (
+        RedisServer(port=0) as primary,
+        RedisServer(port=0, config=[f"replicaof 127.0.0.1 {primary.port}"]) as replica,
+    ):
+        client = redis.Redis(port=replica.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", "replicates")
+        with pytest.raises(ReadOnlyReplica, match="connect to the primary"):
+            RingNode(client, "r").start()
+
+
+def test_a_full_redis_is_named_and_nothing_is_left(redis_server: RedisServer) -> None:
+    client = redis.Redis.from_url(redis_server.url)
+    client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(OutOfMemory, match="raise maxmemory"):
+            RingNode(client, "r").start()
+    finally:
+        client.config_set("maxmemory", "0")
+    assert client.keys() == []
+
+
+@pytest.mark.parametrize("key", ["r", "{r}:epoch", "{r}:nodes", "{r}:events"])
+def test_a_key_of_the_wrong_type_is_named_and_left_alone(
+    redis_server: RedisServer, key: str
+) -> None:
+    client = redis.Redis.from_url(redis_server.url)
+    client.rpush(key, "somebody's")
+    with pytest.raises(WrongKeyType, match="choose another ring name"):
+        RingNode(client, "r").start()
+    assert client.keys() == [key.encode()]
