@@ -569,7 +569,9 @@ class NodeMachine:
             reply.status is BeatStatus.TAKEN and self.config.named
         ):
             # Somebody joined between the look and the join: look again, after a moment that
-            # differs from that of others who wait for the same.
+            # differs from that of others who wait for the same. Did it join under our name, the one
+            # of us that began later gets it.
+            self._contested = reply.status is BeatStatus.TAKEN
             self._placed = False
             self._tries += 1
             self._at.beat = now + self.rng.random() * min(0.02 * self._tries, 1.0)

@@ -369,10 +369,18 @@ def test_a_named_node_whose_name_was_taken_since_the_look_looks_again() -> None:
     assert hand.state is NodeState.JOINING
     assert hand.machine.name == "me"
     hand.now = hand.waits_until()
-    run = hand.run()
-    assert run.command.script.name == "snapshot"
-    run.done(seen(hand.stamp, [], {"me": (OTHER + "{}").encode()}), hand.now, hand.now)
+    # The other began earlier, and joined later.
+    _contest(hand, OTHER, '{"started": 0.5}')
     assert asks(hand.run())["take_from"] == OTHER
+
+
+def test_a_named_node_whose_name_a_later_process_took_since_the_look_ends() -> None:
+    hand = Hand(named=True)
+    _look(hand).done(seen(hand.stamp, []), hand.now, hand.now)
+    hand.answer(hand.run(), BeatStatus.TAKEN)
+    hand.now = hand.waits_until()
+    _contest(hand, OTHER, '{"started": 1.5}')
+    assert hand.state is NodeState.SUPERSEDED
 
 
 def test_a_node_of_no_name_takes_no_name_from_anybody() -> None:

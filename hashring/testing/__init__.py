@@ -1,0 +1,19 @@
+"""What the tests of programs that use a ring need: no Redis, no waiting.
+
+::
+
+    from hashring import RingNode
+    from hashring.testing import MemoryStore
+
+    store = MemoryStore()                       # in place of a Redis client
+    with RingNode(store, "accounts", name="a") as a, RingNode(store, "accounts", name="b") as b:
+        assert a.contains("hello") != b.contains("hello")
+
+``python -m hashring.testing.simulator`` plays random histories of faults on the node's protocol.
+"""
+
+from hashring.store.memory import MemoryServer, MemoryStore
+from hashring.testing.clock import ManualClock
+from hashring.testing.literals import ring_of
+
+__all__ = ["ManualClock", "MemoryServer", "MemoryStore", "ring_of"]

@@ -1,0 +1,269 @@
+"""What happens in a simulated history: processes, and events at their times.
+
+A history is data. The same history gives the same run, bit for bit, so one that finds a fault
+can be played again, and made smaller by leaving events out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+TTL: Final = 3.0
+HEARTBEAT: Final = 1.0
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """A process with one node.
+
+    Attributes:
+        label: what the story calls the process.
+        name: the node's name; processes may share one.
+        named: whether the name was chosen by the user.
+        placement, points: as in :class:`hashring.node.machine.NodeConfig`.
+        asynchronous: run as under asyncio, where messages are heard while a call is under way;
+            else as in a thread, where they wait.
+        strict: whether the start fails at the first error.
+        monotonic: what its monotonic clock shows at the beginning, in seconds.
+    """
+
+    label: str
+    name: str
+    named: bool
+    placement: str
+    points: int
+    asynchronous: bool
+    strict: bool
+    monotonic: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens, from outside the protocol.
+
+    Attributes:
+        at: seconds from the beginning.
+        kind: which of :data:`KINDS`.
+        who: the label of the process it happens to; empty for Redis.
+        seconds: how long it lasts, or by how much it delays.
+        what: which key, which garbage, how it ends.
+    """
+
+    at: float
+    kind: str
+    who: str = ""
+    seconds: float = 0.0
+    what: str = ""
+
+    @property
+    def lag_and_skew(self) -> tuple[float, float]:
+        """Of a failover: how old the new server's data is, how far off its clock, in seconds."""
+        lag, skew = self.what.split()
+        return float(lag), float(skew)
+
+    def __str__(self) -> str:
+        parts = [f"{self.at:7.3f}  {self.who or 'redis':<6} {self.kind}"]
+        if self.seconds:
+            parts.append(f"{self.seconds:g} s")
+        if self.what:
+            parts.append(self.what)
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class History:
+    """Processes and what happens to them.
+
+    Attributes:
+        seed: where everything left to chance comes from: points, sessions, jitter, latencies.
+        processes: by their labels; a process that no ``start`` event names never runs.
+        events: in order of time.
+    """
+
+    seed: int
+    processes: tuple[ProcessSpec, ...]
+    events: tuple[Event, ...]
+
+    @property
+    def faults_end(self) -> float:
+        """When the last event is over, in seconds from the beginning."""
+        return max((event.at + event.seconds for event in self.events), default=0.0)
+
+
+# Kinds of events, and how often each is drawn. What each does is in `deeds`.
+KINDS: Final[dict[str, int]] = {
+    "start": 0,
+    "stop": 3,
+    "kill": 6,
+    "pause": 8,
+    "cut": 5,
+    "hole": 6,
+    "lose reply": 5,
+    "slow command": 5,
+    "slow reply": 3,
+    "slow join": 2,
+    "lose messages": 5,
+    "delay messages": 4,
+    "unsubscribe": 3,
+    "deaf": 4,
+    "down": 3,
+    "hang": 3,
+    "wipe": 3,
+    "failover": 5,
+    "delete": 3,
+    "garbage member": 3,
+    "garbage message": 2,
+    "garbage entry": 1,
+}
+
+GARBAGE_MEMBERS: Final = (
+    "abc",
+    "12:only",
+    "99999999999:{name}:x",
+    "012:{name}:x",
+    "12:{name}",
+    "77:phantom:x",
+    "78:phantom:y",
+)
+GARBAGE_MESSAGES: Final = ("*", "", "{}", '{"v": 1}', '{"v": 2, "kind": "join"}', "[1")
+KEYS: Final = ("ring", "epoch", "nodes", "events", "left", "ring nodes", "ring epoch nodes")
+
+
+# After these somebody may start the process anew.
+_ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "slow join")
+
+
+def _seconds(rng: Random) -> float:
+    """How long a fault lasts: moments, about a heartbeat, longer than the ttl."""
+    low, high = rng.choice(((0.02, 0.6), (0.5, 2.0), (1.5, 3.5), (3.0, 5.0)))
+    return round(rng.uniform(low, high), 3)
+
+
+def _drawn(kind: str, at: float, label: str, name: str, rng: Random) -> Event:
+    match kind:
+        case "pause" | "cut" | "delay messages":
+            return Event(at, kind, label, _seconds(rng))
+        case "hole":
+            return Event(at, kind, label, _seconds(rng), rng.choice(("late", "lost")))
+        case "slow command" | "slow reply" | "slow join":
+            return Event(at, kind, label, _seconds(rng))
+        case "lose messages":
+            return Event(at, kind, label, what=rng.choice("1124"))
+        case "down":
+            return Event(at, kind, seconds=_seconds(rng), what=rng.choice(("kept", "empty")))
+        case "hang":
+            return Event(at, kind, seconds=_seconds(rng))
+        case "wipe":
+            return Event(at, kind)
+        case "failover":
+            # What was written in the last moments is lost; the new server's clock is a bit off.
+            skew = rng.choice((0.0, 0.0, -0.2, 0.1, 0.2))
+            return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} {skew:+}")
+        case "delete":
+            return Event(at, kind, what=rng.choice(KEYS))
+        case "garbage member":
+            member = rng.choice(GARBAGE_MEMBERS).replace("{name}", name)
+            return Event(at, kind, seconds=round(rng.uniform(0.0, TTL), 3), what=member)
+        case "garbage message":
+            return Event(at, kind, what=rng.choice(GARBAGE_MESSAGES))
+        case "garbage entry":
+            return Event(at, kind, what=name)
+        case _:
+            return Event(at, kind, label)
+
+
+def random_history(seed: int) -> History:
+    """A history at random, always the same for a seed."""
+    rng = Random(seed)
+    window = rng.uniform(2.0, 8.0)
+    processes = [_process(i, rng) for i in range(rng.choice((1, 2, 2, 3, 3, 3, 4, 5)))]
+    for i in range(1, len(processes)):
+        if rng.random() < 0.15:
+            twin = processes[rng.randrange(i)]
+            processes[i] = replace(processes[i], name=twin.name, named=twin.named)
+    together = rng.random() < 0.3
+    start = 0.0 if together else None
+    events = []
+    for index, spec in enumerate(processes):
+        at = start if start is not None else (0.0 if not index else rng.uniform(0.0, window * 0.7))
+        events.append(Event(round(at, 3), "start", spec.label))
+
+    kinds, weights = list(KINDS), list(KINDS.values())
+    at = 0.0
+    number = rng.randrange(1, 9) if rng.random() < 0.9 else rng.randrange(9, 25)
+    for kind in rng.choices(kinds, weights, k=number):
+        # Half of all trouble comes with other trouble.
+        at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
+        spec = rng.choice(processes)
+        events.append(_drawn(kind, round(at, 3), spec.label, spec.name, rng))
+        if kind == "slow join":
+            # While its join is on its way the process dies, perhaps.
+            begins = next(event.at for event in events if event.who == spec.label)
+            events[-1] = replace(events[-1], at=begins)
+            at = begins + rng.uniform(0.1, 1.5)
+            if rng.random() < 0.7:
+                events.append(Event(round(at, 3), "kill", spec.label))
+        if kind in _ENDINGS and spec.named and rng.random() < 0.4:
+            # Somebody starts the process anew, under its name.
+            again = _again(spec, len(processes), rng)
+            processes.append(again)
+            events.append(Event(round(at + rng.uniform(0.0, 1.5), 3), "start", again.label))
+    return History(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
+
+
+def _process(index: int, rng: Random) -> ProcessSpec:
+    label = "abcdefgh"[index]
+    named = rng.random() < 0.4
+    return ProcessSpec(
+        label=label,
+        name=f"node-{label}" if named else f"host:{index}",
+        named=named,
+        placement=rng.choice(("random", "random", "random", "balanced")),
+        points=rng.choice((1, 2, 3, 4)),
+        asynchronous=rng.random() < 0.4,
+        strict=rng.random() < 0.2,
+        monotonic=rng.choice((0.0, 1.0, 100.0, 54321.0)),
+    )
+
+
+def _again(spec: ProcessSpec, number: int, rng: Random) -> ProcessSpec:
+    fresh = _process(0, rng)
+    return replace(fresh, label=f"{spec.label}{number}", name=spec.name, named=True)
+
+
+def smallest(
+    history: History,
+    fails: Callable[[History], bool],
+    attempts: int = 400,
+) -> History:
+    """The history with as many events left out as it takes to fail no more, one by one.
+
+    Delta debugging (Zeller and Hildebrandt 2002): first halves are left out, then quarters, and
+    so on down to single events. What is left may not be the smallest there is, but no single
+    event of it can be spared, unless ``attempts`` runs were not enough.
+    """
+    events = list(history.events)
+    chunk = max(1, len(events) // 2)
+    while attempts > 0:
+        start, smaller = 0, False
+        while start < len(events) and attempts > 0:
+            attempts -= 1
+            candidate = _with(history, events[:start] + events[start + chunk :])
+            if fails(candidate):
+                events = list(candidate.events)
+                smaller = True
+            else:
+                start += chunk
+        if chunk == 1 and not smaller:
+            break
+        chunk = chunk if smaller and chunk == 1 else max(1, chunk // 2)
+    return _with(history, events)
+
+
+def _with(history: History, events: Sequence[Event]) -> History:
+    labels = {event.who for event in events if event.kind == "start"}
+    processes = tuple(spec for spec in history.processes if spec.label in labels)
+    return History(history.seed, processes, tuple(events))

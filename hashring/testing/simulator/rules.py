@@ -1,0 +1,414 @@
+"""What must hold, whatever happens.
+
+They are checked after every event that could break them, by somebody who sees all processes, and
+Redis, at once. Times are true times.
+
+**Renewal.** No node claims a key later than one ttl after it sent the last renewal that it knows
+to have succeeded; nor later than its own expiry in Redis, unless Redis lost data, or another
+session took the name, after that renewal.
+
+**Told.** Every change of the ring in Redis has a tag of its own. A node that has a tag has the
+ring that Redis had at that tag, unless it knows that it may not (a fetch is due). So nodes at the
+same tag agree on the owner of every key.
+
+**Exclusion.** Two nodes that both claim a point are not at the same tag: at least one of them
+holds a place in history that is Redis' no more. Together with the next rule, this is the
+*propagation window*.
+
+**Freshness.** A node that claims keys has heard of a change within :data:`WINDOW` of it, even when
+every message is lost, counted from when its own connection worked again: its next heartbeat, the
+moment that a message may be late, and a fetch.
+
+**Names.** A node ends as superseded, or changes its name, only when another process has its name;
+and it ends only for one that still runs, or that began after it.
+
+**Placement.** A balanced join is made on the very ring that was looked at.
+
+**Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, all are at
+Redis' tag, and every point is claimed by exactly one of them.
+
+**Rest.** After that nothing changes, and a node makes one call a heartbeat.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.node.machine import NodeState
+from hashring.store.commands import BeatReply, BeatStatus, Command, Snapshot, read_members
+from hashring.testing.simulator.history import HEARTBEAT, TTL
+from hashring.testing.simulator.world import ALGORITHM, EPOCH, KEYS, Process, Violation, World
+
+LATENCY: Final = 0.0302
+"""The longest that a message takes one way while all is well, in seconds."""
+
+MOMENT: Final = min(0.25, 0.25 * HEARTBEAT)
+
+WINDOW: Final = HEARTBEAT + 1.5 * MOMENT + 5 * LATENCY
+"""Seconds until a node knows of a change at the latest, when every message is lost."""
+
+RECOVERY: Final = TTL + HEARTBEAT + 5 * LATENCY
+"""Seconds from the end of all faults until all is well at the latest.
+
+A member that a dead process refreshed in the last moment expires after one ttl, and a survivor
+sweeps it within a quarter of a heartbeat of that.
+"""
+
+REST: Final = 2 * HEARTBEAT
+"""For how long nothing must change after that."""
+
+# Scores have microseconds, and Redis time in seconds is a float.
+_ROUNDING: Final = 3e-6
+
+
+class Watch:
+    """A rule that watches nothing; the rules below watch something."""
+
+    name = ""
+
+    def begin(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def touched(self, world: World, lost: bool) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def healed(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def finished(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def broken(self, world: World, what: str) -> Violation:
+        """The violation to raise."""
+        return Violation(self.name, what, world.now)
+
+
+class Renewal(Watch):
+    """See the module's text."""
+
+    name = "renewal"
+
+    def __init__(self) -> None:
+        self._tag = ""
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        tag = world.server.tag(KEYS.ring)
+        if tag == self._tag:
+            # Its own scores at most are others than before.
+            self._check(world, process)
+            return
+        self._tag = tag
+        for each in world.processes.values():
+            self._check(world, each)
+
+    def touched(self, world: World, lost: bool) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        for each in world.processes.values():
+            self._check(world, each)
+
+    def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if process.claims() and process.deadline > process.renewed_sent + TTL + _ROUNDING:
+            raise self.broken(
+                world,
+                f"{process.spec.label} claims keys until {process.deadline:.3f}, its last renewal "
+                f"was sent at {process.renewed_sent:.3f}",
+            )
+        self._check(world, process)
+
+    def _check(self, world: World, process: Process) -> None:
+        if not process.claims() or process.renewed_at <= world.lost_at:
+            return
+        machine = process.machine
+        if world.server.holder(KEYS.ring, machine.name) != machine.session:
+            return
+        members = world.server.members(KEYS.ring)
+        for replica in machine.replicas:
+            score = members.get(replica.member, 0.0)
+            expires = score - EPOCH - world.skew
+            if process.deadline > expires + _ROUNDING:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} claims keys until {process.deadline:.3f}, "
+                    f"its replica {replica} "
+                    + (f"expires at {expires:.3f}" if score else "is not on the ring"),
+                )
+
+
+class Told(Watch):
+    """See the module's text."""
+
+    name = "told"
+
+    def __init__(self) -> None:
+        self._rings: dict[str, set[str]] = {}
+        self._members: frozenset[bytes] = frozenset()
+        self._tag = ""
+
+    def begin(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self._note(world, "")
+        world.listen(lambda change: self._note(world, change.stamp.tag))
+
+    def _note(self, world: World, tag: str) -> None:
+        members = world.server.members(KEYS.ring)
+        ring = Ring(read_members(members)[0], ALGORITHM)
+        self._rings.setdefault(tag, set()).add(ring.fingerprint)
+        self._members = frozenset(members)
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if world.server.members(KEYS.ring).keys() != self._members:
+            raise self.broken(world, f"{process.spec.label} changed the ring, and it is not told")
+
+    def touched(self, world: World, lost: bool) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self._note(world, world.server.tag(KEYS.ring))
+
+    def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        machine = process.machine
+        if machine.stamp is None or machine.in_doubt or not process.alive:
+            return
+        if machine.ring.fingerprint not in self._rings.get(machine.stamp.tag, ()):
+            raise self.broken(
+                world,
+                f"{process.spec.label} is at tag {machine.stamp.tag}, epoch {machine.stamp.epoch}, "
+                f"with another ring than Redis had there: {dict(_points(machine.ring))}",
+            )
+
+
+def _points(ring: Ring) -> list[tuple[str, tuple[int, ...]]]:
+    return [(node, ring.points_of(node)) for node in ring.nodes]
+
+
+class Exclusion(Watch):
+    """See the module's text."""
+
+    name = "exclusion"
+
+    def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        machine = process.machine
+        if machine.stamp is None or machine.in_doubt or not process.claims():
+            return
+        for other in world.processes.values():
+            stamp = other.machine.stamp
+            if (
+                other is not process
+                and stamp is not None
+                and stamp.tag == machine.stamp.tag
+                and other.claims()
+                and not other.machine.in_doubt
+                and _overlap(process.view.bounds, other.view.bounds)
+            ):
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} and {other.spec.label} claim the same points at the "
+                    f"same tag {stamp.tag}",
+                )
+
+
+def _overlap(one: tuple[int, ...], two: tuple[int, ...]) -> bool:
+    edges = sorted(
+        [(bound, -1 if i & 1 else 1) for i, bound in enumerate(one)]
+        + [(bound, -1 if i & 1 else 1) for i, bound in enumerate(two)]
+    )
+    depth = 0
+    for _, step in edges:
+        depth += step
+        if depth > 1:
+            return True
+    return False
+
+
+class Freshness(Watch):
+    """See the module's text."""
+
+    name = "freshness"
+
+    def __init__(self) -> None:
+        self._tag = ""
+        self._left: dict[str, float] = {}
+
+    def begin(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        world.listen(lambda change: self._follow(world, change.stamp.tag))
+
+    def _follow(self, world: World, tag: str) -> None:
+        if tag != self._tag:
+            self._left[self._tag] = world.now
+            self._left.pop(tag, None)
+            self._tag = tag
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        for each in world.processes.values():
+            self._check(world, each)
+
+    def touched(self, world: World, lost: bool) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self._follow(world, world.server.tag(KEYS.ring))
+
+    def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self._check(world, process)
+
+    def _check(self, world: World, process: Process) -> None:
+        stamp = process.machine.stamp
+        if stamp is None or stamp.tag == self._tag or not process.claims():
+            return
+        since = max(self._left.get(stamp.tag, 0.0), process.trouble_until)
+        if world.now > since + WINDOW:
+            raise self.broken(
+                world,
+                f"{process.spec.label} claims keys at tag {stamp.tag}, epoch {stamp.epoch}, that "
+                f"was left {world.now - since:.3f} s ago",
+            )
+
+
+class Names(Watch):
+    """See the module's text."""
+
+    name = "names"
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Process] = {}
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
+            self._sessions[str(command.arguments[1])] = process
+
+    def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        machine, spec = process.machine, process.spec
+        ended = machine.state is NodeState.SUPERSEDED
+        if not ended and machine.name == spec.name:
+            return
+        if [p for p in world.processes.values() if p.spec.name == spec.name] == [process]:
+            raise self.broken(world, f"{spec.label} lost its name {spec.name!r} to nobody")
+        winner = self._sessions.get(world.server.holder(KEYS.ring, spec.name))
+        if ended and winner is not None and not winner.alive:
+            order = list(world.processes)
+            if order.index(winner.spec.label) < order.index(spec.label):
+                raise self.broken(
+                    world, f"{spec.label} ended for {winner.spec.label}, which had ended before"
+                )
+
+
+class Placement(Watch):
+    """See the module's text."""
+
+    name = "placement"
+
+    def __init__(self) -> None:
+        self._looked: dict[str, str] = {}
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        label = process.spec.label
+        if isinstance(reply, Snapshot):
+            self._looked[label] = reply.stamp.tag
+        elif (
+            isinstance(reply, BeatReply)
+            and reply.status is BeatStatus.OK
+            and process.spec.placement == "balanced"
+            and process.alive
+            and "j" in str(command.arguments[2])
+            and reply.before != self._looked[label]
+        ):
+            raise self.broken(
+                world,
+                f"{label} looked at the ring at tag {self._looked[label]}, "
+                f"and joined it at {reply.before}",
+            )
+
+
+class Recovery(Watch):
+    """See the module's text."""
+
+    name = "recovery"
+
+    def healed(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        running = world.alive
+        if not running:
+            return
+        tag = world.server.tag(KEYS.ring)
+        for process in running:
+            machine = process.machine
+            if machine.state is not NodeState.LIVE:
+                raise self.broken(world, f"{process.spec.label} is {machine.state.value}")
+            if machine.stamp is None or machine.stamp.tag != tag:
+                raise self.broken(
+                    world, f"{process.spec.label} is at {machine.stamp}, Redis at tag {tag}"
+                )
+        names = sorted(process.machine.name for process in running)
+        ring = running[0].machine.ring
+        if sorted(ring.nodes) != names:
+            raise self.broken(world, f"on the ring are {ring.nodes}, running are {names}")
+        claimed = sorted(
+            (start, end, process.spec.label)
+            for process in running
+            if process.claims()
+            for start, end in process.view.ranges
+        )
+        at = 0
+        for start, end, label in claimed:
+            if start != at:
+                raise self.broken(world, f"{label} claims from {start}, others up to {at}")
+            at = end
+        if at != RING_SIZE:
+            raise self.broken(world, f"nobody claims the points from {at} on")
+
+
+class Rest(Watch):
+    """See the module's text."""
+
+    name = "rest"
+
+    def __init__(self) -> None:
+        self._tag = ""
+        self._calls: dict[str, int] = {}
+
+    def healed(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self._tag = world.server.tag(KEYS.ring)
+        self._calls = {process.spec.label: process.calls for process in world.alive}
+
+    def finished(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if world.server.tag(KEYS.ring) != self._tag:
+            raise self.broken(world, "the ring changed without a reason")
+        # A heartbeat comes up to a tenth early.
+        most = int(REST / (0.9 * HEARTBEAT)) + 1
+        for process in world.alive:
+            made = process.calls - self._calls[process.spec.label]
+            if made > most:
+                raise self.broken(
+                    world, f"{process.spec.label} made {made} calls in {REST} s, not {most}"
+                )
+
+
+def all_rules() -> list[Watch]:
+    """A fresh instance of each rule."""
+    return [
+        Renewal(),
+        Told(),
+        Exclusion(),
+        Freshness(),
+        Names(),
+        Placement(),
+        Recovery(),
+        Rest(),
+    ]

@@ -1,0 +1,274 @@
+"""Histories of faults in virtual time: the protocol breaks no rule, and every planted fault does.
+
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.rules`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hashring.core.change import Change
+from hashring.node.machine import NodeMachine, View
+from hashring.node.steps import Run
+from hashring.store import memory
+from hashring.store.memory import MemoryServer
+from hashring.testing.simulator import Event, History, Simulator, random_history
+from hashring.testing.simulator.history import KINDS, smallest
+
+HISTORIES = 2400
+BATCH = 200
+
+FAULT_BUDGET = 2000
+"""A planted fault must be found within this many histories."""
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
+def test_no_history_breaks_a_rule(first: int) -> None:
+    simulator = Simulator()
+    for seed in range(first, first + BATCH):
+        history = random_history(seed)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+# --- planted faults ---------------------------------------------------------------------------
+
+
+class NeverFences(NodeMachine):
+    """It believes to the end of days that it owns what it once owned."""
+
+    def _fence_when_due(self, now: float) -> None:
+        pass
+
+    def view(self, now: float) -> View:
+        view = super().view(now)
+        return replace(view, deadline=float("inf")) if view.ranges else view
+
+
+class DeadlineFromTheAnswer(NodeMachine):
+    """Its ttl counts from when it heard that it has one."""
+
+    def beat_step(self) -> Run:
+        step = super().beat_step()
+        return replace(step, done=lambda reply, sent, now: step.done(reply, now, now))
+
+
+class IgnoresGaps(NodeMachine):
+    """It applies every change that it hears to what it has."""
+
+    def _change(self, change: Change, now: float) -> None:
+        if self.stamp is not None and change.stamp.tag != self.stamp.tag:
+            change = replace(change, prev=self.stamp.tag)
+        super()._change(change, now)
+
+
+class IgnoresHeartbeatsTags(NodeMachine):
+    """It does not look where the ring stands, and so trusts every message to come."""
+
+    def _catch_up(self, reply: Any, now: float) -> None:
+        pass
+
+
+class GivesUpForLong(NodeMachine):
+    """After a few failures it tries once a minute."""
+
+    def _backoff(self, tries: int) -> float:
+        return super()._backoff(tries) if tries < 3 else 60.0
+
+
+class EndsForAnybody(NodeMachine):
+    """It ends for whoever has its name, without a look."""
+
+    def _lose_name(self, now: float) -> None:
+        if self.config.named:
+            self._give_up_name()
+        else:
+            super()._lose_name(now)
+
+
+class JoinsUnseen(NodeMachine):
+    """A balanced join on whatever ring there is by now."""
+
+    def beat_step(self) -> Run:
+        self._expect = None
+        return super().beat_step()
+
+
+MACHINES = {
+    "no self-fencing": (NeverFences, "renewal"),
+    "deadline from the time of the answer": (DeadlineFromTheAnswer, "renewal"),
+    "gaps in the history ignored": (IgnoresGaps, "told"),
+    "the heartbeat's tag ignored": (IgnoresHeartbeatsTags, "freshness|recovery"),
+    "retries once a minute": (GivesUpForLong, "recovery"),
+    "ends for a process that is gone": (EndsForAnybody, "names"),
+    "a balanced join that is not serialised": (JoinsUnseen, "placement"),
+}
+
+
+def found(simulator: Simulator, rules: str) -> History:
+    """The first history in which the rule is broken; another rule broken is another fault."""
+    for seed in range(FAULT_BUDGET):
+        history = random_history(seed)
+        rule = simulator.broken_rule(history)
+        if rule is not None:
+            assert rule in rules.split("|"), simulator.story(history)
+            return history
+    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+
+
+@pytest.mark.parametrize(("machine", "rules"), MACHINES.values(), ids=MACHINES)
+def test_a_fault_in_the_node_is_found(machine: type[NodeMachine], rules: str) -> None:
+    found(Simulator(machine=machine), rules)
+
+
+def _renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat that does not look whose name it is."""
+    monkeypatch.setattr(memory, "holder_of", lambda entry: "")
+
+
+def _sweeps_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What expired is taken away, and nobody is told."""
+    announce = memory._Call._announce
+
+    def silent(self: Any, body: dict[str, Any], *rest: Any) -> None:
+        if body["kind"] != "expire":
+            announce(self, body, *rest)
+
+    monkeypatch.setattr(memory._Call, "_announce", silent)
+
+
+def _never_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory._Call, "_sweep", lambda self, *rest: 0)
+
+
+def _takes_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join takes the name from whoever has it, however long it was on its way."""
+    beat = memory._Call.beat
+
+    def any_name(self: Any, node: str, session: str, flags: str, *rest: Any) -> list[Any]:
+        entry = self._ring.nodes.get(node.encode(), b"")
+        told = memory.told_of(entry)
+        take_from = memory.holder_of(entry) if told.get("named") else rest[0]
+        return beat(self, node, session, flags, take_from, *rest[1:])
+
+    monkeypatch.setattr(memory._Call, "beat", any_name)
+
+
+def _numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tag is the epoch's number, which repeats after a failover."""
+    announce = memory._Call._announce
+
+    def numbered(self: Any, *rest: Any) -> None:
+        class Plain:
+            @staticmethod
+            def sha1(data: bytes) -> Any:
+                class Digest:
+                    @staticmethod
+                    def hexdigest() -> str:
+                        return f"{self._ring.epoch:016x}"
+
+                return Digest
+
+        monkeypatch.setattr(memory, "hashlib", Plain)
+        announce(self, *rest)
+
+    monkeypatch.setattr(memory._Call, "_announce", numbered)
+
+
+SERVERS = {
+    "renewal without a look at the session": (_renews_any_session, "exclusion|names"),
+    "a sweep that is not announced": (_sweeps_in_silence, "told"),
+    "no sweep": (_never_sweeps, "recovery"),
+    "a late join takes the name": (_takes_any_name, "names"),
+    "epochs told apart by their number": (_numbers_alone, "told|freshness|exclusion"),
+}
+
+
+@pytest.mark.parametrize(("plant", "rules"), SERVERS.values(), ids=SERVERS)
+def test_a_fault_in_redis_scripts_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    found(Simulator(), rules)
+
+
+# --- the simulator itself ---------------------------------------------------------------------
+
+
+def test_a_history_is_a_function_of_its_seed() -> None:
+    assert random_history(7) == random_history(7)
+    assert random_history(7) != random_history(8)
+
+
+def test_a_run_is_a_function_of_its_history() -> None:
+    stories = [Simulator(machine=NeverFences).story(_broken()) for _ in range(2)]
+    assert stories[0] == stories[1]
+
+
+def test_every_kind_of_event_comes_up() -> None:
+    drawn = {event.kind for seed in range(300) for event in random_history(seed).events}
+    assert drawn == set(KINDS)
+
+
+def _broken() -> History:
+    return found(Simulator(machine=NeverFences), "renewal")
+
+
+def test_the_story_of_a_failing_history_is_short_and_says_how_to_play_it_again() -> None:
+    history = _broken()
+    story = Simulator(machine=NeverFences).story(history)
+    assert f"python -m hashring.testing.simulator --seed {history.seed}" in story
+    assert "BROKEN renewal" in story
+    events = [line for line in story.splitlines() if line.endswith("<--")]
+    assert len(events) <= 3
+    assert " start" in events[0]
+
+
+def test_no_event_of_a_smallest_history_can_be_spared() -> None:
+    def fails(history: History) -> bool:
+        kinds = [event.kind for event in history.events]
+        return kinds.count("start") >= 2 and "wipe" in kinds
+
+    events = tuple(Event(float(i), kind, "a") for i, kind in enumerate(["start", "kill"] * 8))
+    history = History(0, (), (*events, Event(20.0, "wipe"), Event(21.0, "stop", "a")))
+    least = smallest(history, fails)
+    assert [event.kind for event in least.events] == ["start", "start", "wipe"]
+
+
+def test_the_story_of_a_history_that_fails_no_more_is_an_error() -> None:
+    with pytest.raises(ValueError, match="breaks no rule"):
+        Simulator().story(random_history(0))
+
+
+def test_a_history_is_played_again_from_the_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hashring.testing.simulator", "--seed", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("1 histories in ")
+
+
+def test_what_escapes_the_machine_is_a_broken_rule() -> None:
+    class Raises(NodeMachine):
+        def view(self, now: float) -> View:
+            raise ZeroDivisionError
+
+    assert Simulator(machine=Raises).broken_rule(random_history(0)) == "nothing escapes"
+
+
+def test_a_server_may_be_planted_too() -> None:
+    class Forgetful(MemoryServer):
+        def run(self, command: Any) -> Any:
+            self.wipe()
+            return super().run(command)
+
+    assert Simulator(server=Forgetful).broken_rule(random_history(0)) is not None
