@@ -33,10 +33,13 @@ class HashAlgorithm:
     Attributes:
         name: the name nodes agree on, such as ``"crc-32"``.
         point_of_bytes: the function itself, ``bytes -> int`` in ``[0, 2**32)``.
+        affine: whether, among inputs of one length, the point is an affine function of the bits
+            (over GF(2)), as every CRC is. Look-ups of many keys make use of it.
     """
 
     name: str
     point_of_bytes: PointFunction
+    affine: bool = False
 
     # The names under which redis-hashring's users ask for its two algorithms.
     CRC32: ClassVar[str] = "crc-32"
@@ -105,14 +108,14 @@ def hash_algorithm_names() -> tuple[str, ...]:
 @cache
 def _build(name: str) -> HashAlgorithm:
     if name in _ZLIB:
-        return HashAlgorithm(name, _ZLIB[name])
+        return HashAlgorithm(name, _ZLIB[name], affine=True)
     if name == "xxh32":
         try:
             import xxhash  # noqa: PLC0415 - optional, loaded only when it is asked for
         except ImportError as error:
             raise MissingDependencyError("hash_algorithm='xxh32'", "xxhash", "xxhash") from error
         return HashAlgorithm(name, xxhash.xxh32_intdigest)
-    return HashAlgorithm(name, crcmod.predefined.mkPredefinedCrcFun(name))
+    return HashAlgorithm(name, crcmod.predefined.mkPredefinedCrcFun(name), affine=True)
 
 
 def hash_algorithm(name: str | HashAlgorithm) -> HashAlgorithm:

@@ -105,10 +105,10 @@ class AsyncRingNode(BaseNode):
             KeyTypeError, KeyValueError: a key has no point. Nothing was taken for items after it.
             NodeForked: the node was started in a parent process.
         """
+        if self._book is None:
+            return self._select_owned(items, key)
         chosen = list(items)
         keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
-        if self._book is None:
-            return list(compress(chosen, self._select_plain(keys)))
         mask = bytearray(len(chosen))
         wanted: list[Wanted] = []
         for number, each in enumerate(keys):

@@ -9,11 +9,11 @@ import threading
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar, cast
 
 from hashring._version import __version__
-from hashring.core.bulk import inside
+from hashring.core.bulk import select_inside
 from hashring.core.hashing import HashAlgorithm, hash_algorithm, key_bytes
 from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name
@@ -40,6 +40,8 @@ MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
 
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
+
+T = TypeVar("T")
 
 
 def _checked_seconds(setting: str, value: float) -> float:
@@ -233,15 +235,19 @@ class BaseNode:
         if not key:
             key_bytes(key)
         try:
-            point = self._point_of_bytes(key.encode())  # type: ignore[union-attr]
-        except (AttributeError, UnicodeEncodeError):
-            point = self.key_as_ring_point(key)
-        try:
             bounds, deadline = self._lease  # type: ignore[misc]
-        except TypeError:
-            self._refuse_if_forked()
-            raise
-        return bisect_right(bounds, point) & 1 == 1 and monotonic() < deadline
+            # No name for the point, and two ways out: asked millions of times, each step counts.
+            if bisect_right(bounds, self._point_of_bytes(key.encode())) & 1:  # type: ignore[union-attr]
+                return monotonic() < deadline
+        except (AttributeError, UnicodeEncodeError, TypeError):
+            return self._contains_other(key)
+        return False
+
+    def _contains_other(self, key: str | bytes) -> bool:
+        """:meth:`contains` of anything but a ``str`` in a process that runs the node."""
+        self._refuse_if_forked()
+        bounds, deadline = self._lease or ((), float("-inf"))
+        return bisect_right(bounds, self.key_as_ring_point(key)) & 1 == 1 and monotonic() < deadline
 
     def _contains_held(self, key: str | bytes) -> bool:
         """:meth:`contains` of a node with locks or a limit."""
@@ -331,13 +337,14 @@ class BaseNode:
             return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
         return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")
 
-    def _select_plain(self, keys: Sequence[str | bytes]) -> Sequence[int]:
-        """For each key 1 when this node owns it now, else 0."""
+    def _select_owned(self, items: Iterable[T], key: Callable[[T], str | bytes] | None) -> list[T]:
+        """Those of the items whose keys this node owns now."""
         self._refuse_if_forked()
         bounds, deadline = self._lease or ((), float("-inf"))
-        mask = inside(keys, bounds, self._algorithm)
+        found = items if isinstance(items, list | tuple) else list(items)
+        chosen = select_inside(found, key, bounds, self._algorithm)
         # Hashing many keys takes a while; the answer is as of its end.
-        return mask if monotonic() < deadline else bytes(len(mask))
+        return chosen if monotonic() < deadline else []
 
     def owner(self, key: str | bytes) -> str:
         """The name of the node that owns the key, on the ring as this node last saw it.
