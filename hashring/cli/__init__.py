@@ -38,6 +38,8 @@ COMMANDS: Final = {
     "remove": "hashring.cli.remove",
     "doctor": "hashring.cli.doctor",
     "demo": "hashring.cli.demo",
+    "group": "hashring.cli.group",
+    "spark": "hashring.cli.spark",
 }
 """Each command's module, whose ``command`` is a :class:`click.Command`.
 

@@ -36,7 +36,7 @@ class _SparkGroup(click.Group):
 
 @click.group("spark", cls=_SparkGroup)
 def spark_group() -> None:
-    """Owners, loads, plans and audits of all keys and logs, by Spark.
+    """All keys and all logs, on Spark.
 
     Needs the extra "spark" and Java 17 or 21 (with --remote, no Java here).
 
