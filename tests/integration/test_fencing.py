@@ -1,0 +1,148 @@
+"""A holder that was paused past its ttl wakes up and writes: refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring import ConfigError, RingNode, StaleToken
+from hashring.fencing import Fence, RedisFence
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+
+HOLDER = """
+import sqlite3, sys
+from redis import Redis
+from hashring import RingNode, StaleToken
+from hashring.fencing import RedisFence
+from tests.integration.test_fencing import save
+
+path, table = sys.argv[1:]
+redis = Redis(unix_socket_path=path)
+node = RingNode(redis, "paused", lock=True, ttl=1.0, heartbeat_interval=0.2)
+node.start()
+with node.hold("account-7") as lease:
+    RedisFence(redis).write("{account-7}", lease.token, ["SET", "{account-7}:state", "first"])
+    with sqlite3.connect(table) as database:
+        save(database, 7, "first", lease.token)
+    print("written", flush=True)
+    sys.stdin.readline()  # paused here, for longer than the lock lasts
+    refused = []
+    try:
+        RedisFence(redis).write("{account-7}", lease.token, ["SET", "{account-7}:state", "late"])
+    except StaleToken:
+        refused.append("redis")
+    try:
+        with sqlite3.connect(table) as database:
+            save(database, 7, "late", lease.token)
+    except StaleToken:
+        refused.append("sql")
+    print(*refused, flush=True)
+node.stop()
+"""
+
+
+def save(database: sqlite3.Connection, account: int, state: str, token: int) -> None:
+    """The pattern of docs/fencing.rst."""
+    done = database.execute(
+        "UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?",
+        (state, token, account, token),
+    )
+    if done.rowcount == 0:
+        row = database.execute("SELECT token FROM accounts WHERE id = ?", (account,)).fetchone()
+        raise StaleToken(account, token, row[0])
+
+
+def test_a_paused_holder_that_wakes_is_refused(redis_server: RedisServer, tmp_path: Path) -> None:
+    table = tmp_path / "accounts.sqlite"
+    with sqlite3.connect(table) as database:
+        database.execute("CREATE TABLE accounts (id INTEGER, state TEXT, token INTEGER)")
+        database.execute("INSERT INTO accounts VALUES (7, '', 0)")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(redis_server.socket), str(table)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert holder.stdin
+    assert holder.stdout
+    try:
+        assert holder.stdout.readline() == "written\n"
+        os.kill(holder.pid, signal.SIGSTOP)
+        redis = Redis(unix_socket_path=str(redis_server.socket), decode_responses=True)
+        with RingNode(redis, "paused", lock=True, ttl=1.0, heartbeat_interval=0.2) as node:
+            eventually(lambda: node.contains("account-7"), "the other takes over")
+            with node.hold("account-7") as lease:
+                fence = RedisFence(redis)
+                fence.write("{account-7}", lease.token, ["SET", "{account-7}:state", "second"])
+                with sqlite3.connect(table) as database:
+                    save(database, 7, "second", lease.token)
+                os.kill(holder.pid, signal.SIGCONT)
+                holder.stdin.write("\n")
+                holder.stdin.flush()
+                assert holder.stdout.readline() == "redis sql\n"
+            assert redis.get("{account-7}:state") == "second"
+        with sqlite3.connect(table) as database:
+            assert database.execute("SELECT state FROM accounts").fetchone() == ("second",)
+        holder.stdin.close()
+        assert holder.wait(60) == 0
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+
+def test_all_commands_of_a_write_are_done_and_answered(redis_server: RedisServer) -> None:
+    redis = Redis(unix_socket_path=str(redis_server.socket))
+    answers = RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"], ["INCR", "{a}:x"])
+    assert answers == [b"OK", 2]
+
+
+def test_a_refused_write_does_nothing_and_names_both_tokens(redis_server: RedisServer) -> None:
+    redis = Redis(unix_socket_path=str(redis_server.socket))
+    fence = RedisFence(redis)
+    fence.write("{a}", 1795256807726822, ["SET", "{a}:x", "new"])
+    with pytest.raises(StaleToken, match="1795256807726821 refused: token 1795256807726822"):
+        fence.write("{a}", 1795256807726821, ["SET", "{a}:x", "old"], ["SET", "{a}:y", "old"])
+    assert redis.get("{a}:x") == b"new"
+    assert redis.get("{a}:y") is None
+
+
+def test_tokens_are_compared_as_numbers(redis_server: RedisServer) -> None:
+    fence = RedisFence(Redis(unix_socket_path=str(redis_server.socket)))
+    fence.write("{a}", 9, ["SET", "{a}:x", "1"])
+    fence.write("{a}", 10, ["SET", "{a}:x", "2"])
+    with pytest.raises(StaleToken):
+        fence.write("{a}", 9, ["SET", "{a}:x", "3"])
+
+
+def test_a_forgotten_token_expires(redis_server: RedisServer) -> None:
+    redis = Redis(unix_socket_path=str(redis_server.socket))
+    RedisFence(redis, forget_after=100).write("{a}", 1, ["SET", "{a}:x", "1"])
+    assert 0 < redis.ttl("{a}:fence") <= 100
+    RedisFence(redis).write("{a}", 2, ["SET", "{a}:x", "1"])
+    assert redis.ttl("{a}:fence") == -1
+
+
+@pytest.mark.parametrize("token", [0, -1, True, "5", None, 1.5])
+def test_what_is_no_token_is_refused_by_name(token: object) -> None:
+    with pytest.raises(ConfigError, match="token="):
+        Fence().admit("a", token)  # type: ignore[arg-type]
+
+
+def test_a_fence_in_this_process_admits_the_newest_and_the_same() -> None:
+    fence = Fence()
+    fence.admit("a", 2)
+    fence.admit("a", 2)
+    fence.admit("b", 1)
+    with pytest.raises(StaleToken) as caught:
+        fence.admit("a", 1)
+    assert (caught.value.resource, caught.value.token, caught.value.newest) == ("a", 1, 2)
