@@ -36,6 +36,8 @@ COMMANDS: Final = {
     "watch": "hashring.cli.watch",
     "events": "hashring.cli.events",
     "remove": "hashring.cli.remove",
+    "locks": "hashring.cli.locks",
+    "release": "hashring.cli.release",
     "doctor": "hashring.cli.doctor",
     "demo": "hashring.cli.demo",
     "group": "hashring.cli.group",

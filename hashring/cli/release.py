@@ -1,0 +1,72 @@
+"""``hashring release``: take a lock away from its holder."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.output import document, seconds
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.hashing import key_bytes
+from hashring.store.lock_commands import check_locked_key, look, take_away
+from hashring.store.tables import printable
+
+
+@click.command("release")
+@click.argument("key")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, key: str, yes: bool) -> int | None:
+    """Take the lock of a key away from its holder.
+
+    For a lock whose holder is known to be dead, when its ttl is too long to wait for. A holder that
+    lives loses its lease at its next heartbeat, and may write until then: only writes that carry
+    the fencing token are safe from it.
+
+    \b
+    Examples:
+      hashring release account-7
+      hashring release account-7 --yes
+    """
+    data = check_locked_key(key_bytes(key))
+    with connected(settings) as connection:
+        lock = connection.run(look(connection.keys, locked=[data])).get(data)
+        shown = f"{printable(key)!r} of ring {printable(settings.ring)!r}"
+        if lock is None:
+            _say(settings, key, released=False, text=f"nobody holds {shown}")
+            return 1
+        click.echo(
+            f"hashring: {printable(lock.node)} holds {shown} for another "
+            f"{seconds(lock.expires_in)} unless it renews: if its process lives, it loses the "
+            "lease at its next heartbeat",
+            err=True,
+        )
+        if not yes and not _confirmed(shown):
+            click.echo("nothing was changed", err=True)
+            return 1
+        by = f"hashring release on {socket.gethostname()}:{os.getpid()}"
+        released = connection.run(
+            # Only the lock that was shown: somebody else may hold the key by now.
+            take_away(connection.keys, key=data, by=by, token=lock.token)
+        )
+    text = f"released {shown}" if released else f"{shown} was let go already"
+    _say(settings, key, released=released, text=text)
+    return None
+
+
+def _say(settings: Settings, key: str, *, released: bool, text: str) -> None:
+    if settings.json:
+        document({"ring": settings.ring, "key": key, "released": released})
+    else:
+        click.echo(text)
+
+
+def _confirmed(shown: str) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"nobody is there to confirm the release of {shown}: give --yes")
+    return click.confirm(f"Release {shown}?", err=True)

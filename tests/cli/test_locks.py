@@ -1,0 +1,58 @@
+"""``hashring locks`` and ``hashring release``."""
+
+from __future__ import annotations
+
+import json
+
+from redis import Redis
+
+from hashring import RingNode
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import Run
+from tests.conftest import eventually
+
+
+def test_locks_are_listed_with_holder_and_limit(redis_server: RedisServer, run: Run) -> None:
+    redis = Redis.from_url(redis_server.url)
+    with RingNode(redis, "r*[1]", name="worker", lock=True, limit=2) as node:
+        assert len(node.select(["a", "b", "c"])) == 2
+        told = json.loads(run("locks", "--ring", "r*[1]", "--json").out)
+        assert [lock["key"] for lock in told["locks"]] == ["a", "b"]
+        assert {lock["node"] for lock in told["locks"]} == {"worker"}
+        assert all(0 < lock["ttl"] <= 60 for lock in told["locks"])
+        assert told["nodes"] == {"worker": {"held": 2, "limit": 2}}
+        text = run("locks", "--ring", "r*[1]").out
+        assert text.endswith("2 locks\n")
+    assert run("locks", "--ring", "r*[1]").out == "no locks on ring 'r*[1]'\n"
+
+
+def test_release_takes_the_lock_away_and_says_who_did(redis_server: RedisServer, run: Run) -> None:
+    redis = Redis.from_url(redis_server.url)
+    with (
+        RingNode(redis, "r", lock=True, ttl=2, heartbeat_interval=0.2) as node,
+        node.hold("account-7") as lease,
+    ):
+        done = run("release", "account-7", "--ring", "r", "--yes")
+        assert done.out == "released 'account-7' of ring 'r'\n"
+        eventually(lease.lost.is_set, "the holder learns of it")
+        event = json.loads(run("events", "--ring", "r", "--json").out.splitlines()[-1])
+        assert event["kind"] == "release"
+        assert event["by"].startswith("hashring release on ")
+
+
+def test_release_of_a_key_that_nobody_holds_changes_nothing(
+    redis_server: RedisServer, run: Run
+) -> None:
+    done = run("release", "account-7", "--ring", "r", "--yes", status=1)
+    assert done.out == "nobody holds 'account-7' of ring 'r'\n"
+
+
+def test_release_asks_and_without_anybody_to_answer_refuses(
+    redis_server: RedisServer, run: Run
+) -> None:
+    redis = Redis.from_url(redis_server.url)
+    with RingNode(redis, "r", lock=True) as node, node.hold("account-7") as lease:
+        done = run("release", "account-7", "--ring", "r", status=2)
+        assert "give --yes" in done.err
+        lease.check()
+        assert redis.exists("{r}:lock:account-7")
