@@ -30,6 +30,7 @@ from enum import Enum  # noqa: E402
 from typing import Any  # noqa: E402
 
 from hashring import AsyncRingNode, NodeStatus, RingNode  # noqa: E402
+from tests.lock_requests import LockRequests  # noqa: E402
 
 ASYNC = RUNNER == "asyncio"
 GEVENT = RUNNER.startswith("greenlet")
@@ -67,10 +68,13 @@ class Log(logging.Handler):
         self.lines.append(f"{record.levelname} {record.getMessage()}{trace}")
 
 
-class Requests:
+class Requests(LockRequests):
     """What can be asked."""
 
+    asynchronous = ASYNC
+
     def __init__(self) -> None:
+        super().__init__()
         self.nodes: dict[str, Any] = {}
         self.callbacks: dict[str, Callback] = {}
         self.log = Log()
@@ -101,6 +105,19 @@ class Requests:
             kind.from_url(url, **(client or {})), ring, on_change=callback, **settings
         )
         return made.name
+
+    def spawn(self, target: Callable[[], None]) -> Any:
+        if RUNNER == "greenlet":
+            return importlib.import_module("gevent").spawn(target)
+        thread = threading.Thread(target=target)
+        thread.start()
+        return thread
+
+    def sleep(self, seconds: float) -> None:
+        if RUNNER == "greenlet":
+            importlib.import_module("gevent").sleep(seconds)
+        else:
+            time.sleep(seconds)
 
     def forget(self, node: str) -> None:
         del self.nodes[node], self.callbacks[node]

@@ -178,6 +178,11 @@ class HostedNode:
     def stop(self) -> None:
         self.do("stop")
 
+    def hold(self, key: str, timeout: float = 0.0) -> HostedLease:
+        lease = f"lease-{next(self.host._ids)}"
+        token = self.do("hold", lease=lease, key=key, timeout=timeout)
+        return HostedLease(self.host, lease, token)
+
     def forget(self) -> None:
         self.do("forget")
 
@@ -203,3 +208,30 @@ class HostedNode:
     @property
     def ranges(self) -> list[tuple[int, int]]:
         return [tuple(each) for each in self.call("get_ranges")]
+
+
+class HostedLease:
+    """A lease that a node in a host is inside of."""
+
+    def __init__(self, host: Host, id_: str, token: int) -> None:
+        self.host = host
+        self.id = id_
+        self.token = token
+
+    def do(self, do: str, **arguments: Any) -> Any:
+        return self.host.do(do, lease=self.id, **arguments)
+
+    def wait(self, event: str) -> Answer:
+        """Wait for ``lost`` or ``revoked`` in the host; the answer arrives when it happens."""
+        return self.host.ask("wait", lease=self.id, event=event)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.do("lease")
+        return found
+
+    def check(self) -> None:
+        self.do("check")
+
+    def finish(self) -> None:
+        self.do("finish")

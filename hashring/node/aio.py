@@ -347,7 +347,7 @@ class _Loop:
 
     async def _run(self, step: Run) -> None:
         sent = monotonic()
-        failing = self._machine.failed_since is not None
+        failing = self._machine.failing
         try:
             reply = await self.store.run(step.command)
         except StoreError as error:

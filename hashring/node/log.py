@@ -25,7 +25,7 @@ class NodeLog:
 
     def success(self, failing: bool) -> None:
         """An answer; ``failing`` says whether the one before was a failure."""
-        if failing and self._machine.failed_since is None:
+        if failing and not self._machine.failing:
             logger.info("hashring %s: Redis answers again", self._machine.name)
 
     def state(self) -> None:

@@ -340,6 +340,13 @@ class NodeMachine:
         return self._at.fetch < float("inf")
 
     @property
+    def failing(self) -> bool:
+        """Whether Redis did not do what was last asked of it, about the ring or about locks."""
+        return self.failed_since is not None or (
+            self.book is not None and self.book.error is not None
+        )
+
+    @property
     def channels(self) -> tuple[bytes, ...]:
         """What to subscribe to."""
         keys = self.config.keys

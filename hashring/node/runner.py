@@ -148,7 +148,7 @@ class Runner:
 
     def _run(self, step: Run) -> StoreError | None:
         sent = self.clock()
-        failing = self.machine.failed_since is not None
+        failing = self.machine.failing
         try:
             reply = self.backend.call(self.store.run, step.command)
         except StoreError as error:

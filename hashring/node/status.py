@@ -25,14 +25,16 @@ class NodeStatus:
         expires_in: seconds until it owns nothing unless it renews; ``None`` when it owns nothing.
         last_heartbeat: seconds since a heartbeat was answered; ``None`` before the first.
         failing_for: seconds since Redis last answered well; ``None`` when it does.
-        last_error: the newest failure's text; ``None`` when the last heartbeat went well.
+        last_error: the newest failure's text; ``None`` when the last heartbeat went well, and so
+            did what was last asked about locks.
         held: keys the node holds; ``None`` without locks and limit.
         limit: how many it may hold; ``None`` for any number.
         full: whether it had to refuse keys for its limit.
-        waiting: keys it would hold, but another node still does.
-        refused: keys of its own that it refused between its last two heartbeats (counted up to
+        waiting: keys of its own that another node still holds.
+        refused: keys of its own that it refused within its last ``idle`` seconds (counted up to
             65,536).
-        unserved: of those, the ones that no node holds, while every node is full.
+        unserved: of those, the ones that no node holds while every node is full; without locks,
+            all of them.
         garbage: members of the ring that are no replicas, when it was last fetched.
         heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
             the node was made.
@@ -75,6 +77,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
     owns = bool(view.ranges) and now < view.deadline
     counters = machine.counters
     book = machine.book
+    error = machine.last_error or (book.error if book else None)
     return NodeStatus(
         state=machine.state,
         name=machine.name,
@@ -87,7 +90,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         expires_in=view.deadline - now if owns else None,
         last_heartbeat=_since(machine.last_beat, now),
         failing_for=_since(machine.failed_since, now),
-        last_error=str(machine.last_error) if machine.last_error else None,
+        last_error=str(error) if error else None,
         held=len(book.held) if book else None,
         limit=book.config.limit if book else None,
         full=book.full if book else False,
