@@ -200,7 +200,9 @@ def test_a_plan_for_a_member_that_is_there_already_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "assignor", [Balanced(), Contiguous(), Learner(), Learner(1.0), RingOwner(16)], ids=str
+    "assignor",
+    [Balanced(), Contiguous(), Learner(), Learner(1.0), RingOwner(16)],
+    ids=lambda assignor: assignor.name,
 )
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_foretold_happens(assignor: Assignor, seed: int) -> None:
