@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import compress, repeat
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, key_bytes
 
@@ -39,8 +39,21 @@ UNDECIDED: Final = 2
 MAX_TABLE_BYTES: Final = 64
 """Longer keys are hashed one by one: their tables would fall out of the processor's cache."""
 
-Classify = Callable[[Sequence[Any]], bytes | None]
-"""The classes of some keys; ``None`` when they must be looked at one by one."""
+
+class Near(NamedTuple):
+    """What is known of some keys by the top bits of their points.
+
+    Attributes:
+        numbers: which of the keys are not outside, rising; ``None`` when ``classes`` is of all.
+        classes: the classes of those, or of all.
+    """
+
+    numbers: list[int] | None
+    classes: bytes
+
+
+Classify = Callable[[Sequence[Any]], Near | None]
+"""What is known of some keys; ``None`` when they must be looked at one by one."""
 
 NUMPY_CHUNK: Final = 8192
 """How many keys at a time are classified with numpy."""
@@ -87,18 +100,23 @@ def select_inside(
         if not part:
             break  # Somebody took items out of the list meanwhile.
         keys = cast("Sequence[str | bytes]", part if key is None else list(map(key, part)))
-        classes = classify(keys)
-        if classes is None:
+        found = classify(keys)
+        if found is None:
             chosen += compress(part, _one_by_one(keys, bounds, algorithm))
             continue
-        near = list(compress(part, classes))
-        near_classes = classes.translate(None, bytes((OUTSIDE,)))
-        if UNDECIDED in near_classes:
-            near_keys = near if keys is part else list(compress(keys, classes))
-            chosen += compress(near, _decided(near_keys, near_classes, bounds, algorithm))
+        numbers, classes = found
+        near = _picked(part, numbers, classes)
+        classes = classes.translate(None, bytes((OUTSIDE,)))
+        if UNDECIDED in classes:
+            near_keys = near if keys is part else _picked(keys, *found)
+            chosen += compress(near, _decided(near_keys, classes, bounds, algorithm))
         else:
             chosen += near
     return chosen
+
+
+def _picked(of: Sequence[T], numbers: list[int] | None, classes: bytes) -> list[T]:
+    return list(compress(of, classes) if numbers is None else map(of.__getitem__, numbers))
 
 
 def _decided(
@@ -138,20 +156,22 @@ def _classifier(
     if count >= _NUMPY_FROM and (numpy_classifier := _numpy_classifier()) is not None:
         return numpy_classifier(bounds, algorithm), NUMPY_CHUNK
     if len(bounds) > _MOST_BOUNDS:
-        return lambda keys: _exact(keys, bounds, algorithm), _CHUNK
+        return lambda keys: Near(None, _exact(keys, bounds, algorithm)), _CHUNK
     table = class_table(bounds, 8)
     if table.count(INSIDE) < table.count(UNDECIDED):
         # Most of what is not outside is undecided: to look at all of it is less than to sort.
         table = table.replace(bytes((INSIDE,)), bytes((UNDECIDED,)))
 
-    def classify(keys: Sequence[Any]) -> bytes | None:
-        top = _top_by_columns(keys, algorithm) if algorithm.affine else None
+    tables = _top_tables(algorithm) if algorithm.affine else None
+
+    def classify(keys: Sequence[Any]) -> Near | None:
+        top = _top_by_columns(keys, algorithm, tables) if tables is not None else None
         if top is None:
             points = points_of(keys, algorithm)
             if points is None:
                 return None
             top = points.tobytes()[_TOP::_ITEM]
-        return top.translate(table)
+        return Near(None, top.translate(table))
 
     return classify, _CHUNK
 
@@ -224,7 +244,25 @@ def _are_bytes(keys: Sequence[Any]) -> bool:
 # --- by columns -----------------------------------------------------------------------------------
 
 
-def _top_by_columns(keys: Sequence[Any], algorithm: HashAlgorithm) -> bytes | None:
+class _TopTables(dict[int, bytes]):
+    """What a byte adds to the top byte of an affine point, by how many bytes come after it."""
+
+    def __init__(self, algorithm: HashAlgorithm) -> None:
+        self._algorithm = algorithm
+
+    def __missing__(self, behind: int) -> bytes:
+        table = bytes(part >> 24 for part in parts_of_point(self._algorithm, behind))
+        self[behind] = table
+        return table
+
+
+# Made once in a process; few rings have the same process ask for more than one algorithm.
+_top_tables = lru_cache(maxsize=4)(_TopTables)
+
+
+def _top_by_columns(
+    keys: Sequence[Any], algorithm: HashAlgorithm, tables: Mapping[int, bytes]
+) -> bytes | None:
     """The top bytes of the keys' points, when all keys have the same length in bytes."""
     count = len(keys)
     if count < _COLUMNS_FROM:
@@ -243,18 +281,13 @@ def _top_by_columns(keys: Sequence[Any], algorithm: HashAlgorithm) -> bytes | No
         column = text[at::width]
         if 0 in column:
             return None  # What looks like rows are not the keys.
-        table = _top_table(algorithm, length - 1 - at)
+        table = tables[length - 1 - at]
         if column == column[:1] * count:
             top ^= table[column[0]]
         else:
             varying ^= int.from_bytes(column.translate(table), "little")
     varying ^= int.from_bytes(bytes((top,)) * count, "little")
     return varying.to_bytes(count, "little")
-
-
-@lru_cache(maxsize=16 * MAX_TABLE_BYTES)
-def _top_table(algorithm: HashAlgorithm, behind: int) -> bytes:
-    return bytes(part >> 24 for part in parts_of_point(algorithm, behind))
 
 
 def parts_of_point(algorithm: HashAlgorithm, behind: int) -> list[int]:
