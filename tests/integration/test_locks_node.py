@@ -1,0 +1,671 @@
+"""Locks and limits where one runner is enough: what they cost, and what users do to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from hashring import (
+    AsyncRingNode,
+    ConfigError,
+    HoldTimeout,
+    KeyTypeError,
+    KeyValueError,
+    LeaseLost,
+    NotHeld,
+    RingNode,
+)
+from hashring.store.embedded import RedisServer
+from hashring.store.lock_commands import LOCKS_A_CALL
+from tests.conftest import ROOT, eventually
+from tests.integration.test_locks import RING, RING_KEYS, locks
+from tests.proxy import Proxy
+
+SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2, "lock": True}
+LONG = {"ttl": 120.0, "heartbeat_interval": 50.0, "lock": True}
+KEYS = [f"key-{number}" for number in range(60)]
+
+Make = Callable[..., RingNode]
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis.from_url(redis_server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def make(client: Redis) -> Iterator[Make]:
+    """Makes nodes that have started; they are stopped in the end."""
+    made: list[RingNode] = []
+
+    def make(*, start: bool = True, redis: Any = client, **settings: Any) -> RingNode:
+        node = RingNode(redis, settings.pop("ring", RING), **settings)
+        made.append(node)
+        if start:
+            node.start()
+        return node
+
+    yield make
+    for node in made:
+        node.stop()
+
+
+def calls(client: Redis) -> int:
+    """How many scripts ran since the last ``config_resetstat``."""
+    stats = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+
+
+# --- what it costs ------------------------------------------------------------------------------
+
+
+def test_asking_again_costs_nothing_and_a_heartbeat_one_call(make: Make, client: Redis) -> None:
+    node = make(**LONG)
+    assert node.select(KEYS) == KEYS
+    node.heartbeat()
+    client.config_resetstat()
+    for _ in range(50):
+        assert all(node.contains(key) for key in KEYS)
+        assert node.select(KEYS) == KEYS
+    assert calls(client) == 0
+    node.heartbeat()
+    eventually(lambda: calls(client) >= 2, "the heartbeat, and the renewal of all locks")
+    assert calls(client) == 2
+
+
+def test_many_keys_held_by_another_cost_one_call_until_they_are_freed(
+    make: Make, client: Redis
+) -> None:
+    holder = make(name="a", **LONG)
+    keys = [f"key-{number}" for number in range(1000)]
+    assert holder.select(keys) == keys
+    newcomer = make(name="b", **LONG)
+    moved = [key for key in keys if newcomer.owner(key) == "b"]
+    newcomer.select(KEYS[:1])
+    client.config_resetstat()
+    for _ in range(50):
+        assert newcomer.select(keys) == []
+    # One call waits for all of them; what follows asks nothing of Redis.
+    assert calls(client) == 1
+    assert newcomer.status.waiting == len(moved)
+    client.config_resetstat()
+    eventually(lambda: len(holder.select(keys)) == len(keys) - len(moved), "it lets go")
+    eventually(lambda: calls(client) >= 1, "in one call")
+    told = client.info("commandstats")["cmdstat_publish"]["calls"]
+    assert told == len(moved)  # One message a key, to the one who waits.
+    eventually(lambda: newcomer.select(keys) == moved, "and all of them are taken")
+
+
+# --- very many keys and a small limit -------------------------------------------------------------
+
+MANY = 200_000
+"""More than are counted. docs/locks.rst has the numbers for a million, and how to measure them."""
+
+FEW_CALLS = 30
+"""One for each key that is taken; and the heartbeat that tells of a full node, and what follows."""
+
+
+def many() -> Iterator[str]:
+    return (f"account-{number}" for number in range(MANY))
+
+
+def measured(work: Callable[[], object]) -> int:
+    """How many bytes more there are after the work than before."""
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    work()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return after - before
+
+
+def test_very_many_keys_asked_for_one_by_one_with_a_limit_of_ten(make: Make, client: Redis) -> None:
+    node = make(limit=10, **LONG)
+    node.contains("warm-up")
+    client.config_resetstat()
+    found: list[str] = []
+    grown = measured(lambda: found.extend(key for key in many() if node.contains(key)))
+    assert len(found) == 9
+    assert calls(client) <= FEW_CALLS
+    assert grown < 32_000_000  # The refused ones are counted up to 65,536.
+    assert len(locks(client)) == 10
+    node.heartbeat()
+    assert node.status.refused == 65_536
+    assert client.dbsize() < 20
+
+
+def test_very_many_keys_selected_with_a_limit_of_ten(make: Make, client: Redis) -> None:
+    node = make(limit=10, **LONG)
+    keys = list(many())
+    node.select(keys[:1])
+    client.config_resetstat()
+    assert node.select(keys) == keys[:10]
+    assert calls(client) <= FEW_CALLS
+    assert client.dbsize() < 20
+
+
+def test_very_many_keys_asked_for_in_a_task_with_a_limit_of_ten(redis_server: RedisServer) -> None:
+    async def run() -> None:
+        async with (
+            AsyncRedis.from_url(redis_server.url) as redis,
+            AsyncRingNode(redis, RING, limit=10, **LONG) as node,
+        ):
+            loop = node._run
+            assert loop is not None
+            assert sum(node.contains(key) for key in many()) == 0  # Not yet: it cannot wait.
+            assert len(loop._wanted) <= LOCKS_A_CALL
+            while node.status.held != 10:
+                await asyncio.sleep(0.01)
+            assert sum(map(node.contains, many())) == 10
+
+    asyncio.run(run())
+
+
+# --- what is left in Redis ------------------------------------------------------------------------
+
+
+def test_nothing_lasts_in_redis_but_counters_and_history(make: Make, client: Redis) -> None:
+    nodes = [make(name=name, limit=15, **SHORT) for name in "abc"]
+    beats = [node.status.heartbeats for node in nodes]
+    eventually(
+        lambda: (
+            [node.select(KEYS) for node in nodes]
+            and all(n.status.heartbeats > b + 5 for n, b in zip(nodes, beats, strict=True))
+        ),
+        "some heartbeats",
+    )
+    for node in nodes[:2]:
+        node.stop()
+    assert set(nodes[2].select(KEYS)) == set(locks(client))
+    nodes[2].stop()
+    lasting = {name for name in client.scan_iter("*") if client.pttl(name) < 0}
+    assert lasting == {RING_KEYS.token, RING_KEYS.epoch, RING_KEYS.events}
+    assert locks(client) == {}
+
+
+# --- limit without lock ---------------------------------------------------------------------------
+
+
+def test_a_limit_without_locks_is_kept_within_the_node_alone(make: Make, client: Redis) -> None:
+    node = make(name="a", limit=10, ttl=1.0, heartbeat_interval=0.2, idle=0.5)
+    other = make(name="b", ttl=1.0, heartbeat_interval=0.2)
+    eventually(lambda: node.get_node_count() == 2, "they know each other")
+    own = [key for key in KEYS if node.owner(key) == "a"]
+    held = [key for key in KEYS if node.contains(key)]
+    assert held == own[:10]
+    assert node.select(KEYS) == held
+    assert locks(client) == {}
+    assert not [key for key in own if other.contains(key)]
+    eventually(
+        lambda: node.select(KEYS) == held and node.status.unserved == len(own) - 10,
+        "what nobody serves is counted",
+    )
+    # What is not asked for any more makes room.
+    eventually(lambda: node.select(own[5:15]) == own[5:15], "others take the places")
+    with pytest.raises(ConfigError, match="holding a key needs a node with lock=True"):
+        node.hold(own[5]).__enter__()
+
+
+# --- keys and items -------------------------------------------------------------------------------
+
+
+def test_select_takes_any_iterable_of_str_and_bytes_and_of_items_with_a_key(make: Make) -> None:
+    node = make(**LONG)
+    mixed: list[str | bytes] = ["a", b"a", "ä", "ä".encode(), b"\xff", bytearray(b"b")]  # type: ignore[list-item]
+    assert node.select(iter(mixed)) == mixed
+    assert node.status.held == 4
+    items = [{"id": number, "key": f"k{number}"} for number in range(5)]
+    assert node.select((item for item in items), key=lambda item: item["key"]) == items
+    assert node.select([]) == []
+
+
+@pytest.mark.parametrize("key", ["", b"", "\ud800", 5, None, 1.5, ("a",)])
+def test_a_key_that_is_none_is_refused_everywhere_alike(make: Make, key: Any) -> None:
+    node = make(**LONG)
+    kinds = (KeyValueError, KeyTypeError)
+    asks: list[Callable[[Any], Any]] = [
+        node.contains,
+        lambda key: node.select([key]),
+        lambda key: node.hold(key).__enter__(),
+    ]
+    for ask in asks:
+        with pytest.raises(kinds):
+            ask(key)
+    assert node.contains("good")
+
+
+def test_a_key_of_a_megabyte_cannot_be_locked_but_counts_without_locks(
+    make: Make, client: Redis
+) -> None:
+    key = "x" * 1_000_000
+    node = make(**LONG)
+    with pytest.raises(KeyValueError, match="begins a key of 1000000 bytes"):
+        node.contains(key)
+    assert node.owner(key) == node.name
+    with pytest.raises(KeyValueError, match="lock a digest of it instead"):
+        node.select(["a", key, "b"])
+    assert node.contains("b")
+    assert make(ring="other", limit=1).contains(key)
+    assert len(client.keys("*:lock:*")) <= 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"limit": 0}, "limit=0: a node that may hold no key should not be started"),
+        ({"limit": -3}, "limit=-3: a node that may hold no key should not be started"),
+        ({"limit": "5"}, "limit='5': give a number of keys, or None for any number"),
+        ({"limit": True}, "limit=True: give a number of keys, or None for any number"),
+        ({"limit": 1.5}, "limit=1.5: give a number of keys, or None for any number"),
+        (
+            {"lock": True, "lock_ttl": 19},
+            (
+                "lock_ttl=19.0: is less than two heartbeats of 10 s: one late heartbeat would lose "
+                "every lock; use at least 20"
+            ),
+        ),
+        ({"lock": True, "lock_ttl": 0}, "lock_ttl=0: give a positive number of seconds"),
+        ({"lock": True, "idle": -1}, "idle=-1: give a positive number of seconds"),
+        ({"lock": True, "idle": float("nan")}, "idle=nan: give a positive number of seconds"),
+        (
+            {"lock": True, "max_handoff_time": "1"},
+            "max_handoff_time='1': give a positive number of seconds",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(
+    client: Redis, settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RingNode(client, RING, **settings)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None, True])
+def test_a_timeout_that_is_no_number_of_seconds_is_refused(make: Make, timeout: Any) -> None:
+    node = make(**LONG)
+    with pytest.raises(ConfigError, match="timeout="):
+        node.hold("k", timeout=timeout).__enter__()
+
+
+# --- holding --------------------------------------------------------------------------------------
+
+
+def test_why_a_key_cannot_be_held_is_said_with_who_has_it(make: Make, client: Redis) -> None:
+    node, other = make(name="a", limit=2, **LONG), make(name="b", **LONG)
+    eventually(lambda: node.get_node_count() == 2, "they know each other")
+    own = [key for key in KEYS if node.owner(key) == "a"]
+    foreign = next(key for key in KEYS if node.owner(key) == "b")
+    with pytest.raises(NotHeld) as caught:
+        node.hold(foreign).__enter__()
+    assert str(caught.value) == f"key '{foreign}' is not held: b owns it"
+    assert (caught.value.key, caught.value.holder) == (foreign, "b")
+    node.select(own)
+    with pytest.raises(NotHeld, match="this node is at its limit of 2 keys"):
+        node.hold(own[5]).__enter__()
+    with other.hold(foreign, timeout=1):
+        pass
+
+
+def test_an_error_of_the_block_comes_through_and_the_lease_is_left(
+    make: Make, client: Redis
+) -> None:
+    node = make(**LONG)
+    with pytest.raises(ZeroDivisionError), node.hold("k"):
+        raise ZeroDivisionError
+    book = node._book
+    assert book is not None
+    assert not book._leases
+    assert node.contains("k")
+
+
+def test_two_threads_of_one_node_hold_a_key_by_one_lease(make: Make) -> None:
+    node = make(**LONG)
+    inside = threading.Barrier(8)
+    found: list[Any] = []
+
+    def work() -> None:
+        with node.hold("k") as lease:
+            inside.wait()  # All of them at once.
+            found.append(lease)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+    assert found[0].pins == 0
+
+
+def test_hold_waits_until_another_node_lets_go(make: Make) -> None:
+    first = make(name="a", **LONG)
+    with first.hold("k"):
+        second = make(name="b", **LONG)
+        first.stop()
+        eventually(lambda: second.get_node_count() == 1, "the key is its own")
+        with pytest.raises(HoldTimeout) as caught:
+            second.hold("k", timeout=0.05).__enter__()
+        assert (caught.value.key, caught.value.holder) == ("k", "a")
+        assert isinstance(caught.value, TimeoutError)
+        waited: list[int] = []
+
+        def wait() -> None:
+            with second.hold("k", timeout=60) as lease:
+                waited.append(lease.token)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+    thread.join()
+    assert waited
+
+
+def test_stop_ends_a_hold_that_waits(make: Make) -> None:
+    first = make(name="a", **LONG)
+    with first.hold("k"):
+        second = make(name="b", **LONG)
+        first.stop()
+        eventually(lambda: second.get_node_count() == 1, "the key is its own")
+        failed: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                second.hold("k", timeout=600).__enter__()
+            except NotHeld as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        eventually(lambda: second.status.waiting == 1, "it waits")
+        second.stop()
+        thread.join()
+        assert "this node is stopped, and owns nothing" in str(failed[0])
+
+
+# --- Redis refuses --------------------------------------------------------------------------------
+
+
+def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
+    make: Make, client: Redis, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Every key of the ring but those of the locks.
+    allowed = [f"~{RING}", *(f"~{{{RING}}}:{k}" for k in ("epoch", "nodes", "events", "left"))]
+    client.execute_command(
+        *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed),
+        f"~{{{RING}}}:full",
+    )
+    with Redis.from_url(redis_server.url, username="poor", password="x") as poor:
+        node = make(redis=poor, **SHORT)
+        assert node.select(KEYS) == []
+        assert not node.contains("k")
+        eventually(lambda: node.status.last_error, "the status tells")
+        assert "NOPERM" in str(node.status.last_error) or "ermission" in str(node.status.last_error)
+        assert node.state.value == "live"
+        beats = node.status.heartbeats
+        eventually(lambda: node.status.heartbeats > beats + 5, "it goes on")
+        warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 1  # Said once, and not with each try.
+        client.execute_command("ACL", "SETUSER", "poor", "allkeys")
+        eventually(lambda: node.select(KEYS) == KEYS, "all is well again")
+        eventually(lambda: node.status.last_error is None, "and the status says so")
+        node.stop()
+    client.execute_command("ACL", "DELUSER", "poor")
+
+
+def test_stop_lets_go_of_what_was_taken_while_redis_was_silent(
+    make: Make, client: Redis, redis_server: RedisServer
+) -> None:
+    with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as redis:
+        node = make(redis=redis, **SHORT)
+        proxy.deafen("commands")
+        node.select(KEYS)
+        assert len(locks(client)) == len(KEYS)
+        proxy.heal()
+        proxy.cut("commands")
+        node.stop()
+        assert locks(client) == {}
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_a_node_run_by_hand_takes_renews_and_lets_go(make: Make, client: Redis) -> None:
+    node = make(start=False, name="a", **LONG)
+    assert not node.contains("k")
+    node.heartbeat()
+    assert node.contains("k")
+    client.pexpire(RING_KEYS.lock(b"k"), 5000)
+    node.heartbeat()
+    assert client.pttl(RING_KEYS.lock(b"k")) > 60_000
+    with node.hold("k") as lease:
+        lease.check()
+    node.stop()
+    assert locks(client) == {}
+    assert client.zcard(RING) == 0
+    assert not node.contains("k")
+
+
+# --- names and processes --------------------------------------------------------------------------
+
+
+def test_a_node_whose_name_was_taken_holds_nothing_and_its_locks_expire(
+    make: Make, client: Redis
+) -> None:
+    first = make(name="a", ring="r", **SHORT)
+    assert first.select(KEYS) == KEYS
+    lease = first.hold("k")
+    entered = lease.__enter__()
+    second = make(name="a", ring="r", **SHORT)
+    eventually(lambda: first.state.value == "superseded", "it learns of it")
+    assert not any(first.contains(key) for key in KEYS)
+    eventually(entered.lost.is_set, "its leases are lost")
+    with pytest.raises(LeaseLost):
+        entered.check()
+    lease.__exit__(None, None, None)
+    eventually(lambda: len(second.select([*KEYS, "k"])) == len(KEYS) + 1, "the other has all")
+
+
+CHILD = """
+import os, sys
+from redis import Redis
+from hashring import LeaseLost, NodeForked, RingNode
+
+redis = Redis.from_url(sys.argv[1])
+node = RingNode(redis, "accounts", lock=True, ttl=20, heartbeat_interval=5)
+node.start()
+assert node.contains("k1")
+with node.hold("k2") as lease:
+    if os.fork() == 0:
+        results = []
+        for call in (
+            lambda: node.contains("k1"),
+            lambda: node.contains("k2"),
+            lambda: node.contains("new"),
+            lambda: node.select(["k1"]),
+            lambda: node.hold("k2").__enter__(),
+            lambda: lease.check(),
+        ):
+            try:
+                results.append(call())
+            except (NodeForked, LeaseLost) as error:
+                results.append(type(error).__name__)
+        print(*results, flush=True)
+        sys.exit(7)  # Through the block of the lease.
+    _, status = os.wait()
+    assert os.waitstatus_to_exitcode(status) == 7
+    lease.check()
+    assert node.contains("k1")
+    print(redis.exists("{accounts}:lock:k1", "{accounts}:lock:k2"), flush=True)
+node.stop()
+"""
+
+
+def test_a_forked_child_has_none_of_the_locks_and_lets_go_of_none(
+    redis_server: RedisServer,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CHILD, redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [" ".join(["NodeForked"] * 5 + ["LeaseLost"]), "2"]
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+SIGNALLED = """
+import signal, sys
+from redis import Redis
+from hashring import RingNode
+
+node = RingNode(
+    Redis.from_url(sys.argv[1]), "accounts", lock=True, limit=1, ttl=20, heartbeat_interval=5
+)
+keys = [f"k{number}" for number in range(1000)]
+stopped = False
+
+def stop(*_):
+    global stopped
+    node.stop()
+    stopped = True
+
+signal.signal(signal.SIGTERM, stop)
+for turn in range(30):
+    node.start()
+    print("running", flush=True)
+    while not stopped:
+        for key in keys:
+            node.contains(key)
+    stopped = False
+    while node.state.value != "stopped":
+        pass
+    node.stop()
+    print("stopped", flush=True)
+"""
+
+
+def test_stop_in_a_signal_handler_never_waits_for_the_question_it_interrupted(
+    redis_server: RedisServer, client: Redis
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SIGNALLED, redis_server.url], stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout
+        try:
+            for _ in range(30):
+                assert process.stdout.readline() == b"running\n"
+                os.kill(process.pid, signal.SIGTERM)
+                assert process.stdout.readline() == b"stopped\n"
+            assert process.wait() == 0
+        finally:
+            process.kill()
+    assert locks(client) == {}
+    assert client.zcard(RING) == 0
+
+
+def test_stop_while_others_ask_leaves_no_lock_behind(make: Make, client: Redis) -> None:
+    for turn in range(20):
+        node = make(name=f"n{turn}", **LONG)
+        done = threading.Event()
+        trouble: list[Exception] = []
+
+        def ask(
+            node: RingNode = node,
+            done: threading.Event = done,
+            trouble: list[Exception] = trouble,
+        ) -> None:
+            number = 0
+            while not done.is_set():
+                number += 1
+                try:
+                    node.contains(f"k{number}")
+                    node.select([f"s{number}", f"t{number}"])
+                except Exception as error:  # noqa: BLE001
+                    trouble.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda node=node: (node.status.held or 0) > 20, "it works")
+        node.stop()
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert trouble == []
+        assert locks(client) == {}
+
+
+def test_an_asyncio_node_that_stops_right_after_a_question_leaves_nothing(
+    redis_server: RedisServer, client: Redis
+) -> None:
+    uncaught: list[Any] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: uncaught.append(context)
+        )
+        async with AsyncRedis.from_url(redis_server.url) as redis:
+            for turn in range(20):
+                node = AsyncRingNode(redis, RING, name=f"n{turn}", **LONG)
+                await node.start()
+                for key in KEYS:
+                    node.contains(key)
+                    node.contains(key)
+                for _ in range(turn % 5):
+                    await asyncio.sleep(0)
+                await node.stop()
+                assert not any(node.contains(key) for key in KEYS)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())
+    assert uncaught == []
+    assert locks(client) == {}
+
+
+def test_a_cancelled_select_leaves_the_node_right(redis_server: RedisServer, client: Redis) -> None:
+    async def run() -> None:
+        async with (
+            AsyncRedis.from_url(redis_server.url) as redis,
+            AsyncRingNode(redis, RING, limit=10, **LONG) as node,
+        ):
+            for turn in range(20):
+                task = asyncio.create_task(node.select(KEYS))
+                for _ in range(turn % 6):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+            while len(await node.select(KEYS)) != 10:
+                await asyncio.sleep(0.01)
+            assert set(locks(client)) == set(await node.select(KEYS))
+
+    asyncio.run(run())
+
+
+def test_an_asyncio_node_that_does_not_run_refuses_to_hold(redis_server: RedisServer) -> None:
+    async def run() -> None:
+        async with AsyncRedis.from_url(redis_server.url) as redis:
+            node = AsyncRingNode(redis, RING, **LONG)
+            with pytest.raises(NotHeld, match="this node is new, and owns nothing"):
+                async with node.hold("k"):
+                    pass
+            assert await node.select(KEYS) == []
+            assert not node.contains("k")
+
+    asyncio.run(run())
