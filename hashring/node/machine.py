@@ -217,8 +217,8 @@ class NodeMachine:
         self._drop: tuple[Replica, ...] = ()
         self._expect: str | None = None
         self._take_from = ""
-        # Of a named node: the sessions that it had itself, or took the name from; and those that
-        # had the name before it, the newest first.
+        # Of a named node: the sessions that it had itself, and those that had the name before it,
+        # the newest first.
         self._sessions: tuple[str, ...] = ()
         self._replaced: tuple[str, ...] = ()
         self._contested = False
@@ -436,6 +436,8 @@ class NodeMachine:
         return len(ring) + self.garbage == stamp.members
 
     def _change_of_own(self, change: Change, now: float) -> None:
+        if self.state in (NodeState.LEAVING, *_ENDED):
+            return
         if change.kind is ChangeKind.JOIN:
             if change.session != self.session:
                 self._lose_name(now)
@@ -468,17 +470,17 @@ class NodeMachine:
 
     def _looked(self, reply: Snapshot, sent: float, now: float) -> None:
         old = reply.replicas_of(self.name)
-        points = [replica.point for replica in old] or list(reply.remembered)
+        # Two sessions of the name may have had one point, where a failover mixed them.
+        points = sorted({replica.point for replica in old}) or list(reply.remembered)
         ring = reply.ring(self.config.algorithm)
         self._started_at = self._started_at or reply.stamp.at
         self._expect = reply.stamp.tag if self.config.placement == "balanced" else None
         record = reply.nodes.get(self.name)
         self._take_from = record.session if record and self.config.named else ""
-        if record is not None and self._take_from not in ("", *self._sessions):
+        if record is not None and self._take_from not in ("", *self._sessions, *self._replaced):
             if self._contested and self._began_before(record):
                 self._give_up_name()
                 return
-            self._sessions = (*self._sessions, self._take_from)
             self._replaced = (self._take_from, *_replaced(record))[:_REPLACED_KEPT]
         taken = {point for point, node in ring.replicas() if node != self.name}
         self._place(ring, [point for point in points if point not in taken])

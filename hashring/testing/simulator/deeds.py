@@ -122,11 +122,14 @@ def _failover(world: World, event: Event) -> None:
 
 def _delete(world: World, event: Event) -> None:
     world.server.delete(KEYS.ring, *event.what.split())
+    if "ring" in event.what:
+        world.tampered_at = world.now
     world.touched(lost=True)
 
 
 def _garbage_member(world: World, event: Event) -> None:
     world.server.zadd(KEYS.ring, event.what.encode(), world.redis_time() + event.seconds)
+    world.tampered_at = world.now
     world.touched(lost=False)
 
 

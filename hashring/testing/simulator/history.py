@@ -104,7 +104,7 @@ KINDS: Final[dict[str, int]] = {
     "lose reply": 5,
     "slow command": 5,
     "slow reply": 3,
-    "slow join": 2,
+    "slow join": 4,
     "lose messages": 5,
     "delay messages": 4,
     "unsubscribe": 3,
@@ -198,6 +198,8 @@ def random_history(seed: int) -> History:
         # Half of all trouble comes with other trouble.
         at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
         spec = rng.choice(processes)
+        if kind == "slow join":
+            spec = rng.choice([each for each in processes if each.named] or processes)
         events.append(_drawn(kind, round(at, 3), spec.label, spec.name, rng))
         if kind == "slow join":
             # While its join is on its way the process dies, perhaps.

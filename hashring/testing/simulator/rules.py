@@ -9,7 +9,9 @@ session took the name, after that renewal.
 
 **Told.** Every change of the ring in Redis has a tag of its own. A node that has a tag has the
 ring that Redis had at that tag, unless it knows that it may not (a fetch is due). So nodes at the
-same tag agree on the owner of every key.
+same tag agree on the owner of every key. What somebody does to the ring's members by hand, without
+telling, shows in their number; when several such deeds cancel out in number, it may take until the
+next heartbeat.
 
 **Exclusion.** Two nodes that both claim a point are not at the same tag: at least one of them
 holds a place in history that is Redis' no more. Together with the next rule, this is the
@@ -20,7 +22,7 @@ every message is lost, counted from when its own connection worked again: its ne
 moment that a message may be late, and a fetch.
 
 **Names.** A node ends as superseded, or changes its name, only when another process has its name;
-and it ends only for one that still runs, or that began after it.
+and it ends only for one that still runs, or that looked at the ring first after it did.
 
 **Placement.** A balanced join is made on the very ring that was looked at.
 
@@ -144,6 +146,14 @@ class Renewal(Watch):
                 )
 
 
+def _may_be_wrong(world: World, process: Process) -> bool:
+    """Whether the process may have another ring than its tag says."""
+    tampered = world.tampered_at
+    return process.machine.in_doubt or (
+        tampered >= 0.0 and world.now <= max(tampered, process.trouble_until) + WINDOW
+    )
+
+
 class Told(Watch):
     """See the module's text."""
 
@@ -177,7 +187,7 @@ class Told(Watch):
     def shown(self, world: World, process: Process) -> None:
         """See :class:`hashring.testing.simulator.world.Rule`."""
         machine = process.machine
-        if machine.stamp is None or machine.in_doubt or not process.alive:
+        if machine.stamp is None or _may_be_wrong(world, process) or not process.alive:
             return
         if machine.ring.fingerprint not in self._rings.get(machine.stamp.tag, ()):
             raise self.broken(
@@ -199,7 +209,7 @@ class Exclusion(Watch):
     def shown(self, world: World, process: Process) -> None:
         """See :class:`hashring.testing.simulator.world.Rule`."""
         machine = process.machine
-        if machine.stamp is None or machine.in_doubt or not process.claims():
+        if machine.stamp is None or _may_be_wrong(world, process) or not process.claims():
             return
         for other in world.processes.values():
             stamp = other.machine.stamp
@@ -208,7 +218,7 @@ class Exclusion(Watch):
                 and stamp is not None
                 and stamp.tag == machine.stamp.tag
                 and other.claims()
-                and not other.machine.in_doubt
+                and not _may_be_wrong(world, other)
                 and _overlap(process.view.bounds, other.view.bounds)
             ):
                 raise self.broken(
@@ -283,9 +293,12 @@ class Names(Watch):
 
     def __init__(self) -> None:
         self._sessions: dict[str, Process] = {}
+        self._began: dict[str, float] = {}
 
     def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
         """See :class:`hashring.testing.simulator.world.Rule`."""
+        if isinstance(reply, Snapshot):
+            self._began.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
             self._sessions[str(command.arguments[1])] = process
 
@@ -299,8 +312,8 @@ class Names(Watch):
             raise self.broken(world, f"{spec.label} lost its name {spec.name!r} to nobody")
         winner = self._sessions.get(world.server.holder(KEYS.ring, spec.name))
         if ended and winner is not None and not winner.alive:
-            order = list(world.processes)
-            if order.index(winner.spec.label) < order.index(spec.label):
+            began = self._began
+            if began[winner.spec.label] < began.get(spec.label, -1.0):
                 raise self.broken(
                     world, f"{spec.label} ended for {winner.spec.label}, which had ended before"
                 )

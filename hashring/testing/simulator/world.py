@@ -323,12 +323,13 @@ class Process:
         slow = self.slow_commands
         if self.slow_joins and self.machine.state is NodeState.JOINING and _is_beat(step):
             slow = self.slow_joins
+        delayed = bool(slow)
         if slow:
             arrives += slow.pop()
             world.late_until = max(world.late_until, arrives)
         if self.slow_replies:
             call.slow_reply = self.slow_replies.pop()
-        if call.lose_reply or call.slow_reply or world.late_until == arrives:
+        if call.lose_reply or call.slow_reply or delayed:
             self.trouble_until = max(self.trouble_until, world.now + IO_TIMEOUT)
         timeout = RedisUnavailable("Redis did not answer in time")
         world.at(world.now + IO_TIMEOUT, lambda: self.outcome(call, timeout))
@@ -474,6 +475,8 @@ class World:
         self.hang_until = 0.0
         self.lost_at = _NEVER
         """When Redis last lost data."""
+        self.tampered_at = _NEVER
+        """When somebody last changed the ring's members without telling."""
         self.late_until = 0.0
         """When the last command that is long on its way will have arrived."""
         self.copies: dict[Event, object] = {}

@@ -352,6 +352,16 @@ def test_an_old_point_that_another_node_has_by_now_is_replaced() -> None:
     assert len(points) == 2
 
 
+def test_a_point_that_the_name_has_twice_is_taken_back_once() -> None:
+    hand = Hand(named=True, points=3)
+    old = [(b"11:me:x", 1.0), (b"11:me:y", 1.0), (b"12:me:z", 1.0)]
+    _look(hand).done(seen(hand.stamp, old), hand.now, hand.now)
+    hand.run()
+    points = {replica.point for replica in hand.machine.replicas}
+    assert len(points) == 3
+    assert {11, 12} < points
+
+
 @pytest.mark.parametrize("wanted", [1, 5])
 def test_a_named_node_with_another_weight_takes_as_many_old_points_as_fit(wanted: int) -> None:
     hand = Hand(named=True, points=wanted)
@@ -510,6 +520,16 @@ def test_a_name_that_a_failover_gave_back_to_an_earlier_process_is_taken_again(
     hand.answer(run)
     assert hand.state is NodeState.LIVE
     assert hand.owns()
+
+
+def test_of_two_processes_that_replaced_the_same_one_the_one_that_began_later_keeps_the_name() -> (
+    None
+):
+    for started, state in ((0.5, NodeState.JOINING), (1.5, NodeState.SUPERSEDED)):
+        hand = _named(EARLIER)
+        _superseded_by_an_answer(hand)
+        _contest(hand, OTHER, json.dumps({"started": started, "replaced": [EARLIER]}))
+        assert hand.state is state
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -848,6 +868,19 @@ def test_a_node_whose_join_was_not_answered_leaves_to_be_sure() -> None:
     hand.run().failed(GONE, hand.now)
     hand.machine.stop()
     assert hand.run().command.script.name == "leave"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_node_that_loses_its_name_after_the_stop_stops_all_the_same(named: bool) -> None:
+    hand = _named() if named else Hand().live()
+    hand.machine.stop()
+    hand.tell(hand.change(node="me", points=(9,), session=OTHER))
+    assert hand.state is NodeState.LEAVING
+    run = hand.run()
+    assert run.command.script.name == "leave"
+    run.done(LeaveStatus.SUPERSEDED, hand.now, hand.now)
+    assert isinstance(hand.next(), Finished)
+    assert hand.state is NodeState.STOPPED
 
 
 def test_an_answer_after_the_stop_does_not_bring_the_node_back() -> None:

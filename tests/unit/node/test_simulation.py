@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import Change
+from hashring.core.change import Change, Stamp
+from hashring.core.ring import Ring
 from hashring.node.machine import NodeMachine, View
 from hashring.node.steps import Run
 from hashring.store import memory
@@ -64,8 +65,11 @@ class IgnoresGaps(NodeMachine):
 
     def _change(self, change: Change, now: float) -> None:
         if self.stamp is not None and change.stamp.tag != self.stamp.tag:
-            change = replace(change, prev=self.stamp.tag)
+            change = replace(change, prev=self.stamp.tag, was=None)
         super()._change(change, now)
+
+    def _is_whole(self, ring: Ring, stamp: Stamp) -> bool:
+        return True
 
 
 class IgnoresHeartbeatsTags(NodeMachine):
@@ -147,19 +151,6 @@ def _never_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory._Call, "_sweep", lambda self, *rest: 0)
 
 
-def _takes_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A join takes the name from whoever has it, however long it was on its way."""
-    beat = memory._Call.beat
-
-    def any_name(self: Any, node: str, session: str, flags: str, *rest: Any) -> list[Any]:
-        entry = self._ring.nodes.get(node.encode(), b"")
-        told = memory.told_of(entry)
-        take_from = memory.holder_of(entry) if told.get("named") else rest[0]
-        return beat(self, node, session, flags, take_from, *rest[1:])
-
-    monkeypatch.setattr(memory._Call, "beat", any_name)
-
-
 def _numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tag is the epoch's number, which repeats after a failover."""
     announce = memory._Call._announce
@@ -185,7 +176,6 @@ SERVERS = {
     "renewal without a look at the session": (_renews_any_session, "exclusion|names"),
     "a sweep that is not announced": (_sweeps_in_silence, "told"),
     "no sweep": (_never_sweeps, "recovery"),
-    "a late join takes the name": (_takes_any_name, "names"),
     "epochs told apart by their number": (_numbers_alone, "told|freshness|exclusion"),
 }
 
