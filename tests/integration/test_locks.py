@@ -275,37 +275,6 @@ def test_a_node_that_does_not_run_holds_nothing_and_says_so(make: Make) -> None:
 # --- limit and overflow -------------------------------------------------------------------------
 
 
-def test_a_full_node_leaves_the_rest_to_the_next_and_gets_it_back(
-    make: Make, client: Redis
-) -> None:
-    full, other = make(name="a", limit=5, idle=0.6, **SHORT), make(name="b", **SHORT)
-    full.start()
-    other.start()
-    eventually(lambda: full.call("get_node_count") == 2, "they know each other")
-    own = [key for key in KEYS if full.call("owner", key) == "a"]
-    assert len(own) > 8
-    eventually(lambda: all_held(full, other), "every key is held")
-    mine = held(full)[0]
-    assert len(mine) == 5
-    assert full.status["full"]
-    assert client.smembers(RING_KEYS.full) == {b"a"}
-    # Two of its keys are gone from the list; two others come back, and no more than that.
-    rest = [key for key in KEYS if key not in mine[:2]]
-    before = locks(client)
-    eventually(
-        lambda: all_held(full, other, keys=rest) and len(held(full, keys=rest)[0]) == 5,
-        "it is at its limit again",
-    )
-    after = locks(client)
-    assert sum(before[key] != after[key] for key in rest) == 2
-    beats = other.status["heartbeats"]
-    eventually(
-        lambda: all_held(full, other, keys=rest) and other.status["heartbeats"] > beats + 5,
-        "a ttl",
-    )
-    assert {key: locks(client)[key] for key in rest} == {key: after[key] for key in rest}
-
-
 def test_with_every_node_full_the_rest_is_counted_and_told(make: Make, client: Redis) -> None:
     nodes = [make(name=name, limit=10, **SHORT).start() for name in "ab"]
     eventually(
