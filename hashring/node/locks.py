@@ -278,6 +278,7 @@ class LockBook:
         self._refused_keys: dict[int, bytes] = {}
         self._refused_at = -_NEVER
         self._ring = Ring()
+        self._bounds: tuple[int, ...] = ()
         self._own_bounds: tuple[int, ...] = ()
         self._resolve_at = self._release_at = self._renew_at = self._look_at = _NEVER
 
@@ -512,12 +513,11 @@ class LockBook:
             own_bounds: of the ranges that are its own.
         """
         with self._guard:
-            self._ring, self._own_bounds = ring, own_bounds
+            self._ring, self._bounds, self._own_bounds = ring, bounds, own_bounds
             if bounds is not own_bounds:
                 # Held for an owner that is full now: kept, until the owner asks for it.
                 for held in self.held.values():
-                    if bisect_right(bounds, held.point) & 1 and not self._own(held.point):
-                        held.overflow = True
+                    held.overflow = held.overflow or self._inherited(held.point)
             for held in self._leases.values():
                 if not held.overflow and bisect_right(bounds, held.point) & 1 == 0:
                     self._revoke(held, now)
@@ -731,6 +731,9 @@ class LockBook:
     def _own(self, point: int) -> bool:
         return bisect_right(self._own_bounds, point) & 1 == 1
 
+    def _inherited(self, point: int) -> bool:
+        return bisect_right(self._bounds, point) & 1 == 1 and not self._own(point)
+
     def _being_taken(self, key: bytes) -> bool:
         return any(key in take.keys for take in self._takes)
 
@@ -763,7 +766,7 @@ class LockBook:
         self._refused.pop(point, None)
         self._refused_keys.pop(point, None)
         held = self.held[key] = Held(key, point, token, deadline, now)
-        held.overflow = not self._own(point)
+        held.overflow = self._inherited(point)
         if self._left:
             self._let_go(held, now)
 

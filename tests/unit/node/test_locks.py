@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from hashring.errors import LeaseLost, RedisUnavailable
 from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
-from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, Granted
+from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, Granted, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
 NO, YES, TAKE = Verdict.NO, Verdict.YES, Verdict.TAKE
@@ -211,6 +212,29 @@ def test_an_idle_key_is_not_let_go_in_the_moment_it_is_asked_for(world: World) -
     assert a.contains(b"a0")
 
 
+def test_while_it_is_decided_whether_a_key_is_idle_it_is_wanted_back(world: World) -> None:
+    a = world.node("a", idle=30.0)
+    assert a.contains(b"a0")
+    held = a.book.held[b"a0"]
+    world.now += 31.0
+    seen: list[bool] = []
+
+    class Asked:
+        """`contains` writes `asked`, which the loop does not see any more, and reads `wanted`."""
+
+        def __lt__(self, _: object) -> bool:
+            return True
+
+        def __ge__(self, _: object) -> bool:
+            seen.append(held.wanted)
+            return False
+
+    held.asked = Asked()  # type: ignore[assignment]
+    a.heartbeat()
+    assert seen == [True]
+    assert a.held == set()
+
+
 def test_a_key_being_let_go_is_not_ours_until_redis_has_answered(world: World) -> None:
     world.set_ring("a")
     a = world.node("a")
@@ -223,6 +247,16 @@ def test_a_key_being_let_go_is_not_ours_until_redis_has_answered(world: World) -
     a.loop()
     assert not a.book.busy(b"b0")
     assert a.contains(b"b0")
+
+
+def test_a_key_that_moved_while_it_was_taken_is_let_go(world: World) -> None:
+    world.set_ring("a")
+    a = world.node("a")
+    take = a.take(b"b0")
+    world.set_ring("a", "b")
+    a.arrive(take)
+    assert a.ask(b"b0") is NO
+    assert a.loop() == ["locks_release"]
 
 
 def test_many_keys_are_let_go_a_few_thousand_a_call(world: World) -> None:
@@ -445,20 +479,54 @@ def test_two_answers_about_one_lock_make_one_hold(world: World) -> None:
     assert a.book.count == 1
 
 
-def test_a_lock_whose_release_is_under_way_is_not_held_by_a_late_answer(world: World) -> None:
-    a = world.node("a", ttl=60.0)
-    slow = a.take(b"a0")
-    assert slow is not None
-    answers = a.run(slow.command)
-    world.now += 30.0
-    a.fail(slow, reached=False)
+def late_answer(world: World) -> tuple[Node, Callable[[], None]]:
+    """b0 is held by a, from a call that was given up; the other lets its answer arrive."""
+    world.set_ring("a")
+    a = world.node("a")
+    slow = a.take(b"b0")
+    a.fail(slow, reached=True)
     a.loop()
-    assert a.contains(b"a0")
-    a.book.leave(world.now)
+    assert slow is not None
+    assert a.contains(b"b0")
+    return a, lambda: a.book.acquired(slow, [Granted(1)], world.now, world.now)
+
+
+def test_a_lock_whose_release_is_under_way_is_not_held_by_a_late_answer(world: World) -> None:
+    a, arrive = late_answer(world)
+    world.set_ring("a", "b")
+    assert not a.contains(b"b0")
+    assert a.lose(reached=False) == "locks_release"
+    arrive()
+    step = a.step()
+    assert step is not None
+    step.done(a.run(step.command), world.now, world.now)
+    assert a.held == set()
+    world.now += RETRY
+    a.loop()
+    assert world.locks() == {}
+
+
+def test_a_release_that_was_answered_does_not_stand_for_a_later_one(world: World) -> None:
+    a, arrive = late_answer(world)
+    world.set_ring("a", "b")
+    assert not a.contains(b"b0")
     release = a.step()
     assert release is not None
-    a.book.acquired(slow, answers, world.now, world.now)
-    assert b"a0" not in a.held
+    answer = a.run(release.command)
+    # The late call did take the lock once more, behind the release.
+    world.now += 1.0
+    world.server.run(
+        acquire(KEYS, node="a", session=a.session, ttl=60.0, locked=[b"b0"], most=1, awaited=1)
+    )
+    arrive()
+    look = a.step()
+    assert look is not None
+    look.done(a.run(look.command), world.now, world.now)
+    assert a.held == {b"b0"}
+    assert not a.contains(b"b0")
+    release.done(answer, world.now, world.now)
+    assert a.loop() == ["locks_release"]
+    assert world.locks() == {}
 
 
 def test_locks_taken_under_a_lost_name_are_not_held(world: World) -> None:
@@ -874,6 +942,16 @@ def test_a_refused_key_that_is_held_after_all_is_not_counted(world: World) -> No
     assert a.book.refused == 0
 
 
+def test_a_refused_key_that_moved_away_is_not_counted(world: World) -> None:
+    a = world.node("a", limit=3)
+    a.select(keys_of("a", 10))
+    a.heartbeat()
+    assert a.book.refused == 7
+    world.set_ring("b")
+    a.heartbeat()
+    assert a.book.refused == 0
+
+
 def test_the_memory_of_refused_keys_is_bounded(world: World) -> None:
     a = world.node("a", limit=3)
     a.select(keys_of("a", 3))
@@ -1131,17 +1209,34 @@ def test_a_held_key_whose_new_owner_is_full_is_kept(world: World) -> None:
     assert not lease.revoked.is_set()
 
 
-def test_a_key_that_becomes_its_own_is_waited_for(world: World) -> None:
-    world = World("a", "b", "c")
-    b, c = world.node("b"), world.node("c", limit=1)
+def held_by_a_far_inheritor() -> tuple[World, Node, Node]:
+    """``a`` has c1 for c, which is full; b is nearer, and knows that a has it."""
+    world = World("a", "c")
+    a, c = world.node("a"), world.node("c", limit=1)
     c.select([b"c0", b"c1"])
     c.loop()
-    assert not b.contains(b"c0")
-    assert c.inbox == []
-    world.full = set()
+    assert a.contains(b"c1")
+    world.set_ring("a", "b", "c")
+    b = world.node("b")
+    assert not b.contains(b"c1")
+    assert b.book.holder(b"c1") == "a"
+    assert (a.inbox, b.book.waiting) == ([], 0)
+    return world, a, b
+
+
+def test_a_key_that_becomes_its_own_is_waited_for() -> None:
+    world, a, b = held_by_a_far_inheritor()
     world.set_ring("a", "b")
-    assert not b.contains(b"c0")
-    assert [news.wanted_by for news in c.inbox if news] == ["b"]
+    assert not b.contains(b"c1")
+    assert [news.wanted_by for news in a.inbox if news] == ["b"]
+
+
+def test_an_inherited_key_whose_holder_left_the_ring_is_asked_for_at_once() -> None:
+    world, a, b = held_by_a_far_inheritor()
+    left(a)
+    assert not b.contains(b"c1")
+    world.set_ring("b", "c")
+    assert b.contains(b"c1")
 
 
 # --- everyone is full ---------------------------------------------------------------------------
