@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 
 import pytest
 
+from tests.cli.conftest import ending
 from tests.conftest import PATIENCE
 
 PROGRAM = """
@@ -19,7 +21,8 @@ def target():
     for number in STOP:
         signal.signal(number, lambda *_: os._exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)
-    print("up", os.getpid(), flush=True)
+    # One write: where output is not buffered, print() writes a line in parts, and three do at once.
+    os.write(1, b"up %d\\n" % os.getpid())
     {body}
     return 0
 
@@ -30,12 +33,14 @@ sys.exit(run_processes(3, target, lost))
 """
 
 
-def run(body: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(body=body)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def run(body: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return ending(
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM.format(body=body)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     )
 
 

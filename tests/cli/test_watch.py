@@ -101,7 +101,9 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color"}
-        environment.pop("NO_COLOR", None)
+        # The size is the terminal's, and not what the caller of the tests says of its own.
+        for name in ("NO_COLOR", "LINES", "COLUMNS"):
+            environment.pop(name, None)
         self.process = subprocess.Popen(
             [sys.executable, *program, *arguments],
             stdin=theirs,
