@@ -8,13 +8,13 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.findings import Finding, Level, problem
-from hashring.cli.history import newest
 from hashring.cli.output import counted, document
 from hashring.cli.ring_checks import ring_checks
 from hashring.cli.server_checks import server_checks
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import RedisRefused, WrongKeyType
 from hashring.store.commands import Event
+from hashring.store.events import newest
 from hashring.store.tables import printable
 
 _EVENTS = 1000
@@ -75,7 +75,7 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
         return
     events: list[Event] = []
     try:
-        events = newest(connection, _EVENTS)
+        events = newest(connection, connection.keys.events, _EVENTS)
     except RedisRefused as error:
         yield Finding("history", Level.UNKNOWN, str(error))
     yield from ring_checks(snapshot, events, settings.scoring, mixed=settings.wire is not None)

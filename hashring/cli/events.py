@@ -9,11 +9,12 @@ from typing import Final
 import click
 
 from hashring.cli.connection import Connection, connected
-from hashring.cli.history import Ticks, after, event_json, event_line, newest
+from hashring.cli.history import Ticks, event_line
 from hashring.cli.output import json_line
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import RedisUnavailable
 from hashring.store.commands import EVENTS_KEPT, Event
+from hashring.store.events import after, event_json, newest
 from hashring.store.tables import printable
 
 _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
@@ -43,7 +44,7 @@ def command(settings: Settings, count: int, follow: bool) -> None:
       hashring events --follow --json
     """
     with connected(settings) as connection:
-        events = newest(connection, count)
+        events = newest(connection, connection.keys.events, count)
         _show(settings, events)
         if follow:
             _follow(settings, connection, events)
@@ -61,14 +62,15 @@ def _show(settings: Settings, events: Iterable[Event]) -> None:
 
 def _follow(settings: Settings, connection: Connection, events: list[Event]) -> None:
     # With nothing to begin with, from the newest there is, without showing it.
-    last = deque(events or newest(connection, 1), maxlen=1)
+    stream = connection.keys.events
+    last = deque(events or newest(connection, stream, 1), maxlen=1)
     ticks = Ticks(connection, _INTERVAL)
     told = False
     try:
         while True:
             ticks.wait()
             try:
-                new = list(after(connection, last[0].id if last else "0-0"))
+                new = list(after(connection, stream, last[0].id if last else "0-0"))
             except RedisUnavailable as error:
                 ticks.failed(error)
             else:

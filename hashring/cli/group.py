@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -17,6 +17,7 @@ from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
 from hashring.core.groups.state import Event, GroupState
 from hashring.errors import ConfigError
+from hashring.store.discovery import discover
 from hashring.store.group_commands import (
     DECISIONS_KEPT,
     Decision,
@@ -27,8 +28,6 @@ from hashring.store.group_commands import (
     read_decision,
 )
 from hashring.store.tables import printable
-
-_SUFFIX: Final = b":group:state"
 
 
 def _standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
@@ -61,21 +60,6 @@ command = group_group
 # --- list -------------------------------------------------------------------------------------
 
 
-def _names(connection: Connection) -> Iterator[str]:
-    cursor: Any = b"0"
-    while True:
-        cursor, keys = connection.call(
-            "SCAN", cursor, "MATCH", "*" + _SUFFIX.decode(), "COUNT", 500
-        )
-        for key in sorted(keys):
-            base = key.removesuffix(_SUFFIX)
-            inner = base[1:-1]
-            tagged = base[:1] == b"{" and base[-1:] == b"}" and not set(b"{}") & set(inner)
-            yield (inner if tagged else base).decode("utf-8", "replace")
-        if int(cursor) == 0:
-            return
-
-
 @group_group.command("list")
 @ring_options()
 @click.pass_obj
@@ -83,7 +67,8 @@ def list_groups(settings: Settings) -> None:
     """List the groups on this Redis (on a cluster: of the server that is asked)."""
     with connected(settings) as connection:
         found = []
-        for name in sorted(set(_names(connection))):
+        names = {found.name for found in discover(connection) if found and found.kind == "group"}
+        for name in sorted(names):
             state, reading = _standing(connection, name)
             found.append((name, foresight.status(state, reading.facts), state.terms.assignor))
     if settings.json:

@@ -1,54 +1,18 @@
-"""The ring's history: events as they are in Redis, and as they are shown."""
+"""The ring's history as it is shown, and the wait for more of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from hashring.cli.connection import Connection
-from hashring.cli.output import iso_time, local_time
+from hashring.cli.output import local_time
 from hashring.errors import RedisUnavailable
-from hashring.store.commands import Event, read_event
+from hashring.store.commands import Event
 from hashring.store.executor import Subscription
 from hashring.store.tables import printable
 
-_PAGE: Final = 1000
 _RETRY: Final = 1.0  # seconds
-
-
-def newest(connection: Connection, count: int) -> list[Event]:
-    """The last ``count`` events, oldest first.
-
-    Raises:
-        StoreError: they could not be read.
-    """
-    found: list[Event] = []
-    end = "+"
-    while len(found) < count:
-        size = min(_PAGE, count - len(found))
-        page = connection.call("XREVRANGE", connection.keys.events, end, "-", "COUNT", size)
-        found.extend(read_event(entry) for entry in page)
-        if len(page) < size:
-            break
-        end = f"({found[-1].id}"
-    return found[::-1]
-
-
-def after(connection: Connection, id_: str) -> Iterator[Event]:
-    """The events after that id, oldest first.
-
-    Raises:
-        StoreError: they could not be read.
-    """
-    while True:
-        page = connection.call("XRANGE", connection.keys.events, f"({id_}", "+", "COUNT", _PAGE)
-        for entry in page:
-            event = read_event(entry)
-            id_ = event.id
-            yield event
-        if len(page) < _PAGE:
-            return
 
 
 def event_line(event: Event) -> str:
@@ -67,21 +31,6 @@ def event_line(event: Event) -> str:
         about.append(f"epoch {change.stamp.epoch}")
         words.append(f"({', '.join(about)})")
     return printable(f"{local_time(event.at)}  {event.kind:6}  {' '.join(words)}").rstrip()
-
-
-def event_json(event: Event) -> dict[str, Any]:
-    """The event as JSON types."""
-    change = event.change
-    return {
-        "id": event.id,
-        "at": iso_time(event.at),
-        "kind": event.kind,
-        "by": event.by,
-        "nodes": list(change.nodes) if change else [],
-        "points": list(change.points) if change else [],
-        "reason": change.reason if change else "",
-        "epoch": change.stamp.epoch if change else None,
-    }
 
 
 class Ticks:

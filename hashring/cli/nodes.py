@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.facts import NodeFacts, node_facts
 from hashring.cli.output import columns, document, local_time, percent, seconds
 from hashring.cli.settings import Settings, ring_options
+from hashring.store.facts import NodeFacts, node_facts
 from hashring.store.tables import printable
 
 HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 import click
@@ -39,11 +39,6 @@ def seconds(value: float) -> str:
 def local_time(at: float) -> str:
     """Seconds since 1970 as this machine's local time, to the millisecond."""
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-def iso_time(at: float) -> str:
-    """Seconds since 1970 in UTC, as JSON readers expect it."""
-    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def percent(part: float) -> str:

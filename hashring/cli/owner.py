@@ -11,13 +11,13 @@ from typing import Final
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.facts import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM, told_algorithms
 from hashring.cli.keylines import BadLines, read_keys
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.hashing import hash_algorithm, key_bytes
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.store.commands import Snapshot
+from hashring.store.facts import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM, told_algorithms
 from hashring.store.tables import printable
 
 _BATCH: Final = 1000  # keys whose answers are written in one call

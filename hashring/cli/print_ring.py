@@ -7,9 +7,9 @@ from dataclasses import asdict
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.facts import node_facts
 from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
+from hashring.store.facts import node_facts
 from hashring.store.tables import replica_rows, ring_tables
 
 

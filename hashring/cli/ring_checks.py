@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from typing import Final
 
-from hashring.cli.facts import NodeFacts, Sees, node_facts
 from hashring.cli.findings import Finding, note, ok, problem
 from hashring.cli.output import counted, percent, seconds
 from hashring.core.change import ChangeKind
 from hashring.store.commands import Event, Scoring, Snapshot
+from hashring.store.facts import NodeFacts, Sees, node_facts
 from hashring.store.tables import printable
 
 # By how many standard deviations a share must differ from the expected one. At 4 one in 16,000

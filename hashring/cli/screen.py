@@ -11,12 +11,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from hashring.cli.facts import NodeFacts, Sees
 from hashring.cli.history import event_line
 from hashring.cli.output import percent, seconds
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import RedisUnavailable
 from hashring.store.commands import Event, Snapshot
+from hashring.store.facts import NodeFacts, Sees
 from hashring.store.tables import printable
 
 # Letters tell the nodes apart where there are no colours, and where two nodes share one.

@@ -12,14 +12,15 @@ from typing import Any, Final
 import click
 
 from hashring.cli.connection import Connection, connected
-from hashring.cli.facts import NodeFacts, node_facts
-from hashring.cli.history import Ticks, after, event_json, event_line, newest
-from hashring.cli.output import counted, iso_time, json_line, local_time, percent
+from hashring.cli.history import Ticks, event_line
+from hashring.cli.output import counted, json_line, local_time, percent
 from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RedisUnavailable
 from hashring.store.commands import Event, Snapshot
+from hashring.store.events import after, event_json, iso_time, newest
+from hashring.store.facts import NodeFacts, node_facts
 from hashring.store.tables import printable
 
 _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
@@ -69,7 +70,9 @@ class _Look:
 
     def __init__(self, connection: Connection, kept: int) -> None:
         self._connection = connection
-        self.events: deque[Event] = deque(newest(connection, kept), maxlen=kept)
+        self.events: deque[Event] = deque(
+            newest(connection, connection.keys.events, kept), maxlen=kept
+        )
         self.snapshot: Snapshot = connection.snapshot()
         self.took = 0.0
 
@@ -77,7 +80,7 @@ class _Look:
         """Look; the events that are new."""
         started = time.monotonic()
         last = self.events[-1].id if self.events else "0-0"
-        new = list(after(self._connection, last))
+        new = list(after(self._connection, self._connection.keys.events, last))
         self.events.extend(new)
         self.snapshot = self._connection.snapshot()
         self.took = time.monotonic() - started

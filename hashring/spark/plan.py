@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from hashring.core.placement import balanced_points, check_placement, random_points
-from hashring.core.replica import check_node_name
+from hashring.core import planning
 from hashring.core.ring import Ring
-from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 from hashring.spark.owner import flows
 
 if TYPE_CHECKING:
@@ -79,42 +77,15 @@ def planned_ring(
         ConfigError: a joining node is on the ring already, a weight is not positive, and so on.
         EmptyRingError: nobody would be left.
     """
-    join, leave, weights = tuple(join), tuple(leave), dict(weights or {})
-    check_placement(placement)
-    if n_replicas < 1:
-        raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
-    for node in leave:
-        if node not in ring:
-            raise UnknownNodeError(node)
-        if node in join or node in weights:
-            raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
-    for node in join:
-        check_node_name(node)
-        if node in ring or join.count(node) > 1:
-            raise ConfigError("join", node, "is on the ring already: give it another name")
-    for node, weight in weights.items():
-        if node not in ring and node not in join:
-            raise UnknownNodeError(node)
-        if not 0 < weight < 1e6:
-            raise ConfigError(
-                "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
-            )
-
-    after = ring.without_nodes(*leave)
-    for node, weight in weights.items():
-        if node in ring:
-            kept = list(ring.points_of(node))[: max(1, round(n_replicas * weight))]
-            missing = max(1, round(n_replicas * weight)) - len(kept)
-            taken = after.with_node("\0kept", kept)
-            rng = random.Random(f"{seed}:{node}")
-            after = after.with_node(node, [*kept, *random_points(taken, node, missing, rng)])
-    for node in join:
-        count = max(1, round(n_replicas * weights.get(node, 1)))
-        place = balanced_points if placement == "balanced" else random_points
-        after = after.with_node(node, place(after, node, count, random.Random(f"{seed}:{node}")))
-    if not after.node_count:
-        raise EmptyRingError
-    return after
+    return planning.planned_ring(
+        ring,
+        join=join,
+        leave=leave,
+        weights=weights,
+        n_replicas=n_replicas,
+        placement=placement,
+        rng_for=lambda node: random.Random(f"{seed}:{node}"),
+    )
 
 
 def plan(

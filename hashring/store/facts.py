@@ -45,7 +45,10 @@ class NodeFacts:
         expires_in: seconds until it expires, negative once it has.
         expired: whether it has.
         ttl, weight, started, version, hash_algorithm: as it tells; ``None`` when it does not.
-        sees: which ring it saw at its last heartbeat.
+        held, limit: keys it holds and may hold; ``None`` without locks, or without a limit.
+        unserved: keys of its own that nobody serves, because every node is full.
+        fingerprint: of the ring it saw at its last heartbeat; ``None`` when it does not tell.
+        sees: which ring that was.
     """
 
     name: str
@@ -61,6 +64,10 @@ class NodeFacts:
     started: float | None
     version: str | None
     hash_algorithm: str | None
+    held: int | None
+    limit: int | None
+    unserved: int
+    fingerprint: str | None
     sees: Sees
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,6 +102,10 @@ def node_facts(snapshot: Snapshot, scoring: Scoring) -> list[NodeFacts]:
                 started=_number(told.get("started")),
                 version=_text(told.get("version")),
                 hash_algorithm=_text(algorithm),
+                held=_count(told.get("held")),
+                limit=_count(told.get("limit")),
+                unserved=_count(told.get("unserved")) or 0,
+                fingerprint=_fingerprint(told.get("sees")),
                 sees=_sees(told, rings, mixed=scoring.lag > 0),
             )
         )
@@ -144,6 +155,15 @@ def _sees(told: Mapping[str, Any], rings: _Rings, *, mixed: bool) -> Sees:
     if expected is not None and seen.get("fingerprint") != expected:
         return Sees.ANOTHER
     return Sees.CURRENT
+
+
+def _fingerprint(seen: Any) -> str | None:
+    return _text(seen.get("fingerprint")) if isinstance(seen, dict) else None
+
+
+def _count(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number >= 0 else None
 
 
 def _number(value: Any) -> float | None:

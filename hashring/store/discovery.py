@@ -1,0 +1,65 @@
+"""Which rings and partition groups there are on a Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from hashring.store.events import Caller
+
+_RING: Final = b":epoch"
+_GROUP: Final = b":group:state"
+# What ends in `:epoch` or `:state`, and little else: one walk over the keys finds both.
+_PATTERN: Final = "*:[es][pt][oa][ct][he]"
+_STEP: Final = 500  # keys that Redis looks at in one step
+
+
+class Found(NamedTuple):
+    """A name found on Redis.
+
+    Attributes:
+        kind: ``"ring"`` or ``"group"``.
+        name: as its nodes or members give it.
+    """
+
+    kind: str
+    name: str
+
+
+def discover(redis: Caller) -> Iterator[Found | None]:
+    """Every ring and group, in no order; a name may come twice.
+
+    Steps through the keys of the whole database; ``None`` comes after each step, so that whoever
+    asks can take a breath. A ring is found once it has a history: not when only nodes of
+    redis-hashring are on it. Names that are not UTF-8 are passed over. Of a Redis Cluster, only the
+    server that is asked answers.
+
+    Raises:
+        StoreError: Redis cannot be asked.
+    """
+    cursor: Any = 0
+    while True:
+        cursor, keys = redis.call("SCAN", cursor, "MATCH", _PATTERN, "COUNT", _STEP)
+        for key in keys:
+            for kind, suffix in (("ring", _RING), ("group", _GROUP)):
+                name = _name(key, suffix)
+                if name is not None:
+                    yield Found(kind, name)
+        if int(cursor) == 0:
+            return
+        yield None
+
+
+def _name(key: bytes, suffix: bytes) -> str | None:
+    base = key.removesuffix(suffix)
+    if base == key or not base:
+        return None
+    inner = base[1:-1]
+    # `{name}:epoch`, unless the name has a hash tag of its own.
+    whole = base[:1] == b"{" and base[-1:] == b"}" and inner and not set(b"{}") & set(inner)
+    if not whole and not (b"{" in base and b"}" in base):
+        return None  # not written by a ring: its keys have braces
+    try:
+        return (inner if whole else base).decode()
+    except UnicodeDecodeError:
+        return None
