@@ -63,6 +63,7 @@ class AsyncRingNode(BaseNode):
             raise NodeStateError(
                 f"node {self.name!r} runs already: call stop() before starting it again"
             )
+        self._stopping = False
         self._adopt_in_child()
         self._machine.start(monotonic(), strict=True)
         run = self._run = _Loop(self)
@@ -71,7 +72,7 @@ class AsyncRingNode(BaseNode):
         except asyncio.CancelledError:
             await self.stop()
             raise
-        if self._machine.state is NodeState.LIVE:
+        if self._machine.state in (NodeState.LIVE, NodeState.FENCED) and not self._stopping:
             return
         error = self._machine.error
         await self.stop()

@@ -8,6 +8,7 @@ sockets wait in the hub by themselves, and calls are made directly.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -45,7 +46,10 @@ class Backend(Protocol):
         """Run something beside the caller; it must not keep the process alive."""
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a call that may wait for I/O."""
+        """Make a call of the loop's that may wait for I/O."""
+
+    def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a call that may wait for I/O; however many there are, the loop's do not wait."""
 
     def inbox(self) -> Inbox:
         """A new inbox."""
@@ -56,8 +60,23 @@ class Backend(Protocol):
     def event(self) -> Any:
         """A new event, of the kind that the user's own code waits for."""
 
+    def greenlets(self) -> bool:
+        """Whether what is spawned are greenlets of the caller's thread."""
+
+    def current(self) -> object:
+        """What runs the caller: its thread, or its greenlet."""
+
     def may_wait(self) -> bool:
         """Whether the caller may wait here: not in gevent's hub."""
+
+    def forward(self, error: BaseException) -> bool:
+        """Raise in the main greenlet what a signal handler raised in another; whether it could.
+
+        A signal interrupts whatever greenlet runs; its exception is for the user's code.
+        """
+
+    def abandon(self) -> None:
+        """In a forked child: end what was spawned and lives on here, before it does anything."""
 
     def close(self) -> None:
         """The loop has ended: let go what it ran on."""
@@ -81,11 +100,20 @@ class _QueueInbox:
 class _QueueLatch:
     # threading.Event has a lock inside: a signal handler that waits or sets while the main thread
     # is between two lines of Event's code would wait for itself. A SimpleQueue has no such lock.
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.set = lambda: self._queue.put(None)
+    def __init__(self, kind: type[queue.SimpleQueue[Any]] | None = None) -> None:
+        self._queue: queue.SimpleQueue[None] = (kind or queue.SimpleQueue)()
+        self._is_set = False
+
+    def set(self) -> None:
+        if not self._is_set:
+            self._queue.put(None)
+            self._is_set = True
 
     def wait(self, timeout: float | None = None) -> bool:
+        # Looked at first: a signal handler may wait while the wait that it interrupted has taken
+        # the item and not put it back yet.
+        if self._is_set:
+            return True
         try:
             self._queue.get(timeout=timeout)
         except queue.Empty:
@@ -97,11 +125,29 @@ class _QueueLatch:
 class ThreadBackend:
     """Daemon threads. Under monkey-patching they are greenlets, like everybody's."""
 
+    def __init__(self) -> None:
+        self._greenlets: list[Any] = []
+
     def spawn(self, target: Callable[[], None], name: str) -> None:
         """See :class:`Backend`."""
+        if _threads_are_greenlets():
+            body = target
+
+            def remembered() -> None:
+                self._greenlets = [each for each in self._greenlets if not each.dead]
+                self._greenlets.append(sys.modules["gevent"].getcurrent())
+                body()
+
+            def target() -> None:
+                _forwarding(self, remembered)
+
         threading.Thread(target=target, name=name, daemon=True).start()
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """See :class:`Backend`."""
+        return function(*arguments)
+
+    def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
         """See :class:`Backend`."""
         return function(*arguments)
 
@@ -117,16 +163,58 @@ class ThreadBackend:
         """See :class:`Backend`."""
         return threading.Event()
 
+    def greenlets(self) -> bool:
+        """See :class:`Backend`."""
+        return _threads_are_greenlets()
+
+    def current(self) -> object:
+        """See :class:`Backend`."""
+        return threading.get_ident()
+
     def may_wait(self) -> bool:
         """See :class:`Backend`."""
-        return True
+        return not _threads_are_greenlets() or _outside_hub(sys.modules["gevent"])
+
+    def forward(self, error: BaseException) -> bool:
+        """See :class:`Backend`."""
+        return _threads_are_greenlets() and _forward(sys.modules["gevent"], error)
+
+    def abandon(self) -> None:
+        """See :class:`Backend`."""
+        # Threads do not live on in a child; greenlets do.
+        for greenlet in self._greenlets:
+            sys.modules["gevent"].kill(greenlet, block=False)
 
     def close(self) -> None:
         """See :class:`Backend`."""
 
 
+def _threads_are_greenlets() -> bool:
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("threading")
+
+
+def _outside_hub(gevent: Any) -> bool:
+    return gevent.getcurrent() is not gevent.get_hub()
+
+
+def _forwarding(backend: Backend, body: Callable[[], None]) -> None:
+    try:
+        body()
+    except BaseException as error:
+        if not backend.forward(error):
+            raise
+
+
+def _forward(gevent: Any, error: BaseException) -> bool:
+    if not isinstance(error, KeyboardInterrupt | SystemExit):
+        return False
+    gevent.get_hub().handle_system_error(type(error), error)
+    return True
+
+
 class GeventBackend:
-    """Greenlets of the calling thread's hub."""
+    """Greenlets of the calling thread's hub; other threads may put into its inboxes."""
 
     def __init__(self) -> None:
         import gevent.event  # noqa: PLC0415 - gevent is loaded only by those who use it
@@ -135,26 +223,35 @@ class GeventBackend:
         import gevent.threadpool  # noqa: PLC0415
 
         self._gevent = gevent
+        self._home = _Home(gevent)
         self._spawned: list[Any] = []
-        # One thread listens, one beats, one closes or serves a call of the user's.
-        self._pool = (
-            None if gevent.monkey.is_module_patched("socket") else gevent.threadpool.ThreadPool(3)
-        )
+        self._patched = gevent.monkey.is_module_patched("socket")
+        # One thread listens, one beats, one closes.
+        self._pool = None if self._patched else gevent.threadpool.ThreadPool(3)
+        self._users: Any = None
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
         """See :class:`Backend`."""
-        greenlet = self._gevent.spawn(target)
+        greenlet = self._gevent.spawn(_forwarding, self, target)
         greenlet.name = name
+        self._spawned = [each for each in self._spawned if not each.dead]
         self._spawned.append(greenlet)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """See :class:`Backend`."""
-        if self._pool is None:
+        return self._call(self._pool, function, arguments)
+
+    def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
+        """See :class:`Backend`."""
+        if self._users is None and not self._patched:
+            self._users = self._gevent.threadpool.ThreadPool(_USER_THREADS)
+        return self._call(self._users, function, arguments)
+
+    def _call(self, pool: Any, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        if pool is None or self._home.is_elsewhere():
             return function(*arguments)
         # The outcome comes back as a value: what a pool's task raises, gevent prints.
-        outcome: tuple[T | None, BaseException | None] = self._pool.apply(
-            _outcome, (function, arguments)
-        )
+        outcome: tuple[T | None, BaseException | None] = pool.apply(_outcome, (function, arguments))
         result, error = outcome
         if error is not None:
             raise error
@@ -162,29 +259,73 @@ class GeventBackend:
 
     def inbox(self) -> Inbox:
         """See :class:`Backend`."""
-        return _GeventInbox(self._gevent)
+        return _GeventInbox(self._gevent, self._home)
 
     def latch(self) -> Latch:
         """See :class:`Backend`."""
-        return _GeventLatch(self._gevent)
+        return _GeventLatch(self._gevent, self._home)
 
     def event(self) -> Any:
         """See :class:`Backend`."""
         return self._gevent.event.Event()
 
+    def greenlets(self) -> bool:
+        """See :class:`Backend`."""
+        return True
+
+    def current(self) -> object:
+        """See :class:`Backend`."""
+        return self._gevent.getcurrent()
+
     def may_wait(self) -> bool:
         """See :class:`Backend`."""
-        return self._gevent.getcurrent() is not self._gevent.get_hub()
+        return self._home.is_elsewhere() or _outside_hub(self._gevent)
+
+    def forward(self, error: BaseException) -> bool:
+        """See :class:`Backend`."""
+        return _forward(self._gevent, error)
+
+    def abandon(self) -> None:
+        """See :class:`Backend`."""
+        for greenlet in self._spawned:
+            self._gevent.kill(greenlet, block=False)
 
     def close(self) -> None:
         """See :class:`Backend`."""
-        if self._pool is not None:
-            # Later, when nobody is waiting for a call on the pool any more.
-            self._gevent.spawn(self._end, self._pool)
+        if not self._patched:
+            # Later, when nobody is waiting for a call on the pools any more.
+            self._gevent.spawn(self._end)
 
-    def _end(self, pool: Any) -> None:
+    def _end(self) -> None:
         self._gevent.joinall(self._spawned)
-        pool.kill()
+        for pool in (self._pool, self._users):
+            if pool is not None:
+                pool.kill()
+
+
+# Calls of the user's greenlets that may wait for Redis at once.
+_USER_THREADS: Final = 8
+
+
+class _Home:
+    """The thread, and the hub, of a loop that runs on greenlets."""
+
+    def __init__(self, gevent: Any) -> None:
+        # Under monkey-patching every greenlet has an identity of its own.
+        self._thread_ident = gevent.monkey.get_original("_thread", "get_ident")
+        self._thread = self._thread_ident()
+        self._loop = gevent.get_hub().loop
+        self.native_queue: type[queue.SimpleQueue[Any]] = gevent.monkey.get_original(
+            "queue", "SimpleQueue"
+        )
+
+    def is_elsewhere(self) -> bool:
+        """Whether the caller is in another thread."""
+        return bool(self._thread_ident() != self._thread)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run it in the hub: nothing of gevent's but this may be called from other threads."""
+        self._loop.run_callback_threadsafe(function, *arguments)
 
 
 def _outcome(
@@ -197,19 +338,31 @@ def _outcome(
 
 
 class _GeventLatch:
-    def __init__(self, gevent: Any) -> None:
+    def __init__(self, gevent: Any, home: _Home) -> None:
+        self._home = home
         self._event = gevent.event.Event()
-        self.set: Callable[[], None] = self._event.set
+        self._elsewhere = _QueueLatch(home.native_queue)
+
+    def set(self) -> None:
+        self._elsewhere.set()
+        self._event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        return bool(self._event.wait(timeout))
+        latch = self._elsewhere if self._home.is_elsewhere() else self._event
+        return bool(latch.wait(timeout))
 
 
 class _GeventInbox:
-    def __init__(self, gevent: Any) -> None:
+    def __init__(self, gevent: Any, home: _Home) -> None:
+        self._home = home
         self._queue = gevent.queue.Queue()
         self._empty = gevent.queue.Empty
-        self.put = self._queue.put_nowait
+
+    def put(self, item: Any) -> None:
+        if self._home.is_elsewhere():
+            self._home.run(self._queue.put_nowait, item)
+        else:
+            self._queue.put_nowait(item)
 
     def get(self, timeout: float) -> Any:
         try:

@@ -136,6 +136,12 @@ class BaseNode:
         self._on_change = on_change
         self._locks = self._lock_config(lock, limit, lock_ttl, idle, max_handoff_time)
         self._parent: int | None = None
+        # Whether stop() was called since the last start: whatever the loop still learns, the
+        # node owns nothing.
+        self._stopping = False
+        # Held while a start decides whether it is the only one. Reentrant: a signal handler may
+        # run anywhere.
+        self._launching = threading.RLock()
         self._setup(check_node_name(name) if name is not None else _own_name(keys.ring, self))
         _nodes.add(self)
 
@@ -368,7 +374,7 @@ class BaseNode:
     def get_ranges(self) -> tuple[Range, ...]:
         """The ranges this node owns now: rising, disjoint, neighbours merged; none once fenced."""
         view = self._view
-        return view.ranges if monotonic() < view.deadline else ()
+        return view.ranges if monotonic() < view.deadline and not self._stopping else ()
 
     def get_node_count(self) -> int:
         """How many nodes are on the ring, as this node last saw it."""
@@ -440,12 +446,17 @@ class BaseNode:
         # The ring first, then the ranges: both are whole in themselves.
         self._view = after
         self._lease = (after.bounds, after.deadline)
+        if self._stopping:
+            # Looked at after the ranges were shown: stop() says so before it takes them away.
+            self._lease = _NOTHING
         if after.ranges == before.ranges:
             return None
         return ownership_change(before, after)
 
     def _own_nothing(self) -> None:
-        self._lease = ((), float("-inf"))
+        """From now on, until the next start, whatever the loop does."""
+        self._stopping = True
+        self._lease = _NOTHING
 
     # --- fork ---------------------------------------------------------------------------------
 
@@ -454,8 +465,9 @@ class BaseNode:
             raise NodeForked(self.name, self._parent)
 
     def _abandon(self) -> None:
-        """In a forked child: the node is the parent's."""
-        if self._machine.state is NodeState.NEW:
+        """In a forked child: the node is the parent's, if it is anywhere."""
+        self._launching = threading.RLock()
+        if self._machine.state in _NOWHERE:
             self._setup(self.name if self._named else _own_name(self._keys.ring, self))
             return
         self._parent = os.getppid()
@@ -477,8 +489,12 @@ class BaseNode:
 
 monotonic = time.monotonic
 
+_NOTHING: Final[tuple[tuple[int, ...], float]] = ((), float("-inf"))
+
 # The constructor's parameter has the function's name, which is the word users know.
 _algorithm = hash_algorithm
+
+_NOWHERE: Final = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
 
 _nodes: weakref.WeakSet[BaseNode] = weakref.WeakSet()
 

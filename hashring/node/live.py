@@ -78,6 +78,7 @@ class RingNode(BaseNode):
 
     _store: Store | None = None
     _runner: Runner | None = None
+    _stops = 0
 
     # --- running ------------------------------------------------------------------------------
 
@@ -106,37 +107,43 @@ class RingNode(BaseNode):
         self._start(GeventBackend())
 
     def _start(self, backend: Backend) -> None:
-        runner = self._launch(backend, strict=True)
-        backend.spawn(runner.run, runner.label)
-        runner.settled.wait()
-        if self._machine.state is NodeState.LIVE:
-            return
-        error = self._machine.error
-        if runner is self._runner:
-            runner.ended.wait()
-            self._forget_runner()
-        if error is not None:
-            raise error
-        if self._machine.state is not NodeState.FENCED:
-            raise NodeStateError(f"node {self.name!r} was stopped while it started")
+        stops = self._stops
+        try:
+            runner = self._launch(backend, stops, strict=True)
+            backend.spawn(runner.run, runner.label)
+            runner.settled.wait()
+            state, error = self._machine.state, self._machine.error
+            if self._stopping or state not in _AT_WORK:
+                runner.ended.wait()
+                raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
+        except BaseException:
+            # Not joined; or Ctrl-C, or what a signal handler raised: nobody will call stop().
+            if (started := self._launched(backend)) is not None:
+                self._own_nothing()
+                started.inbox.put(Stop())
+                patience = 2 * self._machine.config.io_timeout
+                ended = started.cancel() or started.ended.wait(patience)
+                self._forget_runner()
+                if ended:
+                    self._stop_by_hand()
+            raise
 
     def stop(self) -> None:
         """Leave the ring, and own nothing from now on.
 
-        Returns when the node has left, or after one timeout when Redis does not answer: then the
-        ring forgets it after its ttl. Calling it again does nothing. Safe in a signal handler;
-        one that interrupts a question about a locked key does not wait, and the node leaves as
-        soon as the handler has returned.
+        Returns when the node has left, or when Redis did not answer in time: then the ring
+        forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
+        it does not wait when what it interrupted is the node's own work (a question about a
+        locked key, the loop) or gevent's hub: then the node leaves once the handler has returned.
         """
+        self._stops += 1
+        self._own_nothing()
         runner = self._runner
         if runner is None:
             self._stop_by_hand()
             return
-        self._own_nothing()
         runner.inbox.put(Stop())
-        if self._book is not None and self._book.entered:
-            return  # A signal handler, in the middle of a question that the loop must wait for.
-        if runner.backend.may_wait() and runner.foreground != threading.get_ident():
+        if runner.may_wait() and not (self._book is not None and self._book.entered):
             runner.ended.wait()
             if self._runner is runner:
                 self._forget_runner()
@@ -152,16 +159,17 @@ class RingNode(BaseNode):
             NodeStateError: the node runs already.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        runner = self._launch(ThreadBackend(), strict=False)
-        runner.foreground = threading.get_ident()
+        stops, backend = self._stops, ThreadBackend()
         try:
-            runner.run()
+            self._launch(backend, stops, strict=False).run()
         except BaseException:
             # Ctrl-C in the loop: leave the ring as stop() would, then let it through.
-            self._forget_runner()
-            self._stop_by_hand()
+            if (runner := self._launched(backend)) is not None:
+                self._forget_runner()
+                self._stop_by_hand()
+                runner.publish()
             raise
-        if self._runner is runner:
+        if self._launched(backend):
             self._forget_runner()
 
     def __enter__(self) -> RingNode:
@@ -265,7 +273,7 @@ class RingNode(BaseNode):
             if take is not None:
                 runner, run = self._runner, self._get_store().run
                 command = take.command
-                answers = runner.backend.call(run, command) if runner else run(command)
+                answers = runner.backend.call_for_user(run, command) if runner else run(command)
                 book.acquired(take, answers, sent, monotonic())
         except BaseException as error:
             if take is not None:
@@ -334,7 +342,8 @@ class RingNode(BaseNode):
             NodeSuperseded: another process has taken the name.
         """
         machine = self._machine
-        if self._runner is None and machine.state in (NodeState.NEW, NodeState.STOPPED):
+        if self._runner is None and machine.state in _STARTABLE:
+            self._stopping = False
             self._adopt_in_child()
             machine = self._machine
             machine.start(monotonic(), strict=False)
@@ -392,46 +401,60 @@ class RingNode(BaseNode):
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _launch(self, backend: Backend, *, strict: bool) -> Runner:
-        """A runner that is ready to run; the node is its."""
-        if self._runner is not None and not self._runner.ended.wait(0):
-            raise NodeStateError(
-                f"node {self.name!r} runs already: call stop() before starting it again"
+    def _launch(self, backend: Backend, stops: int, *, strict: bool) -> Runner:
+        """A runner that is ready to run; the node is its.
+
+        Args:
+            stops: how often stop() had been called when the start began. A signal handler may
+                have called it since, when there was no runner to tell.
+        """
+        with self._launching:
+            if self._runner is not None and not self._runner.ended.wait(0):
+                raise NodeStateError(
+                    f"node {self.name!r} runs already: call stop() before starting it again"
+                )
+            self._adopt_in_child()
+            runner = Runner(
+                machine=self._machine,
+                store=self._get_store(),
+                backend=backend,
+                clock=monotonic,
+                publish=lambda: None,
+                label=f"hashring {self.name}",
             )
-        self._adopt_in_child()
-        runner = Runner(
-            machine=self._machine,
-            store=self._get_store(),
-            backend=backend,
-            clock=monotonic,
-            publish=lambda: None,
-            label=f"hashring {self.name}",
-        )
-        runner.publish = self._publisher(runner)
-        self._runner = runner
+            runner.publish = self._publisher(runner)
+            self._stopping = False
+            self._runner = runner
         self._machine.start(monotonic(), strict=strict)
+        if self._stops != stops:
+            self._own_nothing()
+            runner.inbox.put(Stop())
         return runner
+
+    def _launched(self, backend: Backend) -> Runner | None:
+        """The node's runner, if it is the one that runs on this backend."""
+        runner = self._runner
+        return runner if runner is not None and runner.backend is backend else None
 
     def _publisher(self, runner: Runner) -> Callable[[], None]:
         on_change = self._on_change
         if on_change is None:
             return lambda: (self._publish(), None)[1]
-        changes = runner.backend.inbox()
-        runner.backend.spawn(lambda: _notify(changes, on_change), f"{runner.label} on_change")
-        ended = False
+        changes: Inbox | None = None
 
         def publish() -> None:
-            nonlocal ended
+            nonlocal changes
             change = self._publish()
             if change is not None:
+                if changes is None:
+                    told = changes = runner.backend.inbox()
+                    name = f"{runner.label} on_change"
+                    runner.backend.spawn(lambda: _notify(told, on_change), name)
                 changes.put(change)
-            if not ended and self._machine.state in (
-                NodeState.STOPPED,
-                NodeState.FAILED,
-                NodeState.SUPERSEDED,
-            ):
-                ended = True
+            if changes is not None and self._machine.state not in _AT_WORK:
+                # The last word: a node that does not work owns nothing, and will not own.
                 changes.put(_END)
+                changes = None
 
         return publish
 
@@ -492,11 +515,18 @@ class RingNode(BaseNode):
     def _abandon(self) -> None:
         super()._abandon()
         # Connections and loop are the parent's; closing them here would close them there.
+        if self._runner is not None:
+            self._runner.abandon()
         self._runner = None
         self._store = None
 
 
 _END = object()
+
+# The states of a node whose loop runs, and will go on.
+_AT_WORK = (NodeState.JOINING, NodeState.LIVE, NodeState.FENCED)
+
+_STARTABLE = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
 
 # How often `hold` looks whether the lock it waits for was freed, in seconds.
 _PIN_POLL = 0.01

@@ -730,8 +730,8 @@ class NodeMachine:
             # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
             if self.book is not None and (step := self.book.leave(now)) is not None:
                 return Run(step.command, step.done, self._release_failed)
-            self._may_be_on_ring = False
-            return self.leave_step("stop")
+            step = self.leave_step("stop")
+            return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
             self.state = NodeState.STOPPED
         return Finished()
@@ -772,6 +772,10 @@ class NodeMachine:
             self.book.forget_releases()
 
     def _leave_failed(self, error: StoreError, now: float) -> None:
+        self._note(error, now)
+
+    def _stop_failed(self, error: StoreError, now: float) -> None:
+        self._may_be_on_ring = False
         self._note(error, now)
 
     # --- small things -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,7 @@ class _Lost:
     error: StoreError | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Runner:
     """Runs one machine until it has finished.
 
@@ -82,10 +83,12 @@ class Runner:
     """Set when the node is on the ring and knows its ranges, or will never be."""
     ended: Latch = field(init=False)
     """Set when the loop has ended."""
-    foreground: int | None = None
-    """The thread that called ``poll()``: waiting there for the end would wait for itself."""
 
     def __post_init__(self) -> None:
+        self._maker = self.backend.current()
+        self._self: Any = None
+        self._abandoned = False
+        self._cancelled = False
         self.inbox = self.backend.inbox()
         self.settled = self.backend.latch()
         self.ended = self.backend.latch()
@@ -93,32 +96,71 @@ class Runner:
         self._listening = 0
         self._log = NodeLog(self.machine)
 
+    def may_wait(self) -> bool:
+        """Whether the caller may wait for the end, and the end does not wait for the caller.
+
+        A signal handler may run anywhere in the main thread: in the loop itself (that of
+        ``poll()``, or any greenlet), or where the loop was made and is not running yet.
+        """
+        current = self.backend.current()
+        if self._self is None:
+            # Nobody can tell a greenlet that is about to begin the loop from any other.
+            return not self.backend.greenlets() and current != self._maker
+        return current != self._self and self.backend.may_wait()
+
+    def cancel(self) -> bool:
+        """Keep the loop from beginning; false when it has begun."""
+        # The loop says that it begins before it looks whether it may.
+        self._cancelled = True
+        return self._self is None
+
+    def abandon(self) -> None:
+        """In a forked child: let go without a word, for everything is the parent's."""
+        self._abandoned = True
+        self._listening = 0
+        self.backend.abandon()
+
     def run(self) -> None:
         """The loop. Returns when the machine has finished; lets nothing out."""
-        machine = self.machine
-        settled = False
+        self._self = self.backend.current()
+        begun = not self._cancelled
         try:
-            while True:
-                try:
-                    alive = self._step()
-                except Exception:
-                    # A fault of this package. The node must live on, or fence itself: try the
-                    # next heartbeat as after a failure, and say so.
-                    logger.exception("%s: unexpected error in the node's loop", self.label)
-                    alive = self._pause()
-                self.publish()
-                self._log.state()
-                if not settled and machine.state is not NodeState.JOINING:
-                    settled = True
-                    self.settled.set()
-                if not alive:
-                    return
+            while begun and not self._abandoned and self._turn():
+                pass
         finally:
-            self._drop_subscription()
+            try:
+                if begun and not self._abandoned:
+                    self._drop_subscription()
+                    self.backend.call(self.store.close)
+                    self.publish()
+            finally:
+                # Whatever else a signal handler raises here, nobody may wait for ever.
+                try:
+                    self.settled.set()
+                finally:
+                    self.ended.set()
+            if not self._abandoned:
+                self.backend.close()
+
+    def _turn(self) -> bool:
+        """One step, and all that follows from it; whether there are more."""
+        try:
+            alive = self._step()
             self.publish()
-            self.settled.set()
-            self.ended.set()
-            self.backend.close()
+            self._log.state()
+            if self.machine.state is not NodeState.JOINING:
+                self.settled.set()
+        except Exception:
+            # A fault of this package. The node must live on, or fence itself: try the next
+            # heartbeat as after a failure, and say so.
+            logger.exception("%s: unexpected error in the node's loop", self.label)
+            return self._pause()
+        except BaseException as error:
+            # What a signal handler raised, in a greenlet that happens to be the loop's.
+            if self._self == self._maker or not self.backend.forward(error):
+                raise
+            return True
+        return alive
 
     def _step(self) -> bool:
         machine, clock = self.machine, self.clock
@@ -141,6 +183,11 @@ class Runner:
     def _pause(self) -> bool:
         item = self.inbox.get(self.machine.config.io_timeout)
         if isinstance(item, Stop):
+            self.machine.stop()
+            # Leave, if that works; the same fault again is the end.
+            with suppress(Exception):
+                while self._step():
+                    pass
             return False
         if item is not None:
             self.inbox.put(item)
@@ -213,7 +260,11 @@ class Runner:
             error = failure
         except Exception:
             logger.exception("%s: unexpected error while listening", self.label)
+        except BaseException as raised:
+            # As in the loop, and at once: cleaning up lets others run.
+            if not self.backend.forward(raised):
+                raise
         finally:
             self.inbox.put(_Lost(number, error))
-            if subscription is not None:
+            if subscription is not None and not self._abandoned:
                 self.backend.call(subscription.close)

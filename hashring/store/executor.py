@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hashring.errors import ReadOnlyReplica, StoreError
+from hashring.errors import ReadOnlyReplica, RedisRefused, StoreError
 from hashring.store.client import aclose, close, derive, derive_subscriber
 from hashring.store.commands import Command
 from hashring.store.failures import translate
@@ -170,7 +170,7 @@ class RedisStore:
                 # Sentinel) is asked again only by a new connection.
                 self.close()
             raise failure from error
-        return command.read(raw)
+        return _read(raw, command)
 
     def subscribe(self, *channels: bytes) -> Subscription:
         """Begin a subscription; see :meth:`Store.subscribe`."""
@@ -264,7 +264,7 @@ class AsyncRedisStore:
             if isinstance(failure, ReadOnlyReplica):
                 await self.close()  # see RedisStore.run
             raise failure from error
-        return command.read(raw)
+        return _read(raw, command)
 
     async def subscribe(self, *channels: bytes) -> _AsyncRedisSubscription:
         """Begin a subscription.
@@ -289,6 +289,22 @@ def _is_unknown_script(error: Exception) -> bool:
     return type(error).__name__ == "NoScriptError" or str(error).startswith("NOSCRIPT")
 
 
-def _failure(error: Exception, command: Command[Any]) -> StoreError:
+def _read(raw: Any, command: Command[T]) -> T:
+    try:
+        return command.read(raw)
+    except Exception as error:
+        shown = repr(raw)
+        shown = shown if len(shown) <= 80 else shown[:80] + "..."
+        raise RedisRefused(
+            f"{_described(command)}: the answer {shown} cannot be understood: "
+            f"is this a Redis or Valkey server, with nothing in between that changes answers?"
+        ) from error
+
+
+def _described(command: Command[Any]) -> str:
     ring = command.keys[0].decode("utf-8", "replace")
-    return translate(error, f"{command.script.name} of ring {ring!r}")
+    return f"{command.script.name} of ring {ring!r}"
+
+
+def _failure(error: Exception, command: Command[Any]) -> StoreError:
+    return translate(error, _described(command))

@@ -1,0 +1,225 @@
+"""Signals: what a handler may do to a node, and what Ctrl-C leaves behind.
+
+Real processes, and the worst moments: :mod:`tests.interrupted` goes through a call line by line.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring.store.embedded import RedisServer
+from tests.conftest import PATIENCE, eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis.from_url(redis_server.url) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("runner", "call", "action"),
+    [
+        *(("thread", call, "stop") for call in ("start", "stop", "poll", "select")),
+        *(("thread", call, "raise") for call in ("start", "stop", "poll", "select", "heartbeat")),
+        *(("greenlet", call, "stop") for call in ("start", "stop", "select")),
+        *(("greenlet", call, "raise") for call in ("start", "stop")),
+        *(("greenlet-patched", call, "stop") for call in ("start", "stop")),
+        *(("greenlet-patched", call, "raise") for call in ("start", "stop")),
+        *(("thread-patched", call, "stop") for call in ("start", "poll")),
+        *(("thread-patched", call, "raise") for call in ("start", "poll")),
+    ],
+)
+def test_a_call_may_be_interrupted_before_any_line(
+    redis_server: RedisServer, runner: str, call: str, action: str
+) -> None:
+    """The node leaves the ring, nothing goes on running, and it can be started again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.interrupted", redis_server.url, runner, call, action],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    # Otherwise it interrupted something else than that call.
+    assert int(done.stdout) > 20
+
+
+def program(url: str, text: str) -> subprocess.Popen[str]:
+    """A program with ``redis`` and ``node``; it prints a line when it is ready for signals."""
+    head = f"""
+        import signal, sys, threading
+        from redis import Redis
+        from hashring import RingNode
+        redis = Redis.from_url({url!r})
+        node = RingNode(redis, "ring", ttl=60, heartbeat_interval=10)
+        """
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(text)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    selectable, _, _ = select.select([process.stdout], [], [], PATIENCE)
+    assert selectable, "it does not get ready"
+    assert process.stdout.readline() == "ready\n"
+
+
+def end(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, errors
+
+
+def test_ctrl_c_in_poll_takes_the_node_off_the_ring(
+    redis_server: RedisServer, client: Redis
+) -> None:
+    process = program(
+        redis_server.url,
+        """
+        def tell():
+            while not node.contains("key"):
+                pass
+            print("ready", flush=True)
+        threading.Thread(target=tell, daemon=True).start()
+        node.poll()
+        """,
+    )
+    ready(process)
+    assert client.zcard("ring") == 16
+    _, errors = end(process, signal.SIGINT)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert client.zcard("ring") == 0
+
+
+@pytest.mark.parametrize("start", ["start", "gevent_start"])
+def test_ctrl_c_in_a_loop_takes_the_node_off_the_ring(
+    redis_server: RedisServer, client: Redis, start: str
+) -> None:
+    process = program(
+        redis_server.url,
+        f"""
+        import gevent, time
+        sleep = gevent.sleep if {start!r} == "gevent_start" else time.sleep
+        node.{start}()
+        try:
+            print("ready", flush=True)
+            while True:
+                assert [key for key in ("a", "b") if node.contains(key)] == ["a", "b"]
+                sleep(0.001)
+        except KeyboardInterrupt:
+            pass
+        node.stop()
+        """,
+    )
+    ready(process)
+    code, errors = end(process, signal.SIGINT)
+    assert code == 0, errors
+    assert "Traceback" not in errors
+    assert client.zcard("ring") == 0
+
+
+@pytest.mark.parametrize("start", ["start", "gevent_start"])
+def test_sigterm_in_a_busy_loop_takes_the_node_off_the_ring(
+    redis_server: RedisServer, client: Redis, start: str
+) -> None:
+    process = program(
+        redis_server.url,
+        f"""
+        going = True
+        def handler(number, frame):
+            global going
+            going = False
+            node.stop()
+        signal.signal(signal.SIGTERM, handler)
+        import gevent
+        node.{start}()
+        print("ready", flush=True)
+        while going:
+            node.contains("key")
+            if {start!r} == "gevent_start":
+                gevent.sleep(0)
+        node.stop()
+        """,
+    )
+    ready(process)
+    code, errors = end(process, signal.SIGTERM)
+    assert (code, errors) == (0, "")
+    assert client.zcard("ring") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_start_waits_for_a_silent_redis_ends_it(
+    redis_server: RedisServer, number: int
+) -> None:
+    process = program(
+        redis_server.url,
+        """
+        def handler(number, frame):
+            node.stop()
+            sys.exit(3)
+        signal.signal(signal.SIGTERM, handler)
+        print("ready", flush=True)
+        node.start()
+        """,
+    )
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        ready(process)
+        eventually(lambda: threads_of(process.pid) > 1, "the node's loop has begun")
+        code, errors = end(process, number)
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    assert code == 3 or errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def threads_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def test_a_node_whose_hub_is_in_another_thread_is_stopped_from_this_one(
+    redis_server: RedisServer, client: Redis
+) -> None:
+    process = program(
+        redis_server.url,
+        """
+        import gevent
+        started = threading.Event()
+        def run():
+            node.gevent_start()
+            started.set()
+            while node.state.value != "stopped":
+                gevent.sleep(0.01)
+        thread = threading.Thread(target=run)
+        thread.start()
+        started.wait()
+        node.heartbeat()
+        node.update()
+        signal.signal(signal.SIGTERM, lambda *_: node.stop())
+        print("ready", flush=True)
+        thread.join()
+        """,
+    )
+    ready(process)
+    code, errors = end(process, signal.SIGTERM)
+    assert (code, errors) == (0, "")
+    assert client.zcard("ring") == 0
