@@ -183,7 +183,7 @@ class ThreadBackend:
         """See :class:`Backend`."""
         # Threads do not live on in a child; greenlets do.
         for greenlet in self._greenlets:
-            sys.modules["gevent"].kill(greenlet, block=False)
+            sys.modules["gevent"].kill(greenlet)
 
     def close(self) -> None:
         """See :class:`Backend`."""
@@ -288,7 +288,7 @@ class GeventBackend:
     def abandon(self) -> None:
         """See :class:`Backend`."""
         for greenlet in self._spawned:
-            self._gevent.kill(greenlet, block=False)
+            self._gevent.kill(greenlet)
 
     def close(self) -> None:
         """See :class:`Backend`."""

@@ -1,0 +1,231 @@
+"""A forked child: another node than its parent's, or an error that says so. The parent goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from hashring.store.embedded import RedisServer
+from tests.conftest import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+
+HEAD = """
+import sys
+PATCHED = {patched!r}
+if PATCHED:
+    from gevent import monkey
+    monkey.patch_all()
+import multiprocessing, os, time
+from redis import Redis
+from hashring import NodeForked, RingNode
+if {gevent!r} and not PATCHED:
+    import gevent, gevent.os
+    # gevent's own fork watches the child, and only gevent's own waitpid knows what came of it.
+    fork, sleep, waitpid = gevent.os.fork, gevent.sleep, gevent.os.waitpid
+else:
+    fork, sleep, waitpid = os.fork, time.sleep, os.waitpid
+redis = Redis.from_url({url!r})
+START = "gevent_start" if {gevent!r} else "start"
+def node(**settings):
+    return RingNode(redis, "ring", ttl=3, heartbeat_interval=0.3, **settings)
+def begin(node):
+    getattr(node, START)()
+def eventually(holds):
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end, "not within 30 s"
+        sleep(0.01)
+def in_child(run):
+    pid = fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        run()
+        code = 0
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+def wait(pid):
+    status = []
+    def ended():
+        if not status:
+            done, code = waitpid(pid, os.WNOHANG)
+            if done:
+                status.append(code)
+        return status
+    eventually(ended)
+    assert status[0] == 0, status
+"""
+
+RUNNERS = ("thread", "greenlet", "greenlet-patched")
+
+
+@pytest.fixture(params=RUNNERS)
+def runner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def run(runner: str, server: RedisServer, text: str) -> None:
+    head = HEAD.format(
+        url=server.url, gevent=runner.startswith("greenlet"), patched=runner.endswith("-patched")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(text)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    with Redis.from_url(server.url) as client:
+        assert client.zcard("ring") == 0
+
+
+def test_a_child_of_a_running_node_is_refused_until_it_starts_as_a_node_of_its_own(
+    runner: str, redis_server: RedisServer
+) -> None:
+    run(
+        runner,
+        redis_server,
+        """
+        parent = node()
+        begin(parent)
+        def child():
+            name = parent.name
+            for ask in (lambda: parent.contains("key"), parent.heartbeat):
+                try:
+                    ask()
+                except NodeForked as error:
+                    assert str(os.getppid()) in str(error) and "call start()" in str(error)
+                else:
+                    raise AssertionError("it answered")
+            assert parent.get_ranges() == ()
+            begin(parent)
+            assert parent.name != name
+            eventually(lambda: parent.get_node_count() == 2)
+            parent.stop()
+        wait(in_child(child))
+        beats = parent.status.heartbeats
+        eventually(lambda: parent.get_node_count() == 1 and parent.contains("key"))
+        eventually(lambda: parent.status.heartbeats > beats)
+        assert parent.status.fences == 0
+        parent.stop()
+        """,
+    )
+
+
+def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
+    runner: str, redis_server: RedisServer
+) -> None:
+    run(
+        runner,
+        redis_server,
+        """
+        parent = node()
+        begin(parent)
+        subscriptions = parent.status.subscriptions
+        def child():
+            # Longer than a heartbeat, and through joins that only one process may hear of.
+            beats = parent.status.heartbeats
+            for _ in range(20):
+                sleep(0.05)
+            assert parent.status.heartbeats == beats
+        pid = in_child(child)
+        others = []
+        for _ in range(5):
+            other = node()
+            begin(other)
+            others.append(other)
+            eventually(lambda: parent.get_node_count() == len(others) + 1)
+        wait(pid)
+        for other in others:
+            other.stop()
+        eventually(lambda: parent.contains("key"))
+        assert parent.status.gaps == 0
+        assert parent.status.subscriptions == subscriptions
+        parent.stop()
+        """,
+    )
+
+
+def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
+    runner: str, redis_server: RedisServer
+) -> None:
+    run(
+        runner,
+        redis_server,
+        """
+        parent = node(name="worker-1")
+        begin(parent)
+        def child():
+            try:
+                begin(parent)
+            except NodeForked as error:
+                assert "give it another name if you named the parent's" in str(error)
+            else:
+                raise AssertionError("it started")
+        wait(in_child(child))
+        assert parent.contains("key") and parent.state.value == "live"
+        parent.stop()
+        """,
+    )
+
+
+@pytest.mark.parametrize("before", ["", "begin(made); made.stop()"])
+def test_a_node_that_does_not_run_belongs_to_whoever_starts_it(
+    runner: str, redis_server: RedisServer, before: str
+) -> None:
+    run(
+        runner,
+        redis_server,
+        f"""
+        made = node()
+        {before}
+        pid = in_child(lambda: (begin(made), eventually(lambda: made.get_node_count() == 2),
+                                sleep(0.2), made.stop()))
+        begin(made)
+        eventually(lambda: made.get_node_count() == 2)
+        wait(pid)
+        eventually(lambda: made.contains("key"))
+        made.stop()
+        """,
+    )
+
+
+def test_multiprocessing_children_are_nodes_of_their_own(redis_server: RedisServer) -> None:
+    run(
+        "thread",
+        redis_server,
+        """
+        made = node()
+        begin(made)
+        def work(wanted, ended):
+            begin(made)
+            eventually(lambda: made.get_node_count() == wanted)
+            ended.wait(30)
+            made.stop()
+        fork_context = multiprocessing.get_context("fork")
+        ended = fork_context.Event()
+        children = [fork_context.Process(target=work, args=(4, ended)) for _ in range(3)]
+        for child in children:
+            child.start()
+        eventually(lambda: made.get_node_count() == 4)
+        ended.set()
+        for child in children:
+            child.join(30)
+            assert child.exitcode == 0
+        eventually(lambda: made.contains("key"))
+        made.stop()
+        """,
+    )

@@ -1,0 +1,136 @@
+"""Names and the points that go with them; many nodes that join at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from hashring import NodeState, RingNode
+from hashring.core.hashing import RING_SIZE
+from hashring.store.embedded import RedisServer
+from tests.conftest import eventually
+from tests.hosts import Host
+
+PLACEMENTS = ("random", "balanced")
+LONG = {"ttl": 60.0, "heartbeat_interval": 20.0}
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis.from_url(redis_server.url) as connection:
+        yield connection
+
+
+def points_of(client: Redis, name: str) -> set[int]:
+    found = set()
+    for member in client.zrange("ring", 0, -1):
+        point, rest = member.decode().split(":", 1)
+        if rest.rpartition(":")[0] == name:
+            found.add(int(point))
+    return found
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_named_node_that_left_takes_its_points_back(client: Redis, placement: str) -> None:
+    with _running(client, placement):
+        node = RingNode(client, "ring", name="worker", placement=placement, **LONG)
+        node.start()
+        before = points_of(client, "worker")
+        node.stop()
+        assert points_of(client, "worker") == set()
+        node = RingNode(client, "ring", name="worker", placement=placement, **LONG)
+        with node:
+            assert points_of(client, "worker") == before
+            assert len(before) == 16
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_named_node_that_crashed_takes_its_points_back(
+    client: Redis, redis_server: RedisServer, placement: str, expired: bool
+) -> None:
+    times = {"ttl": 1.0, "heartbeat_interval": 0.2} if expired else LONG
+    with _running(client, placement, times=times):
+        with Host("thread") as host:
+            host.node(redis_server.url, "ring", name="worker", placement=placement, **times).start()
+            before = points_of(client, "worker")
+        if expired:
+            eventually(lambda: not points_of(client, "worker"), "its points have expired")
+        with RingNode(client, "ring", name="worker", placement=placement, **times):
+            assert points_of(client, "worker") == before
+            assert len(before) == 16
+
+
+class _running:  # noqa: N801 - read as a phrase
+    """A neighbour that runs in the block, so that a balanced join has something to cut."""
+
+    def __init__(
+        self, client: Redis, placement: str, times: dict[str, float] | None = None
+    ) -> None:
+        self._node = RingNode(client, "ring", placement=placement, **(times or LONG))
+
+    def __enter__(self) -> None:
+        self._node.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._node.stop()
+
+
+def test_two_that_start_under_one_name_at_once_end_as_one(client: Redis) -> None:
+    nodes = [RingNode(client, "ring", name="worker", **LONG) for _ in range(2)]
+    errors: list[BaseException] = []
+
+    def start(node: RingNode) -> None:
+        try:
+            node.start()
+        except Exception as error:  # noqa: BLE001 - the one that lost may be told so here
+            errors.append(error)
+
+    threads = [threading.Thread(target=start, args=(node,)) for node in nodes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(
+        lambda: (
+            sum(node.contains("key") for node in nodes) == 1
+            and [node.state for node in nodes].count(NodeState.LIVE) == 1
+        ),
+        "one of them has the name",
+    )
+    eventually(lambda: len(points_of(client, "worker")) == 16, "and only its points")
+    assert all(type(error).__name__ == "NodeSuperseded" for error in errors)
+    for node in nodes:
+        node.stop()
+    assert client.zcard("ring") == 0
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_thirty_that_start_at_once_all_join_and_share_no_point(
+    client: Redis, placement: str
+) -> None:
+    nodes = [RingNode(client, "ring", placement=placement, **LONG) for _ in range(30)]
+    threads = [threading.Thread(target=node.start) for node in nodes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eventually(
+        lambda: (
+            len({node.ring.fingerprint for node in nodes}) == 1 and nodes[0].get_node_count() == 30
+        ),
+        "all see one ring",
+    )
+    points = [int(member.split(b":")[0]) for member in client.zrange("ring", 0, -1)]
+    assert len(points) == len(set(points)) == 30 * 16
+    shares = [sum(end - start for start, end in node.get_ranges()) for node in nodes]
+    assert sum(shares) == RING_SIZE
+    worst = max(shares) * 30 / RING_SIZE
+    print(f"{placement}: busiest / fair = {worst:.3f}")
+    if placement == "balanced":
+        assert worst <= 1.15
+    for node in nodes:
+        node.stop()
