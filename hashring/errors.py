@@ -336,6 +336,18 @@ class OutputExists(HashringError, FileExistsError):
         super().__init__(f"output {output} exists: name another, or remove it first")
 
 
+class OutputRefused(HashringError, OSError):
+    """An output that cannot be written; nothing was.
+
+    Attributes:
+        output: the path.
+    """
+
+    def __init__(self, output: str, why: str) -> None:
+        self.output = output
+        super().__init__(f"output {output} cannot be written ({why}): name another place")
+
+
 class JavaNotFound(HashringError, RuntimeError):
     """No Java that Spark 4 runs on.
 

@@ -19,9 +19,10 @@ from redis import Redis
 from hashring import RingNode
 from hashring.core.ringfile import RingFile
 from hashring.errors import HashringError
+from hashring.files import new_file, write_ring
 from hashring.spark import history_of, scenarios
 from hashring.spark.datasource import register
-from hashring.spark.files import Output, new_file, read_frame, write_ring
+from hashring.spark.files import Output, read_frame
 from hashring.spark.jobs import assign_job, audit_job, load_job, plan_job, simulate_job
 from hashring.spark.report import Report
 from hashring.spark.session import spark_session

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "owner": "hashring.cli.owner",
     "watch": "hashring.cli.watch",
     "events": "hashring.cli.events",
+    "export": "hashring.cli.export",
     "remove": "hashring.cli.remove",
     "locks": "hashring.cli.locks",
     "release": "hashring.cli.release",

@@ -13,11 +13,10 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.keylines import BadLines, read_keys
 from hashring.cli.settings import Settings, ring_options
-from hashring.core.hashing import hash_algorithm, key_bytes
+from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
-from hashring.errors import ConfigError, EmptyRingError
-from hashring.store.commands import Snapshot
-from hashring.store.facts import DEFAULT_ALGORITHM, REDIS_HASHRING_ALGORITHM, told_algorithms
+from hashring.errors import EmptyRingError
+from hashring.store.facts import ring_algorithm
 from hashring.store.tables import printable
 
 _BATCH: Final = 1000  # keys whose answers are written in one call
@@ -52,7 +51,7 @@ def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) ->
             key_bytes(key)
     with connected(settings) as connection:
         snapshot = connection.snapshot()
-    ring = snapshot.ring(_algorithm(snapshot, settings, algorithm))
+    ring = snapshot.ring(ring_algorithm(snapshot, algorithm, settings.wire))
     if not ring.node_count:
         raise EmptyRingError
     bad = BadLines("standard input", lambda text: click.echo(f"hashring: {text}", err=True))
@@ -76,19 +75,3 @@ def _as_json(ring: Ring, keys: Iterator[str]) -> Iterator[str]:
     for key in keys:
         point = ring.hash_algorithm.point(key)
         yield json.dumps({"key": key, "point": point, "owner": ring.owner_of_point(point)})
-
-
-def _algorithm(snapshot: Snapshot, settings: Settings, wanted: str | None) -> str:
-    if wanted is not None:
-        return hash_algorithm(wanted).name
-    told = told_algorithms(snapshot)
-    if len(told) > 1:
-        raise ConfigError(
-            "hash_algorithm",
-            " and ".join(sorted(told)),
-            "the nodes do not agree, so a key has two owners: hashring doctor says which nodes; "
-            "give --hash-algorithm to ask for one of them",
-        )
-    if told:
-        return told.pop()
-    return REDIS_HASHRING_ALGORITHM if settings.wire else DEFAULT_ALGORITHM

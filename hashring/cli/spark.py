@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hashring.cli.export import live_ring
 from hashring.cli.settings import Settings, ring_options
-from hashring.errors import ConfigError, EmptyRingError, OutputExists, SparkFailed
+from hashring.errors import EmptyRingError, OutputExists, SparkFailed
+from hashring.files import new_file, read_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -260,7 +262,7 @@ def audit(
 ) -> None:
     """Hold a work log against the ring's history: who worked on what they did not own?"""
     from hashring.spark.asof import history_of  # noqa: PLC0415 - as above
-    from hashring.spark.files import read_frame, read_ring  # noqa: PLC0415 - as above
+    from hashring.spark.files import read_frame  # noqa: PLC0415 - as above
     from hashring.spark.jobs import audit_job  # noqa: PLC0415 - as above
 
     output = _output(options)
@@ -446,27 +448,13 @@ class _Job:
         Raises:
             EmptyRingError: it has no nodes.
         """
-        from hashring.spark.files import read_ring  # noqa: PLC0415 - as above
-
         path = self._options["ring_file"]
-        found = read_ring(path) if path else self._live_ring()
+        if path is None:
+            return live_ring(self._settings)
+        found = read_ring(path)
         if not found.ring.node_count:
             raise EmptyRingError
         return found
-
-    def _live_ring(self) -> RingFile:
-        from hashring.cli.connection import connected  # noqa: PLC0415 - only without a file
-        from hashring.core.ringfile import RingFile  # noqa: PLC0415 - as above
-
-        with connected(self._settings) as connection:
-            seen = connection.snapshot()
-        told = {record.told.get("hash_algorithm") for record in seen.nodes.values()} - {None}
-        if len(told) > 1:
-            raise ConfigError(
-                "hash_algorithm", sorted(map(str, told)), "the ring's nodes do not agree on it"
-            )
-        ring = seen.ring(str(told.pop()) if told else "crc-32")
-        return RingFile(ring, self._settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)
 
     def table(self, name: str) -> DataFrame:
         """A table of the live ring, read through the data source."""
@@ -486,8 +474,6 @@ class _Job:
 
     def finish(self, outcome: Outcome) -> None:
         """Show the summary, and write the report."""
-        from hashring.spark.files import new_file  # noqa: PLC0415 - as above
-
         width = max(len(name) for name, _ in outcome.facts)
         for name, value in outcome.facts:
             click.echo(f"{name.rjust(width)}  {_shown(value)}")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
@@ -65,6 +65,14 @@ def _node_fingerprint(node: str, points: Iterable[int]) -> int:
     digest.update(b"\0")
     digest.update(b",".join(b"%d" % point for point in points))
     return int.from_bytes(digest.digest(), "big")
+
+
+class SupportsRead(Protocol):
+    """An open file."""
+
+    def read(self) -> str | bytes:
+        """All that is left of it."""
+        ...
 
 
 class Ring:
@@ -124,6 +132,31 @@ class Ring:
         self._owners = owners
         self._fingerprint = fingerprint & _FINGERPRINT_MASK
         self.hash_algorithm = algorithm
+
+    @classmethod
+    def load(cls, file: SupportsRead) -> Ring:
+        """The ring of an open ring file, as ``hashring export`` writes it (JSON)::
+
+            with open("ring.json") as file:
+                ring = Ring.load(file)
+
+        A ring file in Parquet is read by :func:`hashring.files.read_ring`.
+
+        Args:
+            file: anything with a ``read()`` that returns ``str`` or ``bytes``.
+
+        Raises:
+            RingFileError: what is read is cut short, changed, of a newer version, or no ring file.
+            MissingDependencyError: the ring's hash algorithm needs a package that is missing.
+            ConfigError: ``file`` is no open file.
+        """
+        from hashring.core.ringfile import load_ring  # noqa: PLC0415 - it builds on this module
+
+        if not hasattr(file, "read"):
+            raise ConfigError(
+                "file", file, "give an open file, or read_ring(path) of hashring.files"
+            )
+        return load_ring(file.read(), str(getattr(file, "name", "the text"))).ring
 
     # --- who owns what ------------------------------------------------------------------------
 

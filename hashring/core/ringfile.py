@@ -17,6 +17,7 @@ from hashring.errors import ConfigError, RingFileError
 RING_FORMAT: Final = "hashring.ring"
 RING_FILE_VERSION: Final = 1
 """The version that :func:`dump_ring` writes, and the newest that :func:`load_ring` reads."""
+_PARQUET_MAGIC: Final = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
             not have the fingerprint it states.
         MissingDependencyError: its hash algorithm needs a package that is not installed.
     """
+    if text[:4] in (_PARQUET_MAGIC, _PARQUET_MAGIC.decode()):
+        raise RingFileError(source, "is Parquet: read it with hashring.files.read_ring")
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
-from hashring.core.ringfile import RingFile, dump_ring, load_ring
-from hashring.errors import ConfigError, NoDataError, OutputExists, RingFileError
+from hashring.errors import ConfigError, NoDataError, OutputExists
 from hashring.spark.keys import quoted
 from hashring.spark.session import is_connect
 
@@ -28,82 +23,6 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "csv", "json")
 _CORRUPT: Final = "_corrupt_record"
-_RING_METADATA: Final = b"hashring.ring"
-
-
-# --- rings ------------------------------------------------------------------------------------
-
-
-def read_ring(path: str | Path) -> RingFile:
-    """The ring of a ring file, JSON or Parquet, on this machine.
-
-    Raises:
-        NoDataError: there is no such file.
-        RingFileError: it is cut short, changed, of a newer version, or no ring file.
-    """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise NoDataError(str(path), f"no ring file could be read ({error.strerror})") from error
-    if not data.startswith(b"PAR1"):
-        return load_ring(data, str(path))
-    try:
-        table = pq.read_table(pa.BufferReader(data))
-        header = table.schema.metadata[_RING_METADATA]
-    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
-        raise RingFileError(
-            str(path), f"is cut short or no ring file ({error}): export the ring anew"
-        ) from error
-    # The rows are for those who read it as a table; the header is the ring.
-    return load_ring(header, str(path))
-
-
-def write_ring(ring: RingFile, path: str | Path) -> None:
-    """Write a ring file: Parquet when the path ends so, else JSON.
-
-    The Parquet file is a table of ``point`` BIGINT and ``node`` STRING, one row a replica.
-
-    Raises:
-        OutputExists: the path is there already.
-    """
-    text = dump_ring(ring.ring, name=ring.name, epoch=ring.epoch, tag=ring.tag, at=ring.at)
-    with new_file(path) as aside:
-        if Path(path).suffix != ".parquet":
-            aside.write_text(text, encoding="utf-8")
-            return
-        replicas = list(ring.ring.replicas())
-        table = pa.table(
-            {
-                "point": pa.array([point for point, _ in replicas], pa.int64()),
-                "node": pa.array([node for _, node in replicas], pa.string()),
-            }
-        )
-        pq.write_table(table.replace_schema_metadata({_RING_METADATA: text.encode()}), aside)
-
-
-@contextmanager
-def new_file(path: str | Path) -> Iterator[Path]:
-    """A path to write to; what is there at the end gets the real name, in one step.
-
-    Raises:
-        OutputExists: the real name is taken, now or by the end.
-    """
-    target = Path(path)
-    if target.exists():
-        raise OutputExists(str(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        yield aside
-        # A link fails where a rename would replace what somebody else wrote meanwhile.
-        os.link(aside, target)
-    except FileExistsError:
-        raise OutputExists(str(path)) from None
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-# --- frames -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
 from hashring.core.ring import Ring
-from hashring.errors import HashringError
+from hashring.errors import ConfigError, HashringError
 from hashring.store.commands import Scoring, Snapshot
 from hashring.store.tables import node_rows
 
@@ -117,6 +117,30 @@ def told_algorithms(snapshot: Snapshot) -> set[str]:
     on_ring = {record.replica.node for record in snapshot.replicas if not record.expired}
     told = (snapshot.nodes[name].told for name in on_ring if name in snapshot.nodes)
     return {name for entry in told if (name := _text(entry.get("hash_algorithm")))}
+
+
+def ring_algorithm(snapshot: Snapshot, wanted: str | None = None, wire: str | None = None) -> str:
+    """The name of the function from key to point: as wanted, else as the nodes tell.
+
+    Args:
+        wire: ``"redis-hashring"`` for a ring whose nodes, when they do not tell, are of it.
+
+    Raises:
+        ConfigError: the nodes do not agree, or there is no function of the name that is wanted.
+    """
+    if wanted is not None:
+        return hash_algorithm(wanted).name
+    told = told_algorithms(snapshot)
+    if len(told) > 1:
+        raise ConfigError(
+            "hash_algorithm",
+            " and ".join(sorted(told)),
+            "the nodes do not agree, so a key has two owners: hashring doctor says which nodes; "
+            "give --hash-algorithm to ask for one of them",
+        )
+    if told:
+        return told.pop()
+    return REDIS_HASHRING_ALGORITHM if wire else DEFAULT_ALGORITHM
 
 
 class _Rings:

@@ -22,6 +22,7 @@ COMMANDS = (
     ("owner", "k"),
     ("watch",),
     ("events",),
+    ("export", "-"),
     ("remove", "n", "-y"),
     ("doctor",),
 )

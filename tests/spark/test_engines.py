@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from hashring.core.ringfile import RingFile
-from hashring.spark.files import write_ring
+from hashring.files import write_ring
 from tests.conftest import ROOT, eventually
 from tests.spark.test_owner import random_ring
 

@@ -24,7 +24,8 @@ from hashring.errors import (
     SparkFailed,
     UnknownNodeError,
 )
-from hashring.spark.files import Output, read_frame, read_ring, write_ring
+from hashring.files import read_ring, write_ring
+from hashring.spark.files import Output, read_frame
 from hashring.spark.session import java_version, spark_session
 from tests.spark.test_owner import random_ring
 

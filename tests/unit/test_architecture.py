@@ -53,6 +53,8 @@ VIOLATIONS = [
         "hashring.spark.planted -> hashring.node",
     ),
     ("spark-without-redis", "spark/planted.py", "import redis", "hashring.spark.planted -> redis"),
+    ("spark-without-redis", "spark/__init__.py", "import redis", "hashring.spark -> redis"),
+    ("layers", "files.py", "import hashring.store", "hashring.files -> hashring.store"),
     ("keeper-alone", "store/keeper.py", "import hashring.errors", "hashring.store.keeper"),
 ]
 

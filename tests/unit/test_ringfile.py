@@ -1,5 +1,6 @@
 """A ring survives the way through text, and nothing else passes for one."""
 
+import io
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.core.ringfile import RingFile, dump_ring, load_ring
-from hashring.errors import RingFileError
+from hashring.errors import ConfigError, RingFileError
 
 RING = Ring({"a": [0, 7], "bé": [5]}, "crc-32c")
 
@@ -34,6 +35,26 @@ def test_its_place_in_history_comes_back_too():
 def test_a_file_cut_short_anywhere_is_refused(length):
     with pytest.raises(RingFileError, match="is not whole JSON"):
         load_ring(dump_ring(RING)[:length], "r.json")
+
+
+def test_a_ring_loads_from_an_open_file_of_text_or_of_bytes(tmp_path):
+    path = tmp_path / "ring.json"
+    path.write_text(dump_ring(RING), encoding="utf-8")
+    with path.open(encoding="utf-8") as text, path.open("rb") as data:
+        assert Ring.load(text) == Ring.load(data) == RING
+
+
+def test_what_loads_no_ring_is_named(tmp_path):
+    path = tmp_path / "ring.json"
+    path.write_text(dump_ring(RING)[:-9], encoding="utf-8")
+    with path.open("rb") as file, pytest.raises(RingFileError, match=f"ring file {path} is not"):
+        Ring.load(file)
+    with pytest.raises(
+        RingFileError, match=r"ring file the text is Parquet: read it with hashring"
+    ):
+        Ring.load(io.BytesIO(b"PAR1..."))
+    with pytest.raises(ConfigError, match=r"file='ring.json': give an open file, or read_ring"):
+        Ring.load("ring.json")
 
 
 def changed(**fields):

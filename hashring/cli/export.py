@@ -1,0 +1,84 @@
+"""``hashring export``: the ring as a file."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.ringfile import RingFile, dump_ring
+from hashring.errors import EmptyRingError
+from hashring.files import write_ring
+from hashring.store.facts import ring_algorithm
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option(
+    "--hash-algorithm",
+    "algorithm",
+    metavar="NAME",
+    help="The function from key to point, when the nodes do not tell theirs.",
+)
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, file: str, algorithm: str | None) -> None:
+    """Write the ring to a file, for programs without a Redis.
+
+    As it is at this moment, without what has expired. The file is JSON, or Parquet when its name
+    ends in .parquet (needs the extra "spark"); with - the JSON goes to standard output. It carries
+    its version and the ring's fingerprint, so a file that was cut short or edited is refused when
+    it is read. A file that exists is not touched.
+
+    \b
+    Examples:
+      hashring export ring.json
+      hashring --url redis://redis.internal:6379/0 --ring accounts export accounts.parquet
+      hashring export - | jq .epoch
+    """
+    found = live_ring(settings, algorithm)
+    if file == "-":
+        click.echo(_text(found), nl=False)
+        return
+    write_ring(found, file)
+    told = {
+        "file": file,
+        "ring": found.name,
+        "nodes": found.ring.node_count,
+        "replicas": len(found.ring),
+        "hash_algorithm": found.ring.hash_algorithm.name,
+        "epoch": found.epoch,
+        "fingerprint": found.ring.fingerprint,
+    }
+    if settings.json:
+        click.echo(json.dumps(told))
+    else:
+        click.echo(
+            f"{file}: {told['nodes']:,} nodes, {told['replicas']:,} replicas, epoch "
+            f"{found.epoch}, fingerprint {told['fingerprint']}"
+        )
+
+
+def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
+    """The ring of the settings as it is now.
+
+    Args:
+        algorithm: the name of the function from key to point; by default as the nodes tell.
+
+    Raises:
+        EmptyRingError: it has no nodes.
+        ConfigError: its nodes do not agree on the function.
+        StoreError: it could not be read.
+    """
+    with connected(settings) as connection:
+        seen = connection.snapshot()
+    ring = seen.ring(ring_algorithm(seen, algorithm, settings.wire))
+    if not ring.node_count:
+        raise EmptyRingError
+    return RingFile(ring, settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)
+
+
+def _text(found: RingFile) -> str:
+    return dump_ring(found.ring, name=found.name, epoch=found.epoch, tag=found.tag, at=found.at)

@@ -1,0 +1,88 @@
+"""A file is written whole or not at all; a ring survives the way through one."""
+
+import sys
+
+import pytest
+
+from hashring.core.ring import Ring
+from hashring.core.ringfile import RingFile
+from hashring.errors import (
+    MissingDependencyError,
+    NoDataError,
+    OutputExists,
+    OutputRefused,
+    RingFileError,
+)
+from hashring.files import new_file, read_ring, write_ring
+
+RING = RingFile(Ring({"a": [0, 7], "bé": [5]}, "crc-32c"), "accounts", 7, "ab", 9)
+
+
+@pytest.mark.parametrize("name", ["ring.json", "ring.parquet"])
+def test_a_ring_comes_back_as_it_was(tmp_path, name):
+    write_ring(RING, tmp_path / name)
+    assert read_ring(tmp_path / name) == RING
+
+
+@pytest.mark.parametrize("name", ["ring.json", "ring.parquet"])
+def test_a_ring_file_cut_short_is_refused(tmp_path, name):
+    path = tmp_path / name
+    write_ring(RING, path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(RingFileError, match=f"ring file .*{name} is"):
+        read_ring(path)
+
+
+def test_a_ring_in_parquet_needs_a_package_that_is_named(tmp_path, monkeypatch):
+    write_ring(RING, tmp_path / "ring.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for act in (
+        lambda: write_ring(RING, tmp_path / "other.parquet"),
+        lambda: read_ring(tmp_path / "ring.parquet"),
+    ):
+        with pytest.raises(MissingDependencyError, match=r"needs the package pyarrow.*\[spark\]"):
+            act()
+    assert [path.name for path in tmp_path.iterdir()] == ["ring.parquet"]
+
+
+def test_a_ring_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(NoDataError, match=r"no.json: no ring file could be read \(No such file"):
+        read_ring(tmp_path / "no.json")
+
+
+def test_what_exists_is_never_touched(tmp_path):
+    path = tmp_path / "ring.json"
+    path.write_text("mine")
+    with pytest.raises(OutputExists, match=r"ring.json exists: name another, or remove it first"):
+        write_ring(RING, path)
+    assert path.read_text() == "mine"
+
+
+def test_what_somebody_else_wrote_meanwhile_is_not_touched_either(tmp_path):
+    path = tmp_path / "report.html"
+
+    def write():
+        with new_file(path) as aside:
+            aside.write_text("ours")
+            path.write_text("theirs")
+
+    with pytest.raises(OutputExists):
+        write()
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_a_file_that_fails_in_the_middle_leaves_nothing(tmp_path):
+    def write():
+        with new_file(tmp_path / "x") as aside:
+            aside.write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputRefused, match=r"x cannot be written \(.*file: .*name another place"):
+        write_ring(RING, tmp_path / "file" / "x")
