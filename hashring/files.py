@@ -111,8 +111,8 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def _parquet() -> tuple[Any, Any]:
     try:
-        import pyarrow as pa  # noqa: PLC0415 - optional, and slow to load
-        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+        import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - optional
+        import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
     except ImportError:
         raise MissingDependencyError("a ring file in Parquet", "pyarrow", "spark") from None
     return pa, pq
