@@ -54,3 +54,23 @@ def document(value: Any) -> None:
 def json_line(value: Any) -> None:
     """Write one line of JSON, at once."""
     click.echo(json.dumps(value))
+
+
+def write_text(option: str, file: str, text: str) -> None:
+    """Write a file, or standard output for ``-``.
+
+    Args:
+        option: the option that named the file, for the error's message.
+
+    Raises:
+        click.BadParameter: it cannot be written.
+    """
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise click.BadParameter(f"{file}: {why}", param_hint=option) from None

@@ -1,4 +1,4 @@
-"""``hashring print``: the ring as two tables."""
+"""``hashring print``: the ring as two tables, or as a picture."""
 
 from __future__ import annotations
 
@@ -7,29 +7,41 @@ from dataclasses import asdict
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import counted, document
+from hashring.cli.output import counted, document, write_text
 from hashring.cli.settings import Settings, ring_options
+from hashring.core.picture import ring_picture
+from hashring.store.commands import Snapshot
 from hashring.store.facts import node_facts
 from hashring.store.tables import replica_rows, ring_tables
 
 
 @click.command("print")
+@click.option("--svg", "picture", metavar="FILE", help="Draw the ring into a file; - for stdout.")
 @ring_options()
 @click.pass_obj
-def command(settings: Settings) -> None:
+def command(settings: Settings, picture: str | None) -> None:
     """Print the ring's replicas and nodes.
 
     Delay is the time since a node's last heartbeat. What has expired is marked (EXPIRED): it
     owns nothing, and goes with the next heartbeat of any node.
+
+    With --svg the ring is drawn instead: a circle of the replicas, one of the nodes' shares, and
+    the names. A browser shows it, and the name of what the mouse points at.
 
     \b
     Examples:
       hashring print
       hashring print --ring accounts --url redis://redis.internal:6379/0
       hashring print --json
+      hashring print --svg ring.svg
     """
+    if picture is not None and settings.json:
+        raise click.UsageError("--svg draws and --json writes: give one of them")
     with connected(settings) as connection:
         snapshot = connection.snapshot()
+    if picture is not None:
+        write_text("--svg", picture, _drawn(settings.ring, snapshot))
+        return
     if settings.json:
         ring = snapshot.ring()
         document(
@@ -54,3 +66,11 @@ def command(settings: Settings) -> None:
             "being no replica: hashring doctor says why",
             err=True,
         )
+
+
+def _drawn(name: str, snapshot: Snapshot) -> str:
+    expired: dict[str, list[int]] = {}
+    for record in snapshot.replicas:
+        if record.expired:
+            expired.setdefault(record.replica.node, []).append(record.replica.point)
+    return ring_picture(snapshot.ring(), title=name, expired=expired, legend=True) + "\n"

@@ -8,22 +8,30 @@ sum. Two exact expectations follow:
 - a share is Beta(v, V - v): its standard deviation over its mean is
   ``sqrt((V - v) / (v (V + 1)))``;
 - the greatest ratio of a share to its fair share ``v / V`` is, on average, that of the greatest
-  ``G_i / v_i``: the integral over ``y`` of ``1 - product of P(G_i <= v_i y)``.
+  ``G_i / v_i``: the integral over ``y`` of ``1 - product of P(G_i <= v_i y)``. The same holds for
+  the second and every other; their mean square is ``V / (V + 1)`` times that of the ``G_i / v_i``.
+
+(L. Devroye, Non-Uniform Random Variate Generation, 1986, chapter XI.)
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, isfinite, lgamma, log, sqrt
+from math import exp, fsum, isfinite, lgamma, log, sqrt
+from types import MappingProxyType
 from typing import Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
+from hashring.errors import ConfigError
 
 _STEPS: Final = 256
 _TINY: Final = 1e-12
+_LOW, _HIGH = 0.05, 0.95
+_DEVIATIONS: Final = 8.0
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,29 @@ class Balance:
         cv: coefficient of variation of these ratios: their standard deviation, the mean being 1.
         expected_peak_to_mean, expected_cv: the same on average over rings with as many nodes and
             points, placed at random. Of the second, the root of the mean square.
+        loads: each node's ratio, in order of the nodes' names.
     """
 
     peak_to_mean: float
     cv: float
     expected_peak_to_mean: float
     expected_cv: float
+    loads: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ExpectedLoad:
+    """The ratio of share to fair share that has a given rank on a random ring.
+
+    Attributes:
+        mean: its mean over all random rings.
+        low, high: nine of ten random rings lie between. Good to about a percent for rings of a
+            hundred points and more, rough for those of a few.
+    """
+
+    mean: float
+    low: float
+    high: float
 
 
 def balance(ring: Ring) -> Balance | None:
@@ -49,7 +74,8 @@ def balance(ring: Ring) -> Balance | None:
         return None
     counts = {node: len(ring.points_of(node)) for node in ring.nodes}
     total = len(ring)
-    ratios = [ring.shares[node] / RING_SIZE * total / count for node, count in counts.items()]
+    loads = {node: ring.shares[node] / RING_SIZE * total / n for node, n in counts.items()}
+    ratios = loads.values()
     cv = sqrt(sum((ratio - 1) ** 2 for ratio in ratios) / len(ratios))
     spread = sum((total - count) / (count * (total + 1)) for count in counts.values())
     return Balance(
@@ -57,6 +83,7 @@ def balance(ring: Ring) -> Balance | None:
         cv,
         expected_peak_to_mean(tuple(sorted(Counter(counts.values()).items()))),
         sqrt(spread / len(counts)),
+        MappingProxyType(loads),
     )
 
 
@@ -91,6 +118,112 @@ def expected_peak_to_mean(counts: tuple[tuple[int, int], ...]) -> float:
     odd = sum(above(width * step) for step in range(1, _STEPS, 2))
     even = sum(above(width * step) for step in range(2, _STEPS, 2))
     return (1.0 + 4 * odd + 2 * even + above(top)) * width / 3
+
+
+def expected_loads(points: Iterable[int]) -> tuple[ExpectedLoad, ...]:
+    """The loads of a ring whose points are random, from the least to the greatest.
+
+    When nodes have different numbers of points, those between the ends are near, not exact: each
+    load is taken for one drawn from all nodes. Takes time in proportion to the nodes: about 50 ms
+    for 200.
+
+    Raises:
+        ConfigError: a node without a point.
+    """
+    counts = Counter(points)
+    if min(counts, default=1) < 1:
+        raise ConfigError("points", min(counts), "a node on a ring has at least one point")
+    nodes = sum(counts.values())
+    if nodes < 2:
+        return (ExpectedLoad(1.0, 1.0, 1.0),) * nodes
+    return _all(tuple(sorted(counts.items())))
+
+
+@lru_cache(maxsize=256)
+def _greatest(counts: tuple[tuple[int, int], ...]) -> ExpectedLoad:
+    grid = _grid(counts)
+    below = []
+    for x in grid:
+        # The greatest is below x when all are.
+        logs = [n * log(max(_gamma_cdf(v, v * x), 1e-300)) for v, n in counts]
+        below.append(exp(max(fsum(logs), -700.0)))
+    peak = _load(grid, below, counts)
+    # Somebody has the mean or more.
+    return ExpectedLoad(peak.mean, max(1.0, peak.low), peak.high)
+
+
+@lru_cache(maxsize=32)
+def _all(counts: tuple[tuple[int, int], ...]) -> tuple[ExpectedLoad, ...]:
+    nodes = sum(n for _, n in counts)
+    grid = _grid(counts)
+    # below[k][i]: how likely it is that more than k of the loads are below grid[i].
+    below: list[list[float]] = [[] for _ in range(nodes)]
+    for x in grid:
+        one = fsum(n * _gamma_cdf(v, v * x) for v, n in counts) / nodes
+        at_most = 0.0
+        for k, exactly in enumerate(_binomial(nodes, one)):
+            at_most += exactly
+            below[k].append(max(0.0, 1.0 - at_most))
+    found = [_load(grid, column, counts) for column in below]
+    return (*found[:-1], _greatest(counts))
+
+
+def _grid(counts: tuple[tuple[int, int], ...]) -> list[float]:
+    """Loads to integrate over: all that a node of the ring can have, for what is worth."""
+    nodes = sum(n for _, n in counts)
+    top = bottom = 1.0
+    for v, n in counts:
+        # A gamma variable of shape v: deviation sqrt(v), and a tail that falls like exp(-x).
+        reach = _DEVIATIONS / sqrt(v) + (log(max(nodes, n)) + 20) / v
+        top = max(top, 1 + reach)
+        bottom = min(bottom, max(0.0, 1 - _DEVIATIONS / sqrt(v)))
+    step = (top - bottom) / _STEPS
+    return [bottom + step * i for i in range(_STEPS + 1)]
+
+
+def _load(
+    grid: list[float], below: list[float], counts: tuple[tuple[int, int], ...]
+) -> ExpectedLoad:
+    """The load whose gamma counterpart has this distribution function on the grid."""
+    step = grid[1] - grid[0]
+    above = [1.0 - p for p in below]
+    ends = (above[0] + above[-1]) / 2
+    mean = grid[0] + step * (fsum(above) - ends)
+    square = grid[0] ** 2 + step * (
+        fsum(2 * x * p for x, p in zip(grid, above, strict=True))
+        - (grid[0] * above[0] + grid[-1] * above[-1])
+    )
+    total = sum(v * n for v, n in counts)
+    spread = sqrt(max(square - mean**2, 0.0))
+    narrower = sqrt(max(square * total / (total + 1) - mean**2, 0.0))
+    # The load is less spread than its counterpart, whose sum varies; its quantiles are taken to
+    # lie as much nearer to the mean.
+    ratio = narrower / spread if spread > _TINY else 0.0
+    return ExpectedLoad(
+        mean=mean,
+        low=max(0.0, mean + ratio * (_quantile(grid, below, _LOW) - mean)),
+        high=mean + ratio * (_quantile(grid, below, _HIGH) - mean),
+    )
+
+
+def _quantile(grid: list[float], below: list[float], part: float) -> float:
+    for i in range(1, len(grid)):
+        if below[i] >= part:
+            rise = below[i] - below[i - 1]
+            return grid[i - 1] + (grid[i] - grid[i - 1]) * (part - below[i - 1]) / (rise or 1.0)
+    return grid[-1]
+
+
+def _binomial(n: int, p: float) -> list[float]:
+    """How likely 0, 1, ... n - 1 of n are, each with probability p."""
+    if p <= 0.0 or p >= 1.0:
+        return [1.0 if p <= 0.0 and k == 0 else 0.0 for k in range(n)]
+    base = lgamma(n + 1)
+    up, down = log(p), log(1.0 - p)
+    return [
+        exp(max(base - lgamma(k + 1) - lgamma(n - k + 1) + k * up + (n - k) * down, -700.0))
+        for k in range(n)
+    ]
 
 
 def _gamma_cdf(shape: int, x: float) -> float:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
-from unicodedata import category
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.printable import printable
 from hashring.store.commands import ReplicaRecord, Scoring, Snapshot
+
+# Whoever shows what a ring holds has it from here.
+__all__ = ["NodeRow", "ReplicaRow", "node_rows", "printable", "replica_rows", "ring_tables"]
 
 # For a node that does not tell its ttl, as those of redis-hashring do not.
 _ASSUMED_TTL: Final = 60.0
@@ -122,19 +125,6 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -
             f"{_percent(node.size):>6} {node.replicas:8} {int(node.delay):6}s "
             f"{node.host:20} {node.pid:>5}{_mark(node.expired)}"
         )
-
-
-def printable(text: str) -> str:
-    """The text with an escape for each character that would move a terminal's cursor or worse.
-
-    A name on the ring may be anybody's: it must not write into the reader's terminal.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or category(c) == "Zs" else c.encode("unicode_escape").decode()
-        for c in text
-    )
 
 
 def _delay(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from redis import Redis
@@ -92,6 +93,34 @@ def test_print_as_json_has_everything(client: Redis, run: Run) -> None:
             "why": "ring member b'\\xff' is not UTF-8; expected start:node:id",
         }
     ]
+
+
+def test_print_draws_the_ring_into_a_file(client: Redis, run: Run, tmp_path: Path) -> None:
+    put(client, "<b>:1", 1000, expires_in=50)
+    put(client, "gone:2", 3000000000, expires_in=-5)
+    file = tmp_path / "ring.svg"
+    assert run("print", "--svg", str(file)).out == ""
+    picture = ElementTree.fromstring(file.read_text())
+    titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[0] == "Hash ring ring"
+    assert "<b>:1: points 1000 to 999, 100.00% of the ring" in titles
+    assert "gone:2: expired, owns nothing" in titles
+
+
+def test_print_draws_to_standard_output(client: Redis, run: Run) -> None:
+    put(client, "a:1", 1000, expires_in=50)
+    assert ElementTree.fromstring(run("print", "--svg", "-").out).tag.endswith("svg")
+
+
+def test_print_refuses_a_picture_in_json(run: Run) -> None:
+    done = run("print", "--svg", "-", "--json", status=2)
+    assert "Error: --svg draws and --json writes: give one of them" in done.err
+
+
+def test_a_picture_that_cannot_be_written_is_said(run: Run, tmp_path: Path) -> None:
+    done = run("print", "--svg", str(tmp_path / "missing" / "ring.svg"), status=2)
+    assert "Invalid value for --svg: " in done.err
+    assert "missing/ring.svg: No such file or directory" in done.err
 
 
 def test_names_on_the_ring_cannot_write_into_the_terminal(client: Redis, run: Run) -> None:

@@ -1,0 +1,383 @@
+"""A ring as a picture: SVG text from a frozen ring.
+
+The outer band is the ring itself, point 0 at the top and clockwise from there, one arc a replica.
+The inner band has one arc a node, as long as the node's share, in order of names: on a ring of
+200 nodes the outer arcs are thinner than a pixel, the inner ones are not. Pointing at an arc shows
+all arcs of its node.
+
+The text needs no other file and holds no script. Every colour can be changed by the page around
+it: see :data:`PICTURE_CSS`. Names are escaped, so they may be anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import ceil, cos, pi, sin
+from typing import Final
+from xml.sax.saxutils import escape, quoteattr
+
+from hashring.core.balance import balance
+from hashring.core.hashing import RING_SIZE
+from hashring.core.printable import printable
+from hashring.core.ring import Ring
+
+PALETTE: Final = (
+    "#2ab4c1", "#8f0b16", "#5c21bc", "#f6621c", "#9f79f4", "#b2527e", "#842e82", "#b7b688",
+    "#228ab9", "#cb2307", "#b98681", "#06764a", "#eb90fc", "#1a504a", "#fc982c", "#7052ef",
+)  # fmt: skip
+"""The colours of nodes. Any two differ by 0.08 or more in OKLab, to protanopes, deuteranopes and
+tritanopes (after Machado, Oliveira and Fernandes, 2009) as to others; all are visible on white and
+on black."""
+
+PICTURE_CSS: Final = (
+    ".hr-ring{color:#1b1f24;font-family:system-ui,sans-serif}"
+    "@media(prefers-color-scheme:dark){.hr-ring{color:#e6e8eb}}"
+    + "".join(f".hr-c{i}{{stroke:var(--hr-c{i},{color})}}" for i, color in enumerate(PALETTE))
+    + ".hr-node{transition:opacity .15s}"
+    ".hr-ring:has(.hr-node:hover) .hr-node:not(:hover),.hr-dim{opacity:.18}"
+    ".hr-node:focus-visible{outline:2px solid currentColor}"
+    "@media(prefers-reduced-motion:reduce){.hr-node{transition:none}}"
+)
+"""What the picture's classes look like. A page that has pictures without a style of their own
+takes this into its style sheet, and may override it after: ``color`` of ``.hr-ring`` for text and
+lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes."""
+
+_GROUND: Final = (
+    ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#15181c}}"
+)
+_OUTER: Final = 273.0  # radius of the middle of the band of replicas
+_OUTER_WIDTH: Final = 54
+_INNER: Final = 215.0  # the same of the band of shares
+_INNER_WIDTH: Final = 38
+_HALF: Final = 340  # half the picture's side
+_GAP: Final = 1.2  # length between two neighbouring arcs, where they are long enough
+_STRAIGHT: Final = 1 / 400  # a shorter part of the circle is a line, to a hundredth of a pixel
+_LONGEST_NAME: Final = 80
+_ARCS_WITH_TITLES: Final = 600
+_ROWS: Final = 30  # rows in a column of the legend
+_COLUMN: Final = 260
+_LEGEND_NAME: Final = 24
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point to be shown, such as a key's.
+
+    Attributes:
+        point: where on the ring.
+        text: what it is, such as the key; anybody's.
+    """
+
+    point: int
+    text: str
+
+
+def node_colors(nodes: Iterable[str], keep: Mapping[str, int] | None = None) -> dict[str, int]:
+    """A colour for each node: its place in :data:`PALETTE`.
+
+    Up to 16 nodes have different colours; of more, no colour has more than its part. The colours
+    depend on nothing but the names, so every picture of a ring has the same. When a node joins or
+    leaves, few others change theirs, and none whose colour is in ``keep``.
+
+    Each node has a liking for each colour, by a hash of its name. The strongest liking of all is
+    granted first, then the next whose node and colour are still to be had: the stable marriage
+    of nodes and colours, which one more or one less disturbs little.
+
+    Args:
+        keep: what an earlier call answered, for a picture that is drawn again and again.
+    """
+    names = sorted(set(nodes), key=_name_order)
+    colors = len(PALETTE)
+    room = [ceil(len(names) / colors)] * colors
+    found: dict[str, int] = {}
+    for name in names:
+        kept = (keep or {}).get(name)
+        if kept is not None and 0 <= kept < colors:
+            found[name] = kept
+            room[kept] -= 1
+    likings: list[tuple[int, str, int]] = []
+    for name in names:
+        if name not in found:
+            digest = blake2b(_name_order(name), digest_size=2 * colors).digest()
+            likings.extend(
+                (int.from_bytes(digest[2 * color : 2 * color + 2], "big"), name, color)
+                for color in range(colors)
+            )
+    likings.sort(reverse=True)
+    for _, name, color in likings:
+        if name not in found and room[color] > 0:
+            found[name] = color
+            room[color] -= 1
+    return {name: found[name] for name in names}
+
+
+def ring_picture(
+    ring: Ring,
+    *,
+    title: str = "",
+    colors: Mapping[str, int] | None = None,
+    expired: Mapping[str, Sequence[int]] | None = None,
+    highlight: Collection[str] = (),
+    mark: Mark | None = None,
+    link: Callable[[str], str] | None = None,
+    legend: bool = False,
+    style: bool = True,
+) -> str:
+    """The picture of a ring: one ``<svg>`` element.
+
+    Args:
+        ring: the ring; one without nodes is drawn empty.
+        title: the ring's name, shown in the middle.
+        colors: the answer of :func:`node_colors`, where the caller keeps it.
+        expired: nodes that are still there but own nothing, with their points: dashes outside.
+        highlight: these nodes stay as they are, the others fade.
+        mark: a point to point at.
+        link: for a node's name the address that its arcs link to. The links are out of the
+            keyboard's way: put the same into the table beside the picture.
+        legend: whether to put the names and shares of all nodes beside the ring.
+        style: whether to bring a style of its own; without it the page has :data:`PICTURE_CSS`.
+    """
+    nodes = ring.nodes
+    hues = colors if colors and all(node in colors for node in nodes) else node_colors(nodes)
+    width = 2 * _HALF
+    body: list[str] = []
+    if legend and nodes:
+        width += 20 + _COLUMN * ceil(len(nodes) / _ROWS)
+    body.append(f"<title>{_title(title)}</title>")
+    body.append(f"<desc>{_shown(_summary(ring))}</desc>")
+    if style:
+        body.append(f"<style>{PICTURE_CSS}{_GROUND}</style>")
+    body.extend(_frame())
+    body.extend(_nodes(ring, hues, highlight, link))
+    body.extend(_expired(expired or {}))
+    body.extend(_duplicates(ring))
+    if mark is not None:
+        body.append(_mark(ring, mark))
+    body.extend(_middle(ring, title))
+    if legend:
+        body.extend(_legend(ring, hues))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="hr-ring" role="img" '
+        f'viewBox="{-_HALF} {-_HALF} {width} {2 * _HALF}" font-family="sans-serif">'
+        + "".join(body)
+        + "</svg>"
+    )
+
+
+def _name_order(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def _short(text: str, longest: int = _LONGEST_NAME) -> str:
+    # Cut before escaping, so that a name of a megabyte costs nothing.
+    cut = printable(text[: longest + 1])
+    return cut if len(text) <= longest and len(cut) <= longest else cut[: longest - 1] + "…"
+
+
+def _shown(text: str) -> str:
+    return escape(text)
+
+
+def _title(title: str) -> str:
+    return _shown(f"Hash ring {_short(title)}" if title else "Hash ring")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def _summary(ring: Ring) -> str:
+    loads = balance(ring)
+    if loads is None:
+        return "A ring without nodes."
+    peak = max(loads.loads, key=lambda node: loads.loads[node])
+    return (
+        f"A circle of {_counted(len(ring), 'arc')}, one for each replica, colored by node: "
+        f"{_counted(ring.node_count, 'node')}. Within it a circle of the nodes' shares. The "
+        f"greatest load is {loads.peak_to_mean:.2f} times the mean: {_short(peak)} has "
+        f"{100 * ring.share(peak):.2f}% of the ring."
+    )
+
+
+# --- shapes -----------------------------------------------------------------------------------
+
+
+def _at(part: float, radius: float) -> str:
+    angle = 2 * pi * part
+    return f"{radius * sin(angle):.2f} {-radius * cos(angle):.2f}"
+
+
+def _arc(start: float, length: float, radius: float) -> str:
+    """The path of a piece of a circle, both in parts of it, ``0 < length <= 1``."""
+    gap = _GAP / (2 * pi * radius)
+    if 3 * gap < length < 1:
+        start, length = start + gap / 2, length - gap
+    end = start + length
+    if length < _STRAIGHT:
+        return f"M{_at(start, radius)}L{_at(end, radius)}"
+    # An arc cannot go all the way round, nor say which way half a circle goes: by two of them.
+    stops = ((start + end) / 2, end) if length > 0.4 else (end,)
+    turns = "".join(f"A{radius:g} {radius:g} 0 0 1 {_at(stop, radius)}" for stop in stops)
+    return f"M{_at(start, radius)}{turns}"
+
+
+def _frame() -> Iterator[str]:
+    # Lines in the text's colour bound the bands, so that a pale arc is seen on any ground.
+    circles = "".join(
+        f'<circle r="{radius + side * (width / 2 + 1):g}"/>'
+        for radius, width in ((_OUTER, _OUTER_WIDTH), (_INNER, _INNER_WIDTH))
+        for side in (1, -1)
+    )
+    yield f'<g fill="none" stroke="currentColor" stroke-opacity=".45">{circles}</g>'
+    labels = "".join(
+        f'<text x="{x}" y="{y}">{text}</text>'
+        for x, y, text in ((0, -322, "0"), (324, 5, "¼"), (0, 332, "½"), (-324, 5, "¾"))
+    )
+    yield (
+        f'<g fill="currentColor" fill-opacity=".7" font-size="14" text-anchor="middle">{labels}</g>'
+    )
+
+
+def _nodes(
+    ring: Ring,
+    colors: Mapping[str, int],
+    highlight: Collection[str],
+    link: Callable[[str], str] | None,
+) -> Iterator[str]:
+    arcs: dict[str, list[tuple[int, int]]] = {node: [] for node in ring.nodes}
+    replicas = list(ring.replicas())
+    for index, (point, node) in enumerate(replicas):
+        following = replicas[(index + 1) % len(replicas)][0]
+        # Of replicas on one point only the last has a range; a lone replica has all.
+        size = (following - point) % RING_SIZE or (RING_SIZE if len(replicas) == 1 else 0)
+        if size:
+            arcs[node].append((point, size))
+    if replicas and not any(arcs.values()):
+        # Every replica of the ring is on one point: the last owns all.
+        point, node = replicas[-1]
+        arcs[node].append((point, RING_SIZE))
+    titles = len(replicas) <= _ARCS_WITH_TITLES
+    evenness = balance(ring)
+    loads = evenness.loads if evenness else {}
+    before = 0
+    for node, own in arcs.items():
+        share = sum(size for _, size in own)
+        told = _shown(
+            f"{_short(node)}: {100 * share / RING_SIZE:.2f}% of the ring, {loads[node]:.2f} times "
+            f"what is fair for its {_counted(len(ring.points_of(node)), 'replica')}"
+        )
+        color = colors[node] % len(PALETTE)
+        dim = " hr-dim" if highlight and node not in highlight else ""
+        faded = ' opacity=".18"' if dim else ""
+        opening = (
+            f'<g class="hr-node hr-c{color}{dim}" fill="none" stroke="{PALETTE[color]}" '
+            f'stroke-width="{_OUTER_WIDTH}"{faded}><title>{told}</title>'
+        )
+        parts = [opening]
+        if share:
+            inner = _arc(before / RING_SIZE, share / RING_SIZE, _INNER)
+            parts.append(f'<path class="hr-share" stroke-width="{_INNER_WIDTH}" d="{inner}"/>')
+        before += share
+        paths = [
+            (point, size, _arc(point / RING_SIZE, size / RING_SIZE, _OUTER)) for point, size in own
+        ]
+        if titles:
+            parts.extend(
+                f'<path class="hr-arc" d="{path}"><title>{_shown(_short(node))}: points {point} '
+                f"to {(point + size - 1) % RING_SIZE}, {100 * size / RING_SIZE:.2f}% of the "
+                f"ring</title></path>"
+                for point, size, path in paths
+            )
+        elif paths:
+            parts.append(f'<path class="hr-arc" d="{"".join(path for _, _, path in paths)}"/>')
+        parts.append("</g>")
+        if link is not None:
+            parts.insert(0, f'<a href={quoteattr(printable(link(node)))} tabindex="-1">')
+            parts.append("</a>")
+        yield "".join(parts)
+
+
+def _expired(expired: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    for node in sorted(expired, key=_name_order):
+        lines = "".join(
+            f"M{_at(point / RING_SIZE, 303)}L{_at(point / RING_SIZE, 313)}"
+            for point in expired[node]
+        )
+        if lines:
+            yield (
+                f'<path class="hr-expired" d="{lines}" fill="none" stroke="currentColor" '
+                f'stroke-width="2" stroke-dasharray="3 2"><title>{_shown(_short(node))}: expired, '
+                f"owns nothing</title></path>"
+            )
+
+
+def _duplicates(ring: Ring) -> Iterator[str]:
+    points = set(ring.duplicate_points)
+    holders: dict[int, list[str]] = {point: [] for point in sorted(points)}
+    for point, node in ring.replicas():
+        if point in points:
+            holders[point].append(_short(node))
+    for point, names in holders.items():
+        told = f"point {point} is shared by {', '.join(names[:8])}; {names[-1]} owns it"
+        yield (
+            f'<circle class="hr-duplicate" r="4" cx="0" cy="-308" fill="none" '
+            f'stroke="currentColor" stroke-width="2" {_turned(point)}>'
+            f"<title>{_shown(told)}</title></circle>"
+        )
+
+
+def _mark(ring: Ring, mark: Mark) -> str:
+    told = f"{_short(mark.text)}: point {mark.point}"
+    if ring.node_count:
+        told += f", owned by {_short(ring.owner_of_point(mark.point))}"
+    return (
+        f'<path class="hr-mark" d="M0 -294L-9 -322L9 -322ZM-1 -294L1 -294L1 -246L-1 -246Z" '
+        f'fill="currentColor" {_turned(mark.point)}><title>{_shown(told)}</title></path>'
+    )
+
+
+def _turned(point: int) -> str:
+    return f'transform="rotate({360 * point / RING_SIZE:.3f})"'
+
+
+def _middle(ring: Ring, title: str) -> Iterator[str]:
+    lines = [_short(title, 28)] if title else []
+    evenness = balance(ring)
+    if evenness:
+        lines += [
+            _counted(ring.node_count, "node"),
+            _counted(len(ring), "replica"),
+            f"peak {evenness.peak_to_mean:.2f} times the mean",
+        ]
+    else:
+        lines.append("no nodes")
+    top = -12 * (len(lines) - 1) + 6
+    texts = "".join(
+        f'<text y="{top + 24 * row}"'
+        + (' font-size="20" font-weight="600"' if title and row == 0 else "")
+        + f">{_shown(line)}</text>"
+        for row, line in enumerate(lines)
+    )
+    yield f'<g fill="currentColor" font-size="16" text-anchor="middle">{texts}</g>'
+
+
+def _legend(ring: Ring, colors: Mapping[str, int]) -> Iterator[str]:
+    top = -_HALF + 30
+    for index, node in enumerate(ring.nodes):
+        column, row = divmod(index, _ROWS)
+        x, y = _HALF + 10 + _COLUMN * column, top + 21 * row
+        color = colors[node] % len(PALETTE)
+        yield (
+            f'<g font-size="13"><title>{_shown(_short(node))}</title>'
+            f'<path class="hr-c{color}" stroke="{PALETTE[color]}" stroke-width="13" '
+            f'd="M{x} {y + 6.5}h13"/>'
+            f'<text fill="currentColor" x="{x + 20}" y="{y + 11.5}">'
+            f"{_shown(_short(node, _LEGEND_NAME))}</text>"
+            f'<text fill="currentColor" text-anchor="end" x="{x + _COLUMN - 14}" y="{y + 11.5}">'
+            f"{100 * ring.share(node):.2f}%</text></g>"
+        )
