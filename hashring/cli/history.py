@@ -20,6 +20,7 @@ def event_line(event: Event) -> str:
     words = []
     change = event.change
     if change is None:
+        words.append(_keys_of(event))
         words.append(f"by {event.by}" if event.by else "")
     else:
         words.append(", ".join(change.nodes) or "garbage")
@@ -30,7 +31,14 @@ def event_line(event: Event) -> str:
             about.append(f"by {event.by}")
         about.append(f"epoch {change.stamp.epoch}")
         words.append(f"({', '.join(about)})")
-    return printable(f"{local_time(event.at)}  {event.kind:6}  {' '.join(words)}").rstrip()
+    what = " ".join(word for word in words if word)
+    return printable(f"{local_time(event.at)}  {event.kind:6}  {what}").rstrip()
+
+
+def _keys_of(event: Event) -> str:
+    if event.kind != "unserved":
+        return event.keys
+    return "no keys any more" if event.keys == "0" else f"{event.keys} keys"
 
 
 class Ticks:

@@ -45,6 +45,7 @@ def ring_checks(
     yield _agreement(live, snapshot, events)
     yield _names(live, recent)
     yield _restless(recent)
+    yield _unserved(live)
     if live:
         yield _shares(snapshot)
 
@@ -250,6 +251,30 @@ def _often(events: list[Event], counts: Callable[[Event], bool]) -> list[str]:
         event.change.nodes[0] for event in events if counts(event) and event.change is not None
     )
     return sorted(name for name, times in seen.items() if times >= _OFTEN)
+
+
+def _unserved(live: list[NodeFacts]) -> Finding:
+    limited = [node for node in live if node.limit is not None]
+    without = sorted((node for node in limited if node.unserved), key=lambda node: -node.unserved)
+    if without:
+        keys = sum(node.unserved for node in without)
+        return problem(
+            "limits",
+            f"no node has room for {counted(keys, 'key')}, so nobody serves them",
+            "raise the limit of some nodes, or start more",
+            tuple(
+                f"{printable(node.name)}: {counted(node.unserved, 'key')}, at its limit of "
+                f"{node.limit}"
+                for node in without[:_SHOWN]
+            ),
+        )
+    if not limited:
+        return ok("limits", "no node has a limit")
+    return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, live)}")
+
+
+def _of(some: Sequence[NodeFacts], all_: Sequence[NodeFacts]) -> str:
+    return f"{len(some)} of {counted(len(all_), 'node')}"
 
 
 def _shares(snapshot: Snapshot) -> Finding:

@@ -68,6 +68,7 @@ def event_json(event: Event) -> dict[str, Any]:
         "points": list(change.points) if change else [],
         "reason": change.reason if change else "",
         "epoch": change.stamp.epoch if change else None,
+        "keys": event.keys or None,
     }
 
 

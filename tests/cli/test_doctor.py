@@ -11,6 +11,7 @@ import pytest
 from redis import Redis
 
 from hashring import RingNode
+from hashring.cli.output import counted
 from hashring.cli.ring_checks import ring_checks
 from hashring.cli.server_checks import RIGHTS
 from hashring.core.change import Change, ChangeKind, Stamp
@@ -19,7 +20,7 @@ from hashring.store.embedded import RedisServer
 from hashring.store.executor import RedisStore
 from hashring.store.keys import ring_keys
 from hashring.store.scripts import script
-from tests.cli.conftest import SESSION, Done, Run, nodes_on, put
+from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
 
 Finding = dict[str, Any]
 
@@ -277,6 +278,58 @@ def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, 
         alder.heartbeat()  # finds that the number of members is not what it was
         alder.heartbeat()
         assert finding(run("doctor", "--json"), "agreement")["level"] == "note"
+
+
+def test_keys_that_no_node_has_room_for(client: Redis, run: Run) -> None:
+    keys = [f"key-{number}" for number in range(40)]
+    with nodes_on(client, "alder", "birch", lock=True, limit=3) as nodes:
+        assert finding(run("doctor", "--json"), "limits")["text"] == (
+            "no key is left for want of room; with a limit: 2 of 2 nodes"
+        )
+
+        def unserved() -> int:
+            for node in nodes:
+                node.select(keys)
+                node.heartbeat()
+            return sum(node.status.unserved for node in nodes)
+
+        until(lambda: unserved() == 34, "all that nobody holds is counted")
+        for node in nodes:
+            node.heartbeat()  # tells it
+        found = finding(run("doctor", "--json", status=1), "limits")
+        assert found["level"] == "problem"
+        assert found["text"] == "no node has room for 34 keys, so nobody serves them"
+        assert found["remedy"] == "raise the limit of some nodes, or start more"
+        first, second = (node.status.unserved for node in nodes)
+        assert set(found["details"]) == {
+            f"alder: {counted(first, 'key')}, at its limit of 3",
+            f"birch: {counted(second, 'key')}, at its limit of 3",
+        }
+        told = {node["name"]: node for node in run("nodes", "--json").json["nodes"]}
+        assert told["alder"]["unserved"] == first
+        assert (told["alder"]["held"], told["alder"]["limit"]) == (3, 3)
+        events = [event for event in run("events", "--json").json_lines if event["keys"]]
+        assert [event["kind"] for event in events] == ["unserved", "unserved"]
+        assert {event["by"] for event in events} == {"alder", "birch"}
+        lines = [line.split("  ", 1)[1] for line in run("events").lines if "unserved" in line]
+        assert lines == [f"unserved  {e['keys']} keys by {e['by']}" for e in events]
+        with nodes_on(client, "cedar", lock=True) as (cedar,):
+            nodes.append(cedar)
+            until(lambda: unserved() == 0, "a third has room")
+            for node in nodes:
+                node.heartbeat()
+            assert finding(run("doctor", "--json"), "limits")["text"] == (
+                "no key is left for want of room; with a limit: 2 of 3 nodes"
+            )
+            assert "no keys any more by " in run("events").out
+
+
+@pytest.mark.parametrize("told", [{"limit": "x"}, {"limit": 5, "unserved": float("nan")}, {}])
+def test_what_a_node_tells_of_its_limit_may_be_anything(
+    client: Redis, run: Run, told: dict[str, Any]
+) -> None:
+    put(client, "odd:1", 5, told=told)
+    assert finding(run("doctor", "--json"), "limits")["level"] == "ok"
 
 
 # --- the ring at moments that a test cannot wait for: the same checks on a given history ----------
