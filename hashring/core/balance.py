@@ -17,11 +17,10 @@ sum. Two exact expectations follow:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, fsum, isfinite, lgamma, log, sqrt
-from types import MappingProxyType
 from typing import Final
 
 from hashring.core.hashing import RING_SIZE
@@ -43,14 +42,12 @@ class Balance:
         cv: coefficient of variation of these ratios: their standard deviation, the mean being 1.
         expected_peak_to_mean, expected_cv: the same on average over rings with as many nodes and
             points, placed at random. Of the second, the root of the mean square.
-        loads: each node's ratio, in order of the nodes' names.
     """
 
     peak_to_mean: float
     cv: float
     expected_peak_to_mean: float
     expected_cv: float
-    loads: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,7 @@ def balance(ring: Ring) -> Balance | None:
         return None
     counts = {node: len(ring.points_of(node)) for node in ring.nodes}
     total = len(ring)
-    loads = {node: ring.shares[node] / RING_SIZE * total / n for node, n in counts.items()}
-    ratios = loads.values()
+    ratios = node_loads(ring).values()
     cv = sqrt(sum((ratio - 1) ** 2 for ratio in ratios) / len(ratios))
     spread = sum((total - count) / (count * (total + 1)) for count in counts.values())
     return Balance(
@@ -83,8 +79,16 @@ def balance(ring: Ring) -> Balance | None:
         cv,
         expected_peak_to_mean(tuple(sorted(Counter(counts.values()).items()))),
         sqrt(spread / len(counts)),
-        MappingProxyType(loads),
     )
+
+
+def node_loads(ring: Ring) -> dict[str, float]:
+    """The ratio of each node's share to its fair share, in order of the nodes' names."""
+    total = len(ring)
+    return {
+        node: points / RING_SIZE * total / len(ring.points_of(node))
+        for node, points in ring.shares.items()
+    }
 
 
 @lru_cache(maxsize=256)

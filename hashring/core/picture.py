@@ -18,7 +18,7 @@ from math import ceil, cos, pi, sin
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from hashring.core.balance import balance
+from hashring.core.balance import node_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
@@ -192,14 +192,14 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _summary(ring: Ring) -> str:
-    loads = balance(ring)
-    if loads is None:
+    loads = node_loads(ring)
+    if not loads:
         return "A ring without nodes."
-    peak = max(loads.loads, key=lambda node: loads.loads[node])
+    peak = max(loads, key=loads.__getitem__)
     return (
         f"A circle of {_counted(len(ring), 'arc')}, one for each replica, colored by node: "
         f"{_counted(ring.node_count, 'node')}. Within it a circle of the nodes' shares. The "
-        f"greatest load is {loads.peak_to_mean:.2f} times the mean: {_short(peak)} has "
+        f"greatest load is {loads[peak]:.2f} times the mean: {_short(peak)} has "
         f"{100 * ring.share(peak):.2f}% of the ring."
     )
 
@@ -262,8 +262,7 @@ def _nodes(
         point, node = replicas[-1]
         arcs[node].append((point, RING_SIZE))
     titles = len(replicas) <= _ARCS_WITH_TITLES
-    evenness = balance(ring)
-    loads = evenness.loads if evenness else {}
+    loads = node_loads(ring)
     before = 0
     for node, own in arcs.items():
         share = sum(size for _, size in own)
@@ -347,12 +346,12 @@ def _turned(point: int) -> str:
 
 def _middle(ring: Ring, title: str) -> Iterator[str]:
     lines = [_short(title, 28)] if title else []
-    evenness = balance(ring)
-    if evenness:
+    loads = node_loads(ring)
+    if loads:
         lines += [
             _counted(ring.node_count, "node"),
             _counted(len(ring), "replica"),
-            f"peak {evenness.peak_to_mean:.2f} times the mean",
+            f"peak {max(loads.values()):.2f} times the mean",
         ]
     else:
         lines.append("no nodes")
