@@ -203,6 +203,24 @@ def class_table(bounds: tuple[int, ...], bits: int) -> bytes:
     return b"".join(pieces)
 
 
+# What :func:`cells_of` says of a cell, by its class: an answer, or None when the search must tell.
+_ANSWERS: Final = (False, True, None)
+_FEWEST_CELL_BITS: Final = 8
+_MOST_CELL_BITS: Final = 16
+
+
+def cells_of(bounds: tuple[int, ...]) -> tuple[tuple[bool | None, ...], int]:
+    """A table that answers for most single points without a search: the cells, and a shift.
+
+    ``cells[point >> shift]`` says whether the point is inside, or is ``None`` when a boundary
+    lies in that cell. There are at least eight times as many cells as boundaries (up to 8,192
+    boundaries), so at most one point in eight is left to a search.
+    """
+    bits = (8 * len(bounds)).bit_length()
+    bits = max(_FEWEST_CELL_BITS, min(bits, _MOST_CELL_BITS))
+    return tuple(map(_ANSWERS.__getitem__, class_table(bounds, bits))), 32 - bits
+
+
 # --- keys as bytes, and their points ------------------------------------------------------------
 
 

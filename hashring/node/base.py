@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, cast
 
 from hashring._version import __version__
-from hashring.core.bulk import select_inside
+from hashring.core.bulk import cells_of, select_inside
 from hashring.core.hashing import HashAlgorithm, hash_algorithm, key_bytes
 from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name
@@ -38,6 +38,10 @@ _LONGEST_SILENCE: Final = 5.0
 
 MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
+
+# Bounds, deadline, and a table of the bounds (see `cells_of`): a plain tuple is unpacked fastest.
+_NodeLease = tuple[tuple[int, ...], float, tuple[bool | None, ...], int]
+_NOTHING: Final[_NodeLease] = ((), float("-inf"), *cells_of(()))
 
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
@@ -220,10 +224,7 @@ class BaseNode:
             self.contains = self._contains_held  # type: ignore[method-assign]
         self._point_of_bytes = self._algorithm.point_of_bytes
         # What `contains` reads, in one piece; None in a forked child.
-        self._lease: tuple[tuple[int, ...], float] | None = (
-            self._view.bounds,
-            self._view.deadline,
-        )
+        self._lease: _NodeLease | None = _NOTHING
 
     # --- about keys ---------------------------------------------------------------------------
 
@@ -241,9 +242,13 @@ class BaseNode:
         if not key:
             key_bytes(key)
         try:
-            bounds, deadline = self._lease  # type: ignore[misc]
-            # No name for the point, and two ways out: asked millions of times, each step counts.
-            if bisect_right(bounds, self._point_of_bytes(key.encode())) & 1:  # type: ignore[union-attr]
+            # Asked millions of times, each step counts: most answers need no search.
+            bounds, deadline, cells, shift = self._lease  # type: ignore[misc]
+            point = self._point_of_bytes(key.encode())  # type: ignore[union-attr]
+            inside = cells[point >> shift]
+            if inside is None:
+                inside = bisect_right(bounds, point) & 1
+            if inside:
                 return monotonic() < deadline
         except (AttributeError, UnicodeEncodeError, TypeError):
             return self._contains_other(key)
@@ -252,13 +257,11 @@ class BaseNode:
     def _contains_other(self, key: str | bytes) -> bool:
         """:meth:`contains` of anything but a ``str`` in a process that runs the node."""
         self._refuse_if_forked()
-        bounds, deadline = self._lease or ((), float("-inf"))
+        bounds, deadline, _, _ = self._lease or _NOTHING
         return bisect_right(bounds, self.key_as_ring_point(key)) & 1 == 1 and monotonic() < deadline
 
     def _contains_held(self, key: str | bytes) -> bool:
         """:meth:`contains` of a node with locks or a limit."""
-        if not key:
-            key_bytes(key)
         try:
             data = key.encode()  # type: ignore[union-attr]
         except (AttributeError, UnicodeEncodeError):
@@ -267,21 +270,19 @@ class BaseNode:
         if held is not None:
             # Written before `wanted` is read: see LockBook on letting go of idle keys.
             held.asked = now = monotonic()
-            lease = self._lease
-            if (
-                lease is not None
-                and now < held.deadline
-                and now < lease[1]
-                and not held.wanted
-                and (held.overflow or bisect_right(lease[0], held.point) & 1)
-            ):
-                return True
+            bounds, deadline, cells, shift = self._lease or _NOTHING
+            if now < held.deadline and now < deadline and not held.wanted:
+                inside = cells[held.point >> shift]
+                if inside is None:
+                    inside = bisect_right(bounds, held.point) & 1 == 1
+                if inside or held.overflow:
+                    return True
         return self._ask_book(data)
 
     def _verdict(self, data: bytes, point: int) -> Verdict:
         """What the book says of a key; a node that is not running holds nothing."""
         self._refuse_if_forked()
-        bounds, until = self._lease or ((), float("-inf"))
+        bounds, until, _, _ = self._lease or _NOTHING
         verdict = cast(LockBook, self._book).ask(data, point, bounds, until, monotonic())
         self._stir()
         return verdict
@@ -346,7 +347,7 @@ class BaseNode:
     def _select_owned(self, items: Iterable[T], key: Callable[[T], str | bytes] | None) -> list[T]:
         """Those of the items whose keys this node owns now."""
         self._refuse_if_forked()
-        bounds, deadline = self._lease or ((), float("-inf"))
+        bounds, deadline, _, _ = self._lease or _NOTHING
         found = items if isinstance(items, list | tuple) else list(items)
         chosen = select_inside(found, key, bounds, self._algorithm)
         # Hashing many keys takes a while; the answer is as of its end.
@@ -445,7 +446,10 @@ class BaseNode:
             return None
         # The ring first, then the ranges: both are whole in themselves.
         self._view = after
-        self._lease = (after.bounds, after.deadline)
+        held = self._lease
+        # A heartbeat moves the deadline alone: the table is made when the bounds change.
+        cells = held[2:] if held and held[0] is after.bounds else cells_of(after.bounds)
+        self._lease = (after.bounds, after.deadline, *cells)
         if self._stopping:
             # Looked at after the ranges were shown: stop() says so before it takes them away.
             self._lease = _NOTHING
@@ -488,8 +492,6 @@ class BaseNode:
 
 
 monotonic = time.monotonic
-
-_NOTHING: Final[tuple[tuple[int, ...], float]] = ((), float("-inf"))
 
 # The constructor's parameter has the function's name, which is the word users know.
 _algorithm = hash_algorithm

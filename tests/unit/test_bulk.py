@@ -18,6 +18,7 @@ from hashring.core.bulk import (
     MAX_TABLE_BYTES,
     OUTSIDE,
     UNDECIDED,
+    cells_of,
     class_table,
     parts_of_point,
     select_inside,
@@ -255,6 +256,28 @@ def test_a_class_holds_for_all_points_that_begin_alike(
         expected = UNDECIDED if within else bisect_right(bounds, start) % 2
         assert table[cell] == expected
         assert expected in (OUTSIDE, INSIDE, UNDECIDED)
+
+
+@given(bounds_, st.integers(0, RING_SIZE - 1))
+@example((), 0)
+@example((5, RING_SIZE), RING_SIZE - 1)
+def test_a_cell_answers_as_the_search_does_or_leaves_it_to_the_search(
+    bounds: Bounds, point: int
+) -> None:
+    cells, shift = cells_of(bounds)
+    assert len(cells) << shift == RING_SIZE
+    for near in (point, *bounds, *(bound - 1 for bound in bounds)):
+        if not 0 <= near < RING_SIZE:
+            continue
+        answer = cells[near >> shift]
+        assert answer is None or answer == bisect_right(bounds, near) % 2
+
+
+@pytest.mark.parametrize("ranges", [1, 16, 1000])
+def test_few_points_are_left_to_the_search(ranges: int) -> None:
+    bounds = tuple(number * (RING_SIZE // (2 * ranges)) + 7 for number in range(2 * ranges))
+    cells, _ = cells_of(bounds)
+    assert cells.count(None) <= len(cells) / 8
 
 
 @pytest.mark.parametrize("name", AFFINE)
