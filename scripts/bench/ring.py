@@ -3,7 +3,7 @@
 
     python scripts/bench/ring.py [NAME...]
 
-Names: contains select memory changes restart steady locks limit; all unless given.
+Names: contains select memory changes restart steady; all unless given.
 
 Ratios are of the best of several repeats, taken in turn, so that a busy machine disturbs both
 sides alike. Nodes of ours are asyncio tasks of this process, nodes of redis-hashring threads of
@@ -25,7 +25,6 @@ from random import Random
 import redis_hashring
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
-from redis.lock import Lock
 
 from hashring import AsyncRingNode, Ring, RingNode
 from hashring.core.ring import bounds_of
@@ -126,24 +125,6 @@ def bench_contains() -> None:
             )
     ratio = ours[1000] / ours[16]
     row("1,000 replicas / 16 replicas", f"{ours[1000]:.0f}", f"{ratio:.2f}", "<= 1.5", ratio <= 1.5)
-
-    node = plain_node(16)
-    held = plain_node(16, lock=True)
-    mine = [key for key in (f"k{n}" for n in range(2000)) if held.contains(key)][:64]
-    own = [key for key in (f"k{n}" for n in range(2000)) if node.contains(key)][:64]
-    times = best(
-        2000,
-        plain=lambda: [node.contains(key) for key in own],
-        held=lambda: [held.contains(key) for key in mine],
-    )
-    ratio = times["held"] / times["plain"]
-    row(
-        "held key with lock / owned key without",
-        f"{times['held'] * 1e9 / 64:.0f}",
-        f"{ratio:.2f}",
-        "<= 1.5",
-        ratio <= 1.5,
-    )
 
 
 def bench_select() -> None:
@@ -357,89 +338,6 @@ def bench_steady() -> None:
     print("steady state")
     with RedisServer() as server:
         asyncio.run(steady(server))
-
-
-def bench_locks() -> None:
-    print("10,000 locks")
-    with RedisServer() as server:
-        client = Redis.from_url(server.url)
-        keys = [f"account-{n}" for n in range(10_000)]
-        node = RingNode(client, "locks", lock=True, ttl=60, heartbeat_interval=1)
-        node.start()
-        start = time.perf_counter()
-        taken = node.select(keys)
-        ours = time.perf_counter() - start
-        assert len(taken) == len(keys)
-        client.config_resetstat()
-        time.sleep(5)
-        scripts = client.info("commandstats")
-        redis_time = scripts["cmdstat_evalsha"]["usec"] / 1e3
-        beats = 5
-        node.stop()
-        start = time.perf_counter()
-        for key in keys:
-            Lock(client, f"peer:{key}", timeout=60).acquire(blocking=False)
-        peer = time.perf_counter() - start
-    row(
-        "taking them: redis-py Lock.acquire / select",
-        f"{ours * 1e3:.0f} ms",
-        f"{peer / ours:.1f}",
-        ">= 20",
-        peer / ours >= 20,
-    )
-    row(
-        "renewing them, Redis time a heartbeat",
-        f"{redis_time / beats:.1f} ms",
-        "",
-        "<= 50 ms",
-        redis_time / beats <= 50,
-    )
-
-
-def bench_limit() -> None:
-    print("limit and overflow: 20 nodes, 10,000 keys, limit 1.25 x the mean (625)")
-    beat = 1.0
-    with RedisServer() as server:
-        client = Redis.from_url(server.url)
-        keys = [f"account-{n}" for n in range(10_000)]
-        options = {"lock": True, "limit": 625, "ttl": 3 * beat, "heartbeat_interval": beat}
-        nodes = [RingNode(client, "limit", **options) for _ in range(20)]
-
-        def settle(what: str) -> None:
-            start = time.perf_counter()
-            while True:
-                held = [len(node.select(keys)) for node in nodes]
-                assert max(held) <= 625
-                if sum(held) == len(keys):
-                    break
-                if time.perf_counter() - start > 60:
-                    break
-            seconds = time.perf_counter() - start
-            met = sum(held) == len(keys) and seconds <= 3 * beat
-            row(
-                f"{what}: all {sum(held)} held, highest {max(held)}",
-                f"{seconds:.2f} s",
-                f"{seconds / beat:.1f}",
-                "<= 3 heartbeats",
-                met,
-            )
-
-        for node in nodes:
-            node.start()
-        settle("at the start")
-        late = RingNode(client, "limit", **options)
-        late.start()
-        nodes.append(late)
-        settle("after a join")
-        crashed = nodes.pop()
-        runner = crashed._runner
-        assert runner is not None
-        # As SIGKILL does: its loop never runs again; counted from when its ttl is over.
-        crashed._machine.next = lambda now: time.sleep(3600)  # type: ignore[method-assign,assignment]
-        time.sleep(3 * beat)
-        settle("after a crash, from the end of its ttl")
-        for node in nodes:
-            node.stop()
 
 
 BENCHMARKS = {

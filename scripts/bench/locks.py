@@ -1,0 +1,244 @@
+#!/usr/bin/env python
+"""Locks and limits: what they cost, against redis-py's Lock and against a node without them.
+
+    python scripts/bench/locks.py [NAME...]
+
+Names: take renew contains waiting limit million; all unless given.
+
+Each part has a private Redis on a unix socket. Ratios are of the best of several repeats, taken
+in turn, so that a busy machine disturbs both sides alike.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import timeit
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from redis import Redis
+from redis.lock import Lock
+
+from hashring import RingNode
+from hashring.store.embedded import RedisServer
+from hashring.store.memory import MemoryServer, MemoryStore
+
+KEYS = [f"account-{number}" for number in range(10_000)]
+CALM: dict[str, Any] = {"lock": True, "ttl": 600, "heartbeat_interval": 200}
+"""No heartbeat comes in between."""
+
+
+def row(what: str, value: str, ratio: str = "", target: str = "", met: bool = True) -> None:
+    print(f"  {what:60} {value:>16} {ratio:>8}  {target:>16}  {'pass' if met else 'MISS'}")
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def scripts(client: Redis) -> tuple[int, float]:
+    """How many scripts ran since the last ``config_resetstat``, and their milliseconds of Redis."""
+    stats = client.info("commandstats")
+    ran = [stats[name] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats]
+    return sum(each["calls"] for each in ran), sum(each["usec"] for each in ran) / 1000
+
+
+def called(client: Redis, command: str) -> int:
+    """How often Redis ran the command since the last ``config_resetstat``, scripts included."""
+    stats = client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})
+    return int(stats["calls"])
+
+
+def bench_take() -> None:
+    print("taking 10,000 free locks, best of 5")
+    ours = peer = redis_time = float("inf")
+    with RedisServer() as server, Redis.from_url(server.url) as client:
+        for _ in range(5):
+            node = RingNode(client, "locks", **CALM)
+            node.start()
+            node.select(KEYS[:1])  # the script is known to Redis from now on
+            client.config_resetstat()
+            ours = min(ours, seconds(lambda node=node: node.select(KEYS)))
+            redis_time = min(redis_time, scripts(client)[1])
+            assert node.status.held == len(KEYS)
+            node.stop()
+            locks = [Lock(client, f"peer:{key}", timeout=60) for key in KEYS]
+            peer = min(
+                peer,
+                seconds(lambda locks=locks: [lock.acquire(blocking=False) for lock in locks]),
+            )
+            client.flushall()
+    row(
+        "redis-py Lock.acquire, one by one / select",
+        f"{ours * 1e3:.0f} ms",
+        f"{peer / ours:.1f}",
+        ">= 20",
+        peer / ours >= 20,
+    )
+    row("  of that in Redis", f"{redis_time:.0f} ms")
+
+
+def bench_renew() -> None:
+    print("renewing 10,000 held locks, Redis time of one heartbeat, best of 5")
+    best = float("inf")
+    with RedisServer() as server, Redis.from_url(server.url) as client:
+        node = RingNode(client, "locks", **CALM)
+        node.start()
+        assert len(node.select(KEYS)) == len(KEYS)
+        for _ in range(6):
+            client.config_resetstat()
+            node.heartbeat()
+            while called(client, "pexpire") < len(KEYS):
+                time.sleep(0.01)
+            best = min(best, scripts(client)[1])
+        node.stop()
+    row("heartbeat and renewal", f"{best:.1f} ms", "", "<= 50 ms", best <= 50)
+
+
+def bench_contains() -> None:
+    print("contains, ns a key")
+
+    def node(**options: Any) -> RingNode:
+        store = MemoryStore(MemoryServer())
+        for number in range(3):
+            RingNode(store, "bench", name=f"other-{number}").heartbeat()
+        made = RingNode(store, "bench", name="node", **options)
+        made.heartbeat()
+        return made
+
+    plain, locking = node(), node(lock=True)
+    own = [key for key in KEYS if plain.contains(key)][:64]
+    held = [key for key in KEYS if locking.contains(key)][:64]
+    times = {"plain": float("inf"), "held": float("inf")}
+    for _ in range(9):
+        for name, asked, keys in (("plain", plain, own), ("held", locking, held)):
+            contains = asked.contains
+            took = timeit.timeit(lambda: [contains(key) for key in keys], number=2000)  # noqa: B023
+            times[name] = min(times[name], took / 2000 / 64 * 1e9)
+    ratio = times["held"] / times["plain"]
+    row(
+        "held key with lock / owned key without",
+        f"{times['held']:.0f}/{times['plain']:.0f}",
+        f"{ratio:.2f}",
+        "<= 1.5",
+        ratio <= 1.5,
+    )
+
+
+def bench_waiting() -> None:
+    print("1,000 keys of which about half move to a newcomer, and are still held: calls to Redis")
+    keys = KEYS[:1000]
+    with RedisServer() as server, Redis.from_url(server.url) as client:
+        holder = RingNode(client, "waiting", name="a", **CALM)
+        holder.start()
+        holder.select(keys)
+        newcomer = RingNode(client, "waiting", name="b", **CALM)
+        newcomer.start()
+        moved = [key for key in keys if newcomer.owner(key) == "b"]
+        newcomer.select(moved[:1])
+        client.config_resetstat()
+        for _ in range(100):
+            newcomer.select(keys)
+        asked, _ = scripts(client)
+        row(f"asking 100 times for the {len(moved)} of them", str(asked), "", "1", asked == 1)
+        client.config_resetstat()
+        while len(holder.select(keys)) > len(keys) - len(moved) or not scripts(client)[0]:
+            time.sleep(0.001)
+        freed, _ = scripts(client)
+        row("letting go of them: calls", str(freed))
+        row("letting go of them: messages, one a key", str(called(client, "publish")))
+        client.config_resetstat()
+        while len(newcomer.select(keys)) < len(moved):
+            time.sleep(0.001)
+        row("taking them", str(scripts(client)[0]))
+        holder.stop()
+        newcomer.stop()
+
+
+def bench_limit() -> None:
+    print("limit and overflow: 20 nodes, 10,000 keys, limit 1.25 x the mean (625)")
+    beat = 1.0
+    with RedisServer() as server, Redis.from_url(server.url) as client:
+        options = {"lock": True, "limit": 625, "ttl": 3 * beat, "heartbeat_interval": beat}
+        nodes = [RingNode(client, "limit", **options) for _ in range(20)]
+
+        def settle(what: str) -> None:
+            start = time.perf_counter()
+            while True:
+                held = [len(node.select(KEYS)) for node in nodes]
+                assert max(held) <= 625
+                if sum(held) == len(KEYS) or time.perf_counter() - start > 60:
+                    break
+            took = time.perf_counter() - start
+            row(
+                f"{what}: all {sum(held)} held, highest {max(held)}",
+                f"{took:.2f} s",
+                f"{took / beat:.1f}",
+                "<= 3 heartbeats",
+                sum(held) == len(KEYS) and took <= 3 * beat,
+            )
+
+        for node in nodes:
+            node.start()
+        settle("at the start")
+        late = RingNode(client, "limit", **options)
+        late.start()
+        nodes.append(late)
+        settle("after a join")
+        crashed = nodes.pop()
+        # As SIGKILL does: its loop never runs again. Counted from when its ttl is over.
+        crashed._machine.next = lambda now: time.sleep(3600)  # type: ignore[method-assign,assignment]
+        time.sleep(3 * beat)
+        settle("after a crash, from the end of its ttl")
+        for node in nodes:
+            node.stop()
+
+
+def bench_million() -> None:
+    print("1,000,000 keys asked for with limit 10")
+
+    def million() -> Iterator[str]:
+        return (f"account-{number}" for number in range(1_000_000))
+
+    with RedisServer() as server, Redis.from_url(server.url) as client:
+        node = RingNode(client, "million", limit=10, **CALM)
+        node.start()
+        node.contains("warm-up")
+        client.config_resetstat()
+        tracemalloc.start()
+        held = sum(node.contains(key) for key in million())
+        grown = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert held == 9
+        row("contains: memory that is kept, MB", f"{grown / 1e6:.0f}")
+        row("contains: calls to Redis", str(scripts(client)[0]))
+        keys = list(million())
+        took = seconds(lambda: node.select(keys))
+        row("select: ns a key", f"{took * 1e3:.0f}")
+        row("keys in Redis", str(client.dbsize()))
+        node.stop()
+        row("keys in Redis after stop()", str(client.dbsize()))
+
+
+BENCHMARKS = {
+    name.removeprefix("bench_"): call
+    for name, call in list(globals().items())
+    if name.startswith("bench_")
+}
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    print(f"  {'':60} {'value':>16} {'ratio':>8}  {'target':>16}")
+    for name in names or BENCHMARKS:
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
