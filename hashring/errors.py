@@ -274,6 +274,24 @@ class MemberExists(HashringError):
         )
 
 
+class MemberForked(NodeStateError):
+    """The member was inherited from a parent process; the child must join as one of its own.
+
+    Attributes:
+        group, member: the names.
+        parent: the parent's process id.
+    """
+
+    def __init__(self, group: str, member: str, parent: int) -> None:
+        self.group = group
+        self.member = member
+        self.parent = parent
+        super().__init__(
+            f"member {member!r} of group {group!r} belongs to the parent process {parent}: in this "
+            f"child make a PartitionGroup with another name, or without one"
+        )
+
+
 class UnknownMemberError(HashringError, LookupError):
     """A member that is not in the group."""
 

@@ -1,43 +1,54 @@
-"""What every member has, whatever protocol it follows: threads, callbacks, and what it holds.
+"""What every member has, whatever runs it and whatever protocol it follows.
 
-Three threads: the *renewer* talks to Redis and keeps the deadlines, and nothing of the
-application's ever runs in it; the *listener* waits for messages; the *caller* runs the
-application's callbacks, one after the other. So an application that computes, hangs or sleeps
-does not cost its member the lease, and whether it makes progress is a signal of its own
-(``tick``).
+The *renewer* talks to Redis and keeps the deadlines; nothing of the application's ever runs in
+it, and it is a thread of the operating system's also where greenlets or an event loop run the
+application. The *listener*, such a thread too, waits for messages. The *caller* (a thread, a
+greenlet or a task) runs the application's callbacks, one after the other. So an application that
+computes, hangs or sleeps does not cost its member the lease, and whether it makes progress is a
+signal of its own (``tick``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import queue
 import secrets
 import socket
-import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from hashring.core.groups.member import Change, ChangeKind, Membership
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
-from hashring.errors import ConfigError, HashringError, NodeStateError, StoreError
+from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError, StoreError
+from hashring.running.backend import (
+    native_latch,
+    native_lock,
+    native_queue,
+    start_native_thread,
+)
+from hashring.store.client import is_async
 from hashring.store.executor import RedisStore, Store, Told
+from hashring.store.loop_store import LoopStore
+from hashring.store.memory import MemoryStore
 
 logger = logging.getLogger("hashring.groups")
-
-M = TypeVar("M", bound="LiveMember")
 
 monotonic = time.monotonic
 
 RETRY: Final = 0.5
 """Seconds until Redis is asked again after it did not answer."""
+
+_LISTEN: Final = 0.2
+"""Seconds between two looks of the listener at whether it is over."""
+
+_LONGEST_WAIT: Final = 3600.0
 
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
@@ -66,20 +77,52 @@ class Callbacks:
     on_warmup: OnPartition | None = None
     on_drain: OnPartition | None = None
 
+    def __post_init__(self) -> None:
+        for name, callback in vars(self).items():
+            if callback is not None and not callable(callback):
+                raise ConfigError(name, callback, "give something that can be called")
 
-class LiveMember(ABC):
-    """A member kept alive by threads of its own; subclasses follow a protocol.
+
+@dataclass(eq=False)
+class Run:
+    """One stay in a group, from ``start()`` to its end. All it calls may be called by any thread.
+
+    Attributes:
+        deliver: hands a change to the caller; ``None`` is the last.
+        entered: says that the member has entered, or has failed to.
+        ended: says that all is over.
+        inbox: what the renewer is told.
+        over: set when the renewer has let go of everything.
+        failure: why the member did not enter.
+        deaf: nobody runs callbacks any more.
+    """
+
+    deliver: Callable[[Change | None], None]
+    entered: Callable[[], None]
+    ended: Callable[[], None]
+    inbox: queue.SimpleQueue[Wake | Stop] = field(default_factory=native_queue)
+    over: Any = field(default_factory=native_latch)
+    listened: Any = field(default_factory=native_latch)
+    failure: BaseException | None = None
+    deaf: bool = False
+
+
+class BaseMember(ABC):
+    """A member kept alive by threads of its own; subclasses follow a protocol, and say who runs
+    the application.
 
     Args:
-        redis: a sync client; connections of the member's own are made from it.
+        redis: a client; connections of the member's own are made from it.
         name: the group's name.
         member: the member's name; made up unless given.
         channels: tell of what concerns members.
         ttl: seconds the lease lasts without renewal.
         interval: seconds between renewals.
         grace: seconds that work may take to end when the member leaves.
-        progress_timeout: seconds without :meth:`tick` after which the member is stalled.
+        progress_timeout: seconds without a sign of progress after which the member is stalled.
     """
+
+    _asynchronous = False
 
     def __init__(
         self,
@@ -94,10 +137,17 @@ class LiveMember(ABC):
         progress_timeout: float | None,
         callbacks: Callbacks,
     ) -> None:
+        if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
+            kind, use = (
+                ("not an", "PartitionGroup")
+                if self._asynchronous
+                else ("an", "AsyncPartitionGroup")
+            )
+            raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
         self.name = name
-        unique = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.member = check_node_name(unique if member is None else member)
-        if not 0 < interval <= ttl / 3:
+        self._named = member is not None
+        self.member = check_node_name(_made_up() if member is None else member)
+        if not _is_number(interval) or not 0 < interval <= ttl / 3:
             raise ConfigError(
                 "heartbeat_interval",
                 interval,
@@ -106,27 +156,35 @@ class LiveMember(ABC):
             )
         self.heartbeat_interval = interval
         if progress_timeout is not None and not (
-            progress_timeout > 0 and math.isfinite(progress_timeout)
+            _is_number(progress_timeout) and 0 < progress_timeout < math.inf
         ):
             raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
+        self._redis = redis
         self._channels = channels
         self._grace = grace
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
-        self._store: Store = RedisStore(redis, min(5.0, ttl / 3))
+        self._timeout = min(5.0, ttl / 3)
+        # The renewer's alone.
+        self._store = self._new_store()
         self._membership = Membership(ttl)
         # The renewer and the application both change what is held.
-        self._lock = threading.RLock()
-        self._inbox: queue.SimpleQueue[Wake | Stop] = queue.SimpleQueue()
-        self._calls: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
-        self._iterators: list[queue.SimpleQueue[Change | None]] = []
-        self._threads: list[threading.Thread] = []
-        self._ended = threading.Event()
+        self._lock = native_lock()
+        self._iterators: list[Callable[[Change | None], None]] = []
+        self._run: Run | None = None
+        self._parent: int | None = None
         self._last_tick = 0.0
         self._leave_at = math.inf
-        self._running = False
-        self.error: HashringError | None = None
-        """What is wrong now, if anything."""
+        self._error: Exception | None = None
+        _members.add(self)
+
+    def _new_store(self) -> Store:
+        """A store for one thread. Each has its own: see :func:`start_native_thread`."""
+        if isinstance(self._redis, MemoryStore):
+            return self._redis
+        if self._asynchronous:
+            return LoopStore(self._redis, self._timeout)
+        return RedisStore(self._redis, self._timeout)
 
     # --- the protocol -------------------------------------------------------------------------
 
@@ -151,6 +209,10 @@ class LiveMember(ABC):
         """Begin to hand over; seconds after which to leave in any case."""
 
     @abstractmethod
+    def _empty_handed(self) -> bool:
+        """Whether the group knows that this member holds nothing."""
+
+    @abstractmethod
     def _depart(self) -> None:
         """Be no member any more.
 
@@ -162,83 +224,17 @@ class LiveMember(ABC):
     def _concerns(self, told: Told) -> bool:
         """Whether a message is about this member. Called by the listener."""
 
-    # --- running ------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Join, and stay a member from threads of this object's own until :meth:`stop`.
-
-        Returns once the member is in the group; partitions follow by ``on_assigned``.
-
-        Raises:
-            NodeStateError: it runs already.
-            MemberExists: the group has a live member of this name.
-            GroupMismatch: the group has other terms.
-            ConfigError: no count was given, and the group does not exist.
-            RedisUnavailable, RedisRefused: what stopped it.
-        """
-        if self._running:
-            raise NodeStateError(f"group {self.name!r} runs already in this object")
-        self._membership = Membership(self._membership.ttl, self._membership.seen)
-        self._inbox, self._calls = queue.SimpleQueue(), queue.SimpleQueue()
-        self._ended.clear()
-        self._leave_at = math.inf
-        self._last_tick = monotonic()
-        try:
-            self._enter()
-        except BaseException:
-            self._store.close()
-            raise
-        self._running = True
-        for target, what in (
-            (self._renew, "renewer"),
-            (self._listen, "listener"),
-            (self._call, "caller"),
-        ):
-            thread = threading.Thread(
-                target=target, name=f"hashring group {self.name} {what}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-
-    def stop(self, *, handover: bool = False) -> None:
-        """Leave the group.
-
-        Every held partition is revoked first, with ``max_handoff_time`` to end its work. Calling
-        it again does nothing.
-
-        Args:
-            handover: stay until others have taken over all partitions (with ``learner``: have
-                warmed up for them), at most ``leave_timeout`` seconds.
-        """
-        if not self._running:
-            return
-        self._inbox.put(Stop(handover))
-        if threading.current_thread() not in self._threads:
-            *others, caller = self._threads
-            for thread in others:
-                thread.join()
-            # A callback that never returns must not keep anybody from leaving.
-            caller.join(self._grace + 1.0)
-            self._threads.clear()
-
-    def __enter__(self: M) -> M:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     # --- what is held -------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def partitions(self) -> int:
         """How many partitions the group has, as far as this member knows."""
+
+    @property
+    def error(self) -> Exception | None:
+        """What is wrong now, if anything."""
+        return self._error
 
     @property
     def held(self) -> dict[int, int]:
@@ -264,21 +260,26 @@ class LiveMember(ABC):
     # --- what the application says ------------------------------------------------------------
 
     def tick(self) -> None:
-        """The application makes progress."""
+        """The application makes progress.
+
+        So do :meth:`release`, :meth:`ready`, :meth:`lag` and :meth:`drained`, a callback that
+        returns, and asking for the next of the changes.
+        """
         self._last_tick = monotonic()
         if self._membership.stalled:
-            self._inbox.put(Wake())
+            self._wake()
 
     def release(self, partition: int) -> bool:
         """Let go of a partition that is to be let go of, or of any other; whether it was held.
 
         For the iterator style; a callback's return says the same.
         """
+        self.tick()
         with self._lock:
             token = self.token(partition)
             done = token is not None and self._membership.release(partition, token)
         if done:
-            self._inbox.put(Wake())
+            self._wake()
         return done
 
     def ready(self, partition: int) -> bool:
@@ -286,97 +287,134 @@ class LiveMember(ABC):
         return self.lag(partition, 0.0)
 
     def lag(self, partition: int, behind: float) -> bool:
-        """How far this member is behind on a partition; whether it was to warm up for it."""
+        """How far this member is behind on a partition; whether it was to warm up for it.
+
+        Raises:
+            ConfigError: ``behind`` is no finite number, 0 or more.
+        """
+        if not _is_number(behind) or not 0 <= behind < math.inf:
+            raise ConfigError("behind", behind, "give a finite number, 0 or more")
+        self.tick()
         with self._lock:
             done = self._membership.lag(partition, behind)
         if done:
-            self._inbox.put(Wake())
+            self._wake()
         return done
 
     def drained(self, partition: int) -> bool:
         """A removed partition is empty; whether this member was to empty it."""
+        self.tick()
         with self._lock:
             done = self._membership.drained(partition)
         if done:
-            self._inbox.put(Wake())
+            self._wake()
         return done
 
-    def changes(self) -> Iterator[Change]:
-        """What happens to this member's partitions, as it happens, until it has left::
+    def _wake(self) -> None:
+        run = self._run
+        if run is not None:
+            run.inbox.put(Wake())
 
-            for change in group.changes():
-                if change.kind is ChangeKind.REVOKED:
-                    finish(change.partition)
+    # --- for those who run it -----------------------------------------------------------------
 
-        A partition that was revoked is let go of when the loop asks for the next change.
+    @property
+    def _running(self) -> bool:
+        return self._run is not None and not self._run.over.wait(0)
+
+    def _refuse_to_start(self) -> None:
         """
-        mine: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
-        with self._lock:
-            now = monotonic()
-            for partition, token in sorted(self._membership.held(now).items()):
-                mine.put(Change(ChangeKind.ASSIGNED, partition, token))
-            self._iterators.append(mine)
-        try:
-            while (change := mine.get()) is not None:
-                yield change
-                if change.kind is ChangeKind.REVOKED:
-                    self._let_go(change)
-        finally:
-            with self._lock:
-                self._iterators.remove(mine)
+        Raises:
+            NodeStateError: it runs already.
+            MemberForked: it was made in a parent process, and has a name of its own.
+        """
+        if self._running:
+            raise NodeStateError(f"group {self.name!r} runs already in this object")
+        if self._parent is not None:
+            if self._named:
+                raise MemberForked(self.name, self.member, self._parent)
+            self._parent, self.member = None, _made_up()
+
+    def _launch(self, run: Run) -> None:
+        """Start the renewer."""
+        self._membership = Membership(self._membership.ttl, self._membership.seen)
+        self._leave_at = math.inf
+        self._last_tick = monotonic()
+        self._error = None
+        self._run = run
+        start_native_thread(lambda: self._renew(run), f"hashring group {self.name} renewer")
 
     # --- the renewer --------------------------------------------------------------------------
 
-    def _renew(self) -> None:
+    def _renew(self, run: Run) -> None:
+        self._store = self._new_store()
+        try:
+            try:
+                self._enter()
+            except BaseException as error:  # noqa: BLE001 - raised again where start() was called
+                run.failure = error
+                return
+            start_native_thread(lambda: self._listen(run), f"hashring group {self.name} listener")
+            run.entered()
+            try:
+                self._keep(run)
+            finally:
+                self._finish(run)
+                run.listened.wait()
+        finally:
+            self._store.close()
+            run.over.set()
+            run.entered()
+            run.ended()
+
+    def _keep(self, run: Run) -> None:
+        """Renew until it is time to leave."""
         next_beat = monotonic()
         handing_over = False
-        try:
-            while True:
-                item = self._next(min(next_beat, self._leave_at))
-                now = monotonic()
-                self._tell(self._tick(now))
-                if isinstance(item, Stop):
-                    if not item.handover:
-                        return
-                    handing_over = True
-                    self._leave_at = now + self._hand_over()
-                if now >= self._leave_at:
+        while True:
+            item = self._next(run, min(next_beat, self._leave_at))
+            now = monotonic()
+            self._tell(self._tick(now))
+            if isinstance(item, Stop):
+                if not item.handover:
                     return
-                next_beat = now + self._try_beat()
-                if handing_over and self._empty_handed():
-                    return
-        finally:
-            self._finish()
+                handing_over = True
+                self._leave_at = now + self._hand_over()
+            if now >= self._leave_at:
+                return
+            next_beat = now + self._try_beat()
+            if handing_over and self._empty_handed():
+                return
 
     def _try_beat(self) -> float:
         try:
             wait = self._beat()
-        except HashringError as error:
-            if type(error) is not type(self.error):
-                # Once, and not with every try.
-                logger.warning("hashring group %s: %s: %s", self.name, self.member, error)
-            self.error = error
+        except Exception as error:  # noqa: BLE001
+            # Also a fault of this package: the member must live on, or fence itself.
+            self._error = self._logged(error, self._error)
             return min(RETRY, self.heartbeat_interval)
-        self.error = None
+        self._error = None
         return wait
 
-    @abstractmethod
-    def _empty_handed(self) -> bool:
-        """Whether the group knows that this member holds nothing."""
+    def _logged(self, error: Exception, last: Exception | None) -> Exception:
+        """The error, which was logged unless it is like the last one."""
+        if type(error) is not type(last):
+            unexpected = None if isinstance(error, HashringError) else error
+            logger.warning(
+                "hashring group %s: %s: %s", self.name, self.member, error, exc_info=unexpected
+            )
+        return error
 
-    def _next(self, until: float) -> Wake | Stop | None:
+    def _next(self, run: Run, until: float) -> Wake | Stop | None:
         """The next item, or ``None`` when it is time for something."""
         until = min(until, self._membership.due(), self._stall_at())
+        item: Wake | Stop | None
         try:
-            item = self._inbox.get(timeout=max(0.0, until - monotonic()))
+            item = run.inbox.get(timeout=min(max(0.0, until - monotonic()), _LONGEST_WAIT))
+            while isinstance(item, Wake):
+                # Many wakes are one.
+                item = run.inbox.get_nowait()
         except queue.Empty:
             return None
-        while isinstance(item, Wake):
-            # Many wakes are one.
-            try:
-                item = self._inbox.get_nowait()
-            except queue.Empty:
-                break
         return item
 
     def _stall_at(self) -> float:
@@ -390,15 +428,17 @@ class LiveMember(ABC):
                 self._membership.stalled = now - self._last_tick >= self._progress_timeout
             return self._membership.tick(now)
 
-    def _finish(self) -> None:
+    def _finish(self, run: Run) -> None:
         """Revoke everything, give the callbacks their time, and leave."""
         now = monotonic()
         deadline = min(now + self._grace, self._membership.holding.lease_until)
         for partition, token in sorted(self._membership.held(now).items()):
             self._tell([Change(ChangeKind.REVOKED, partition, token, deadline)])
-        while self._membership.held(monotonic()) and monotonic() < deadline:
-            with contextlib.suppress(queue.Empty):
-                self._inbox.get(timeout=max(0.0, deadline - monotonic()))
+        while not run.deaf and self._membership.held(monotonic()) and monotonic() < deadline:
+            try:
+                run.inbox.get(timeout=max(0.0, deadline - monotonic()))
+            except queue.Empty:
+                break
         with self._lock:
             last = [
                 Change(ChangeKind.LOST, partition, token)
@@ -412,87 +452,152 @@ class LiveMember(ABC):
             logger.warning(
                 "hashring group %s: %s: %s; the lease ends by itself", self.name, self.member, error
             )
-        self._running = False
-        self._ended.set()
-        self._calls.put(None)
+        run.over.set()
+        self._deliver(run, None)
         with self._lock:
-            for each in self._iterators:
-                each.put(None)
-        self._store.close()
+            iterators = list(self._iterators)
+        for put in iterators:
+            put(None)
 
     # --- the listener -------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        while not self._ended.is_set():
-            try:
-                subscription = self._store.subscribe(*self._channels)
-            except StoreError:
-                self._ended.wait(RETRY)
-                continue
-            try:
-                while not self._ended.is_set():
-                    notice = subscription.wait(0.2)
-                    if notice is None:
-                        continue
-                    if not isinstance(notice, Told) or self._concerns(notice):
-                        self._inbox.put(Wake())
-            except StoreError:
-                # What was missed meanwhile is noticed with the next renewal.
-                self._ended.wait(RETRY)
-            finally:
-                subscription.close()
+    def _listen(self, run: Run) -> None:
+        store = self._new_store()
+        try:
+            while not run.over.wait(0):
+                try:
+                    self._follow_messages(run, store)
+                except StoreError:
+                    # What was missed meanwhile is noticed with the next renewal.
+                    run.over.wait(RETRY)
+        finally:
+            store.close()
+            run.listened.set()
+
+    def _follow_messages(self, run: Run, store: Store) -> None:
+        subscription = store.subscribe(*self._channels)
+        try:
+            while not run.over.wait(0):
+                notice = subscription.wait(_LISTEN)
+                if notice is not None and (not isinstance(notice, Told) or self._concerns(notice)):
+                    run.inbox.put(Wake())
+        finally:
+            subscription.close()
 
     # --- the caller ---------------------------------------------------------------------------
 
     def _tell(self, changes: list[Change]) -> None:
+        """Tell the application; what nobody wants to hear of is let go of at once."""
+        run = self._run
+        if run is None:
+            return
+        with self._lock:
+            iterators = list(self._iterators)
+        listening = bool(iterators) or self._callbacks.on_revoked is not None
         for change in changes:
-            with self._lock:
-                iterators = list(self._iterators)
-            for each in iterators:
-                each.put(change)
-            if (
-                change.kind is ChangeKind.REVOKED
-                and self._callbacks.on_revoked is None
-                and not iterators
-            ):
-                self._let_go(change)
-                continue
-            self._calls.put(change)
+            for put in iterators:
+                put(change)
+            if change.kind is ChangeKind.REVOKED and not listening:
+                with self._lock:
+                    self._membership.release(change.partition, change.token)
+            elif self._wanted(change):
+                self._deliver(run, change)
 
-    def _call(self) -> None:
-        while (change := self._calls.get()) is not None:
-            try:
-                self._call_back(change)
-            except Exception:
-                logger.exception(
-                    "hashring group %s: the callback for %s of partition %d raised",
-                    self.name,
-                    change.kind.value,
-                    change.partition,
-                )
-            if change.kind is ChangeKind.REVOKED and self._callbacks.on_revoked is not None:
-                self._let_go(change)
+    def _deliver(self, run: Run, change: Change | None) -> None:
+        try:
+            run.deliver(change)
+        except RuntimeError:
+            # The event loop is closed: there is no application left to work on anything.
+            run.deaf = True
+            run.inbox.put(Stop(handover=False))
 
-    def _call_back(self, change: Change) -> None:
-        partition = change.partition
-        if change.kind is ChangeKind.ASSIGNED:
+    def _wanted(self, change: Change) -> bool:
+        callbacks = self._callbacks
+        return {
+            ChangeKind.ASSIGNED: callbacks.on_assigned,
+            ChangeKind.REVOKED: callbacks.on_revoked,
+            ChangeKind.LOST: callbacks.on_lost,
+            ChangeKind.WARMUP: callbacks.on_warmup,
+            ChangeKind.DRAIN: callbacks.on_drain,
+            ChangeKind.COOLED: None,
+        }[change.kind] is not None
+
+    def _call_back(self, change: Change) -> object:
+        """Call what is to be called now; what it returns."""
+        callbacks, partition = self._callbacks, change.partition
+        if change.kind is ChangeKind.ASSIGNED and callbacks.on_assigned is not None:
             # Not when it has gone meanwhile, behind a callback that took long.
-            if self._callbacks.on_assigned is not None and self.token(partition) == change.token:
-                self._callbacks.on_assigned(partition, change.token)
-        elif change.kind is ChangeKind.REVOKED:
-            if self._callbacks.on_revoked is not None and self.token(partition) == change.token:
-                self._callbacks.on_revoked(partition, change.deadline)
-        elif change.kind is ChangeKind.LOST:
-            if self._callbacks.on_lost is not None:
-                self._callbacks.on_lost(partition)
-        elif change.kind is ChangeKind.WARMUP:
-            if self._callbacks.on_warmup is not None:
-                self._callbacks.on_warmup(partition)
-        elif change.kind is ChangeKind.DRAIN and self._callbacks.on_drain is not None:
-            self._callbacks.on_drain(partition)
+            if self.token(partition) == change.token:
+                return callbacks.on_assigned(partition, change.token)
+        elif change.kind is ChangeKind.REVOKED and callbacks.on_revoked is not None:
+            if self.token(partition) == change.token:
+                return callbacks.on_revoked(partition, change.deadline)
+        elif change.kind is ChangeKind.LOST and callbacks.on_lost is not None:
+            return callbacks.on_lost(partition)
+        elif change.kind is ChangeKind.WARMUP and callbacks.on_warmup is not None:
+            return callbacks.on_warmup(partition)
+        elif change.kind is ChangeKind.DRAIN and callbacks.on_drain is not None:
+            return callbacks.on_drain(partition)
+        return None
+
+    def _raised(self, change: Change) -> None:
+        logger.exception(
+            "hashring group %s: the callback for %s of partition %d raised",
+            self.name,
+            change.kind.value,
+            change.partition,
+        )
+
+    def _called_back(self, change: Change) -> None:
+        """A callback is over, or has raised."""
+        self.tick()
+        if change.kind is ChangeKind.REVOKED:
+            self._let_go(change)
 
     def _let_go(self, change: Change) -> None:
         with self._lock:
             done = self._membership.release(change.partition, change.token)
         if done:
-            self._inbox.put(Wake())
+            self._wake()
+
+    def _held_changes(self, put: Callable[[Change | None], None]) -> None:
+        """Begin to tell an iterator: first of what is held, then of every change."""
+        with self._lock:
+            if not self._running:
+                raise NodeStateError(f"group {self.name!r} does not run: start it first")
+            for partition, token in sorted(self.held.items()):
+                put(Change(ChangeKind.ASSIGNED, partition, token))
+            self._iterators.append(put)
+
+    # --- fork ---------------------------------------------------------------------------------
+
+    def _abandon(self) -> None:
+        """In a forked child: what is held is the parent's."""
+        self._lock = native_lock()
+        self._iterators = []
+        if self._running:
+            self._parent = os.getppid()
+        self._run = None
+        # Connections, too: closing them here would close them there.
+        self._store = self._new_store()
+        self._membership = Membership(self._membership.ttl)
+
+
+def _made_up() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_members: weakref.WeakSet[BaseMember] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for member in list(_members):
+        member._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -18,13 +18,15 @@ from hashring.core.groups.challenge import AfterRace, Lease, Rules, Signal, Span
 from hashring.core.groups.state import Phase, View, check_partitions
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.base import (
+    BaseMember,
     Callbacks,
-    LiveMember,
     OnAssigned,
     OnPartition,
     OnRevoked,
     monotonic,
 )
+from hashring.groups.sync import LiveMember
+from hashring.running.backend import native_queue
 from hashring.store.challenge_commands import (
     begin,
     challenge_keys,
@@ -71,19 +73,19 @@ def lease_challenge(
     if mode == "fixed":
         if spans is not None:
             raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
-        return FixedChallenge(
+        return _Fixed(
             redis, name, partitions, member=member, rules=rules or Rules(), callbacks=callbacks
         )
     if mode == "faithful":
         if rules is not None:
             raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
-        return FaithfulChallenge(
+        return _Faithful(
             redis, name, partitions, member=member, spans=spans or Spans(), callbacks=callbacks
         )
     raise ConfigError("mode", mode, "choose fixed or faithful")
 
 
-class FixedChallenge(LiveMember):
+class FixedChallenge(BaseMember):
     """The fixed mode: see :mod:`hashring.core.groups.challenge`."""
 
     def __init__(
@@ -194,7 +196,7 @@ class FixedChallenge(LiveMember):
 _NO_TOKEN: Final = 1
 
 
-class FaithfulChallenge(LiveMember):
+class FaithfulChallenge(BaseMember):
     """The article's algorithm: five time spans, two hashes, two channels, and no fencing.
 
     A partition's "token" is always 1: the article has none. Work goes on until the member loses
@@ -231,7 +233,7 @@ class FaithfulChallenge(LiveMember):
         self._waiting: set[int] = set()
         self._racing: set[int] = set()
         self._heard_at: dict[int, float] = {}
-        self._news: queue.SimpleQueue[Told] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Told] = native_queue()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
@@ -305,7 +307,7 @@ class FaithfulChallenge(LiveMember):
         if told.channel == self._keys.allocated:
             if partition in self._waiting:
                 self._waiting.discard(partition)
-                self._start(partition)
+                self._begin_work(partition)
             return
         now = monotonic()
         self._heard_at[partition] = now
@@ -329,7 +331,7 @@ class FaithfulChallenge(LiveMember):
             self._active.discard(partition)
             self._stopping.add(partition)
         elif what is AfterRace.START:
-            self._start(partition)
+            self._begin_work(partition)
         elif what is AfterRace.WAIT:
             self._waiting.add(partition)
             self._later(monotonic() + self._spans.max_shutdown, lambda: self._impatient(partition))
@@ -337,9 +339,9 @@ class FaithfulChallenge(LiveMember):
     def _impatient(self, partition: int) -> None:
         if partition in self._waiting:
             self._waiting.discard(partition)
-            self._start(partition)
+            self._begin_work(partition)
 
-    def _start(self, partition: int) -> None:
+    def _begin_work(self, partition: int) -> None:
         if self._store.run(begin(self._keys, partition, self._me)):
             self._active.add(partition)
 
@@ -368,3 +370,11 @@ class FaithfulChallenge(LiveMember):
             self._news.put(told)
             return True
         return False
+
+
+class _Fixed(FixedChallenge, LiveMember):
+    pass
+
+
+class _Faithful(FaithfulChallenge, LiveMember):
+    pass

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.node.base import BaseNode, OnChange, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.steps import Run
+from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.store.commands import snapshot, sweep
 from hashring.store.executor import RedisStore, Store
 from hashring.store.lock_commands import LOCKS_A_CALL

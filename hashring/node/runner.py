@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hashring.errors import StoreError
-from hashring.node.backend import Backend, Latch
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeMachine, NodeState
 from hashring.node.steps import Finished, Run, Subscribe, Wait
+from hashring.running.backend import Backend, Latch
 from hashring.store.executor import Store, Subscribed, Subscription, Told, Unsubscribed
 
 logger = logging.getLogger("hashring")

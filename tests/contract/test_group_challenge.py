@@ -11,8 +11,8 @@ from redis import Redis
 
 from hashring.core.groups.challenge import Rules, Spans
 from hashring.errors import ConfigError, GroupMismatch
-from hashring.groups.base import LiveMember
 from hashring.groups.challenge import lease_challenge
+from hashring.groups.sync import LiveMember
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
 

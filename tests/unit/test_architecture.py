@@ -31,6 +31,8 @@ VIOLATIONS = [
     ("layers", "node/planted.py", "import hashring.cli", "hashring.node.planted -> hashring.cli"),
     ("layers", "groups/planted.py", "import hashring.web", "hashring.groups.planted"),
     ("layers", "groups/planted.py", "import hashring.node", "hashring.groups.planted"),
+    ("layers", "running/planted.py", "import hashring.node", "hashring.running.planted"),
+    ("layers", "store/keys.py", "import hashring.running", "hashring.store.keys"),
     ("layers", "web/planted.py", "import hashring.testing", "hashring.web.planted"),
     ("layers", "testing/planted.py", "import hashring.cli", "hashring.testing.planted"),
     ("layers", "spark/planted.py", "import hashring.web", "hashring.spark.planted"),

@@ -1,16 +1,22 @@
-"""What a node's loop runs on: threads, or greenlets of gevent.
+"""What a loop runs on: threads, or greenlets of gevent.
 
 With gevent not monkey-patched, a call that waits for Redis would stop every greenlet of the
 process; such calls go to threads of gevent's own pool, and the hub stays free. Monkey-patched,
 sockets wait in the hub by themselves, and calls are made directly.
+
+What must go on whatever the application does runs in a thread that the operating system schedules,
+also where gevent has put greenlets in the place of threads: see :func:`start_native_thread`, and
+what goes with it.
 """
 
 from __future__ import annotations
 
+import importlib
 import queue
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 T = TypeVar("T")
@@ -59,6 +65,9 @@ class Backend(Protocol):
 
     def event(self) -> Any:
         """A new event, of the kind that the user's own code waits for."""
+
+    def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
+        """The function in a form that any thread may call; it runs when it gets to it."""
 
     def greenlets(self) -> bool:
         """Whether what is spawned are greenlets of the caller's thread."""
@@ -130,7 +139,7 @@ class ThreadBackend:
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
         """See :class:`Backend`."""
-        if _threads_are_greenlets():
+        if threads_are_greenlets():
             body = target
 
             def remembered() -> None:
@@ -163,9 +172,17 @@ class ThreadBackend:
         """See :class:`Backend`."""
         return threading.Event()
 
+    def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
+        """See :class:`Backend`."""
+
+        def run(*arguments: object) -> None:
+            function(*arguments)
+
+        return run
+
     def greenlets(self) -> bool:
         """See :class:`Backend`."""
-        return _threads_are_greenlets()
+        return threads_are_greenlets()
 
     def current(self) -> object:
         """See :class:`Backend`."""
@@ -173,11 +190,11 @@ class ThreadBackend:
 
     def may_wait(self) -> bool:
         """See :class:`Backend`."""
-        return not _threads_are_greenlets() or _outside_hub(sys.modules["gevent"])
+        return not threads_are_greenlets() or _outside_hub(sys.modules["gevent"])
 
     def forward(self, error: BaseException) -> bool:
         """See :class:`Backend`."""
-        return _threads_are_greenlets() and _forward(sys.modules["gevent"], error)
+        return threads_are_greenlets() and _forward(sys.modules["gevent"], error)
 
     def abandon(self) -> None:
         """See :class:`Backend`."""
@@ -189,9 +206,10 @@ class ThreadBackend:
         """See :class:`Backend`."""
 
 
-def _threads_are_greenlets() -> bool:
+def threads_are_greenlets() -> bool:
+    """Whether gevent's monkey-patching has put greenlets in the place of threads."""
     monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and monkey.is_module_patched("threading")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def _outside_hub(gevent: Any) -> bool:
@@ -268,6 +286,10 @@ class GeventBackend:
     def event(self) -> Any:
         """See :class:`Backend`."""
         return self._gevent.event.Event()
+
+    def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
+        """See :class:`Backend`."""
+        return partial(self._home.run, function)
 
     def greenlets(self) -> bool:
         """See :class:`Backend`."""
@@ -371,3 +393,50 @@ class _GeventInbox:
             return self._queue.get(timeout=min(timeout, _LONGEST_WAIT))
         except self._empty:
             return None
+
+
+# --- beside gevent --------------------------------------------------------------------------------
+
+
+def _original(module: str, name: str) -> Any:
+    """What stands in a module when nobody has patched it."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is None:
+        return getattr(importlib.import_module(module), name)
+    return monkey.get_original(module, name)
+
+
+def start_native_thread(target: Callable[[], None], name: str) -> None:
+    """Run something in a thread of the operating system's, also when threads are patched.
+
+    It must not keep the process alive. Sockets of the thread's own work there as everywhere; it
+    shares none with others, since a patched socket belongs to the thread that made it.
+    """
+    if threads_are_greenlets():
+        _original("_thread", "start_new_thread")(_with_its_hub, (target,))
+    else:
+        threading.Thread(target=target, name=name, daemon=True).start()
+
+
+def _with_its_hub(target: Callable[[], None]) -> None:
+    try:
+        target()
+    finally:
+        # Patched sockets have given the thread a hub, which holds descriptors.
+        sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+
+
+def native_queue() -> queue.SimpleQueue[Any]:
+    """A queue between threads; ``put`` never blocks. Do not wait for it in a greenlet."""
+    made: queue.SimpleQueue[Any] = _original("queue", "SimpleQueue")()
+    return made
+
+
+def native_lock() -> Any:
+    """A reentrant lock between threads, to be held for moments and without waiting inside."""
+    return _original("_thread", "RLock")()
+
+
+def native_latch() -> Latch:
+    """A latch between threads. Do not wait for it in a greenlet."""
+    return _QueueLatch(_original("queue", "SimpleQueue"))

@@ -1,0 +1,258 @@
+"""A member of a partition group, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from hashring.core.assignors import Member
+from hashring.core.groups.foresight import Foresight, GroupStatus
+from hashring.core.groups.member import Change, ChangeKind
+from hashring.groups.base import BaseMember, Run, Stop
+from hashring.groups.group import GroupMember, Talk
+from hashring.store.executor import AsyncRedisStore
+from hashring.store.memory import MemoryStore
+
+M = TypeVar("M", bound="AsyncMember")
+T = TypeVar("T")
+
+
+class AsyncMember(BaseMember):
+    """A member whose callbacks run in a task of the event loop that started it."""
+
+    _asynchronous = True
+    _caller: asyncio.Task[None] | None = None
+    _ended: asyncio.Event | None = None
+
+    async def start(self) -> None:
+        """Join, and stay a member until :meth:`stop`.
+
+        Returns once the member is in the group; partitions follow by ``on_assigned``. When the
+        call is cancelled, the member leaves.
+
+        Raises:
+            NodeStateError: it runs already.
+            MemberForked: it was made in a parent process, and has a name of its own.
+            MemberExists: the group has a live member of this name.
+            GroupMismatch: the group has other terms.
+            ConfigError: no count was given, and the group does not exist.
+            RedisUnavailable, RedisRefused: what stopped it.
+        """
+        self._refuse_to_start()
+        calls, put = _mailbox()
+        entered, ended = asyncio.Event(), asyncio.Event()
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        run = Run(put, _if_open(soon, entered.set), _if_open(soon, ended.set))
+        self._ended = ended
+        self._launch(run)
+        try:
+            await entered.wait()
+            if run.failure is not None:
+                await ended.wait()
+                raise run.failure
+        except BaseException:
+            run.deaf = True
+            run.inbox.put(Stop(handover=False))
+            raise
+        self._caller = asyncio.create_task(self._call(run, calls), name=f"hashring {self.name}")
+
+    async def stop(self, *, handover: bool = False) -> None:
+        """Leave the group.
+
+        Every held partition is revoked first, with ``max_handoff_time`` to end its work. Returns
+        when the member has left; in a callback at once. Calling it again does nothing.
+
+        Args:
+            handover: stay until others have taken over all partitions (with ``learner``: have
+                warmed up for them), at most ``leave_timeout`` seconds.
+        """
+        run, ended, caller = self._run, self._ended, self._caller
+        if run is None or ended is None:
+            return
+        run.inbox.put(Stop(handover))
+        if caller is not None and caller is asyncio.current_task():
+            return
+        await ended.wait()
+        if caller is not None:
+            # A callback that never returns must not keep anybody from leaving.
+            await asyncio.wait([caller], timeout=self._grace + 1.0)
+            if not caller.done():
+                caller.cancel()
+                await asyncio.wait([caller], timeout=1.0)
+        await self._close_asking()
+
+    async def __aenter__(self: M) -> M:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """What happens to this member's partitions, as it happens, until it has left::
+
+            async for change in group.changes():
+                if change.kind is ChangeKind.REVOKED:
+                    await finish(change.partition)
+
+        A partition that was revoked is let go of when the loop asks for the next change.
+
+        Raises:
+            NodeStateError: the member does not run.
+        """
+        mine, put = _mailbox()
+        self._held_changes(put)
+        try:
+            while (change := await mine.get()) is not None:
+                yield change
+                self.tick()
+                if change.kind is ChangeKind.REVOKED:
+                    self._let_go(change)
+        finally:
+            with self._lock:
+                self._iterators.remove(put)
+
+    async def _close_asking(self) -> None:
+        """Close what questions of the application's were asked through."""
+
+    async def _call(self, run: Run, calls: asyncio.Queue[Change | None]) -> None:
+        try:
+            while (change := await calls.get()) is not None:
+                try:
+                    result = self._call_back(change)
+                    if inspect.isawaitable(result):
+                        await result
+                except Exception:  # noqa: BLE001 - the next is to be called all the same
+                    self._raised(change)
+                self._called_back(change)
+        finally:
+            # Cancelled with the whole event loop, as a rule: nobody is left who could work.
+            run.deaf = True
+            run.inbox.put(Stop(handover=False))
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._caller = self._ended = None
+
+
+def _mailbox() -> tuple[asyncio.Queue[Change | None], Callable[[Change | None], None]]:
+    """A queue of this event loop's, and what any thread may put into it with.
+
+    What it is put with raises RuntimeError once the loop is closed.
+    """
+    box: asyncio.Queue[Change | None] = asyncio.Queue()
+    soon = asyncio.get_running_loop().call_soon_threadsafe
+
+    def put(change: Change | None) -> None:
+        soon(box.put_nowait, change)
+
+    return box, put
+
+
+def _if_open(soon: Callable[..., Any], do: Callable[[], None]) -> Callable[[], None]:
+    def tell() -> None:
+        # A closed event loop waits for nothing.
+        with contextlib.suppress(RuntimeError):
+            soon(do)
+
+    return tell
+
+
+class AsyncPartitionGroup(GroupMember, AsyncMember):
+    """A group of members that share numbered partitions, one owner each, for asyncio.
+
+    ::
+
+        async with AsyncPartitionGroup(redis.asyncio.Redis(), "orders", 64) as group:
+            async for change in group.changes(): ...
+
+    Arguments, promises and errors are those of :class:`hashring.PartitionGroup`, with an asyncio
+    client. Callbacks may be coroutine functions; they run one at a time in a task of the event
+    loop that started the member. Questions about what is held are plain calls, since they do no
+    I/O.
+
+    The lease is renewed by a thread with connections and an event loop of its own, so work that
+    blocks the application's event loop does not cost it the lease; but callbacks wait for it.
+    When the event loop is closed the member leaves.
+    """
+
+    _asking: AsyncRedisStore | None = None
+
+    async def status(self) -> GroupStatus:
+        """Where the group stands, for whom it waits, and until when.
+
+        Raises:
+            StoreError: it could not be read.
+            ConfigError: there is no such group.
+        """
+        return await self._ask(self._status())
+
+    async def plan(
+        self,
+        *,
+        join: Iterable[str | Member] = (),
+        leave: Iterable[str] = (),
+        partitions: int | None = None,
+    ) -> Foresight:
+        """What would happen if these joined and left and the count became this; touches nothing.
+
+        Raises:
+            StoreError: the group could not be read.
+            UnknownMemberError, ConfigError: the plan is none.
+            AssignorError: the assignor gave a wrong answer.
+        """
+        return await self._ask(self._foresee(join, leave, partitions))
+
+    async def explain(self) -> Foresight:
+        """What is happening, and why; touches nothing.
+
+        Raises:
+            StoreError: the group could not be read.
+        """
+        return await self.plan()
+
+    async def resize(self, partitions: int) -> None:
+        """Change the number of partitions of the whole group.
+
+        Raises:
+            ConfigError: the count cannot work.
+            StoreError: it could not be done.
+        """
+        await self._ask(self._resize(partitions))
+
+    async def _ask(self, talk: Talk[T]) -> T:
+        answer: Any = None
+        try:
+            while True:
+                try:
+                    command = talk.send(answer)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+                if isinstance(self._redis, MemoryStore):
+                    answer = self._redis.run(command)
+                    continue
+                if self._asking is None:
+                    self._asking = AsyncRedisStore(self._redis, self._timeout)
+                answer = await self._asking.run(command)
+        finally:
+            if not self._running:
+                await self._close_asking()
+
+    async def _close_asking(self) -> None:
+        store, self._asking = self._asking, None
+        if store is not None:
+            await store.close()
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._asking = None

@@ -1,0 +1,72 @@
+"""A store over an asyncio client for threads that run no event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+from hashring.store.commands import Command
+from hashring.store.executor import AsyncRedisStore, Notice, Subscription, Unsubscribed
+
+T = TypeVar("T")
+
+
+class LoopStore:
+    """Runs commands over an asyncio client, each until it is done, on an event loop of its own.
+
+    So a thread can talk to Redis while the event loop of the application is busy. For one thread
+    at a time, and not for one that runs an event loop.
+
+    Args:
+        client: an asyncio client of redis-py or valkey-py; connections are made anew.
+        timeout: seconds that Redis may take to answer.
+    """
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._opened: tuple[asyncio.AbstractEventLoop, AsyncRedisStore] | None = None
+
+    def _open(self) -> tuple[asyncio.AbstractEventLoop, AsyncRedisStore]:
+        if self._opened is None:
+            store = AsyncRedisStore(self._client, self._timeout)
+            self._opened = asyncio.new_event_loop(), store
+        return self._opened
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command; see :meth:`hashring.store.executor.Store.run`."""
+        loop, store = self._open()
+        return loop.run_until_complete(store.run(command))
+
+    def subscribe(self, *channels: bytes) -> Subscription:
+        """Begin a subscription; see :meth:`hashring.store.executor.Store.subscribe`."""
+        loop, store = self._open()
+        return _LoopSubscription(loop, loop.run_until_complete(store.subscribe(*channels)))
+
+    def close(self) -> None:
+        """Close all connections; the next call makes new ones."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            loop, store = opened
+            loop.run_until_complete(store.close())
+            loop.close()
+
+
+class _LoopSubscription:
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
+        self._loop = loop
+        self._inner = inner
+        self._ended = False
+
+    def wait(self, timeout: float) -> Notice | None:
+        if self._ended:
+            return Unsubscribed()
+        notice: Notice | None = self._loop.run_until_complete(self._inner.wait(timeout))
+        return notice
+
+    def end(self) -> None:
+        # Noticed by the next wait: the connection is the waiting thread's alone.
+        self._ended = True
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._inner.close())
