@@ -29,11 +29,11 @@ from pathlib import Path  # noqa: E402
 from types import FrameType  # noqa: E402
 from typing import Any  # noqa: E402
 
-from hashring.running.backend import GeventBackend, ThreadBackend, _Home  # noqa: E402
 from redis import Redis  # noqa: E402
 
 import hashring  # noqa: E402
 from hashring import NodeStateError, RingNode  # noqa: E402
+from hashring.running.backend import GeventBackend, ThreadBackend, _Home  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
 RING = f"interrupted-{os.getpid()}"
