@@ -53,6 +53,10 @@ class ChangeKind(str, Enum):
     """A node that was full is not any more; the ring itself is as before."""
 
 
+REASONS: Final = ("start", "restart", "return", "resize", "stop", "removed", "expired")
+"""The words that this package gives as a change's reason."""
+
+
 @dataclass(frozen=True)
 class Change:
     """One change of the ring.
@@ -77,6 +81,11 @@ class Change:
     session: str = ""
     reason: str = ""
     was: int | None = None
+
+    @property
+    def cause(self) -> str:
+        """Its reason if it is one of :data:`REASONS`, else its kind: few words, to count by."""
+        return self.reason if self.reason in REASONS else self.kind.value
 
     def apply(self, ring: Ring) -> Ring:
         """The ring after this change, from the ring just before it."""

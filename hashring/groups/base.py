@@ -227,6 +227,11 @@ class BaseMember(ABC):
     # --- what is held -------------------------------------------------------------------------
 
     @property
+    def running(self) -> bool:
+        """Whether it has been started and has not left yet."""
+        return self._running
+
+    @property
     @abstractmethod
     def partitions(self) -> int:
         """How many partitions the group has, as far as this member knows."""

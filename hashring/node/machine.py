@@ -167,6 +167,7 @@ class Counters:
     subscriptions: int = 0
     bad_messages: int = 0
     fences: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -203,6 +204,7 @@ class NodeMachine:
     book: LockBook | None = field(init=False)
     counters: Counters = field(default_factory=Counters)
     last_beat: float | None = None
+    beat_took: float | None = None
     last_error: HashringError | None = None
     failed_since: float | None = None
     error: HashringError | None = None
@@ -415,6 +417,8 @@ class NodeMachine:
             ring = change.apply(self.ring)
             self._adopt(ring, change.stamp)
             self._follow_full(change)
+            counted = self.counters.changes
+            counted[change.cause] = counted.get(change.cause, 0) + 1
             if change.was not in (None, mine.members) or not self._is_whole(ring, change.stamp):
                 # Somebody touched the ZSET without telling.
                 self._at.fetch = min(self._at.fetch, now + self._moment())
@@ -590,6 +594,7 @@ class NodeMachine:
     def _renewed(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
         config = self.config
         self.last_beat = now
+        self.beat_took = now - sent
         self.last_error = None
         # Redis counted from when it got the call, which is not before it was sent; so by the
         # node's own clock it has at most this long.

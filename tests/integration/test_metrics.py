@@ -1,0 +1,254 @@
+"""The metrics of real nodes and members on a real Redis, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from hashring import AsyncRingNode, ConfigError, PartitionGroup, RingNode
+from hashring.metrics import FleetCollector, RingReading, register, unregister
+from hashring.store.commands import Scoring, snapshot
+from hashring.store.embedded import RedisServer
+from hashring.store.events import newest
+from hashring.store.executor import RedisStore
+from hashring.store.keys import ring_keys
+from tests.conftest import ROOT, eventually
+
+RING = "accounts"
+SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2}
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis.from_url(redis_server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+def read(registry: CollectorRegistry) -> Samples:
+    found: Samples = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def nodes(registry: CollectorRegistry) -> set[str]:
+    return {value for _, labels in read(registry) for key, value in labels if key == "node"}
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return read(registry).get((name, frozenset(labels.items())))
+
+
+def test_a_running_node_has_its_numbers(client: Redis, registry: CollectorRegistry) -> None:
+    with (
+        RingNode(client, RING, name="a", lock=True, limit=2, **SHORT) as node,
+        RingNode(client, RING, name="b", **SHORT),
+    ):
+        register(node, registry)
+        eventually(lambda: node.get_node_count() == 2, "they know each other")
+        held = [key for key in map(str, range(1000)) if node.contains(key)]
+        assert len(held) == 2
+        of_a = {"ring": RING, "node": "a"}
+        assert value(registry, "hashring_node_state", state="live", **of_a) == 1
+        assert value(registry, "hashring_node_state", state="fenced", **of_a) == 0
+        assert value(registry, "hashring_node_share_ratio", **of_a) == node.status.share
+        assert value(registry, "hashring_node_peers", **of_a) == 1
+        assert value(registry, "hashring_node_keys_held", **of_a) == 2
+        assert value(registry, "hashring_node_keys_limit", **of_a) == 2
+        assert value(registry, "hashring_node_ttl_seconds", **of_a) == 1
+        assert value(registry, "hashring_node_changes_total", reason="start", **of_a) == 1
+        duration = value(registry, "hashring_node_heartbeat_duration_seconds", **of_a)
+        assert duration is not None
+        assert 0 < duration < 60
+        before = value(registry, "hashring_node_heartbeats_total", **of_a) or 0
+        eventually(
+            lambda: (value(registry, "hashring_node_heartbeats_total", **of_a) or 0) > before,
+            "it beats on",
+        )
+
+
+def test_a_node_that_stopped_has_no_series(client: Redis, registry: CollectorRegistry) -> None:
+    node = RingNode(client, RING, name="a", **SHORT)
+    register(node, registry)
+    assert nodes(registry) == set()
+    node.start()
+    assert nodes(registry) == {"a"}
+    node.stop()
+    assert nodes(registry) == set()
+    node.start()
+    assert nodes(registry) == {"a"}
+    node.stop()
+
+
+def test_a_node_that_is_unregistered_has_no_series(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    with RingNode(client, RING, name="a", **SHORT) as node:
+        register(node, registry)
+        unregister(node, registry)
+        unregister(node, registry)
+        assert nodes(registry) == set()
+
+
+def test_a_node_that_nobody_has_any_more_is_not_kept(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    node = RingNode(client, RING, name="a", **SHORT)
+    register(node, registry)
+    node.start()
+    node.stop()
+    del node
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, RingNode)]
+    assert nodes(registry) == set()
+
+
+def test_many_nodes_share_a_registry_and_each_series_is_there_once(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    with (
+        RingNode(client, RING, name="a", **SHORT) as first,
+        RingNode(client, RING, name="b", **SHORT) as second,
+        RingNode(client, "another", name="a", **SHORT) as third,
+    ):
+        for node in (first, second, third, first):
+            register(node, registry)
+        assert nodes(registry) == {"a", "b"}
+        states = [name for name, _ in read(registry) if name == "hashring_node_epoch"]
+        assert len(states) == 3
+
+
+def test_of_two_objects_with_one_name_the_last_is_shown(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    first = RingNode(client, RING, name="a", **SHORT)
+    register(first, registry)
+    first.start()
+    second = RingNode(client, RING, name="a", **SHORT)
+    register(second, registry)
+    second.start()
+    eventually(lambda: first.status.state.value == "superseded", "the second has the name")
+    assert value(registry, "hashring_node_state", ring=RING, node="a", state="live") == 1
+    second.stop()
+    # The first ended against its will, so it is still shown.
+    assert value(registry, "hashring_node_state", ring=RING, node="a", state="superseded") == 1
+    first.stop()
+
+
+def test_a_node_without_redis_says_so(registry: CollectorRegistry) -> None:
+    with RedisServer() as server, Redis.from_url(server.url) as client:
+        node = RingNode(client, RING, name="a", **SHORT)
+        node.start()
+        register(node, registry)
+        server.stop()
+        of_a = {"ring": RING, "node": "a"}
+        eventually(
+            lambda: value(registry, "hashring_node_state", state="fenced", **of_a) == 1, "fenced"
+        )
+        assert (value(registry, "hashring_node_failing_seconds", **of_a) or 0) > 0
+        assert (value(registry, "hashring_node_failures_total", **of_a) or 0) > 0
+        assert value(registry, "hashring_node_fences_total", **of_a) == 1
+        assert value(registry, "hashring_node_share_ratio", **of_a) == 0
+        node.stop()
+
+
+def test_an_asyncio_node_has_its_numbers(
+    redis_server: RedisServer, registry: CollectorRegistry
+) -> None:
+    async def run() -> None:
+        async with (
+            AsyncRedis.from_url(redis_server.url) as client,
+            AsyncRingNode(client, RING, name="a", **SHORT) as node,
+        ):
+            register(node, registry)
+            assert value(registry, "hashring_node_share_ratio", ring=RING, node="a") == 1
+        assert nodes(registry) == set()
+
+    asyncio.run(run())
+
+
+def test_a_member_has_its_numbers_while_it_runs(client: Redis, registry: CollectorRegistry) -> None:
+    group = PartitionGroup(client, "orders", 8, member="m", rebalance_delay=0.0)
+    register(group, registry)
+    assert not read(registry)
+    of_m = {"group": "orders", "member": "m"}
+    with group:
+        eventually(
+            lambda: value(registry, "hashring_member_partitions_held", **of_m) == 8, "it has all"
+        )
+        assert value(registry, "hashring_member_partitions", **of_m) == 8
+        assert value(registry, "hashring_member_failing", **of_m) == 0
+    assert not read(registry)
+
+
+def test_only_nodes_and_members_can_be_registered(registry: CollectorRegistry) -> None:
+    with pytest.raises(ConfigError, match="give a node or a member: a RingNode, a PartitionGroup"):
+        register("node", registry)  # type: ignore[arg-type]
+
+
+def test_a_service_that_reads_a_ring_has_its_numbers(client: Redis) -> None:
+    collector = FleetCollector()
+    registry = CollectorRegistry()
+    registry.register(collector)
+    store, keys = RedisStore(client, 5.0), ring_keys(RING)
+    scoring = Scoring.expiry(0.0)
+
+    def look() -> None:
+        seen = store.run(snapshot(keys, scoring=scoring))
+        events = newest(store, keys.events, 100)
+        collector.saw_ring(RingReading.of(RING, seen, events, scoring))
+
+    def is_left(name: str) -> bool:
+        look()
+        return value(registry, "hashring_ring_node_up", ring=RING, node=name) is None
+
+    look()
+    with RingNode(client, RING, name="a", **SHORT) as node:
+        program = (
+            "import sys, time; from redis import Redis; from hashring import RingNode\n"
+            f"RingNode(Redis.from_url(sys.argv[1]), {RING!r}, name='b', ttl=1.0,"
+            "heartbeat_interval=0.2).start(); print(flush=True); time.sleep(600)"
+        )
+        other = subprocess.Popen(
+            [sys.executable, "-c", program, client_url(client)], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        with other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            eventually(lambda: not is_left("b"), "it is seen")
+            shares = [
+                value(registry, "hashring_ring_node_share_ratio", ring=RING, node=name) or 0.0
+                for name in "ab"
+            ]
+            assert shares == [node.ring.share("a"), node.ring.share("b")]
+            other.kill()
+        eventually(lambda: is_left("b"), "it is taken over")
+    look()
+    assert value(registry, "hashring_ring_takeover_seconds_count", ring=RING) == 1
+    assert value(registry, "hashring_ring_changes_total", ring=RING, reason="expired") == 1
+    assert value(registry, "hashring_ring_changes_total", ring=RING, reason="start") == 2
+    assert value(registry, "hashring_ring_nodes", ring=RING, state="live") == 0
+    store.close()
+
+
+def client_url(client: Redis) -> str:
+    return f"unix://{client.connection_pool.connection_kwargs['path']}"
