@@ -30,6 +30,7 @@ from enum import Enum  # noqa: E402
 from typing import Any  # noqa: E402
 
 from hashring import AsyncRingNode, NodeStatus, RingNode  # noqa: E402
+from tests.group_requests import GroupRequests  # noqa: E402
 from tests.lock_requests import LockRequests  # noqa: E402
 
 ASYNC = RUNNER == "asyncio"
@@ -47,13 +48,16 @@ class Callback:
         self.seen.append((gained, lost))
         if self.how == "raise":
             raise ValueError("planted in on_change")
-        if self.how == "block":
-            if ASYNC:
-                return asyncio.Event().wait()
-            if RUNNER == "greenlet":
-                importlib.import_module("gevent.event").Event().wait()
-            threading.Event().wait()
-        return None
+        return block() if self.how == "block" else None
+
+
+def block() -> Any:
+    """Never return; a coroutine that does not where there are tasks."""
+    if ASYNC:
+        return asyncio.Event().wait()
+    if RUNNER == "greenlet":
+        importlib.import_module("gevent.event").Event().wait()
+    return threading.Event().wait()
 
 
 class Log(logging.Handler):
@@ -68,10 +72,11 @@ class Log(logging.Handler):
         self.lines.append(f"{record.levelname} {record.getMessage()}{trace}")
 
 
-class Requests(LockRequests):
+class Requests(LockRequests, GroupRequests):
     """What can be asked."""
 
     asynchronous = ASYNC
+    greenlets = GEVENT
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,6 +117,9 @@ class Requests(LockRequests):
         thread = threading.Thread(target=target)
         thread.start()
         return thread
+
+    def block(self) -> Any:
+        return block()
 
     def sleep(self, seconds: float) -> None:
         if RUNNER == "greenlet":

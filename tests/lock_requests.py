@@ -33,6 +33,7 @@ class LockRequests:
     asynchronous: bool
 
     def __init__(self) -> None:
+        super().__init__()
         self.leases: dict[str, tuple[Any, Any]] = {}
 
     def spawn(self, target: Any) -> Any:

@@ -1,0 +1,134 @@
+"""What a test may ask of a host about partition groups; a part of ``tests.host_process``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import threading
+import time
+from typing import Any
+
+from hashring import AsyncPartitionGroup, PartitionGroup
+from hashring.errors import HashringError
+
+
+class Told:
+    """Callbacks that record, and misbehave when told to."""
+
+    def __init__(self, requests: GroupRequests, how: str) -> None:
+        self.requests = requests
+        self.how = how
+        self.group: Any = None
+        self.seen: list[tuple[str, int]] = []
+
+    def callback(self, kind: str) -> Any:
+        def call(partition: int, *_: Any) -> Any:
+            self.seen.append((kind, partition))
+            if self.how == "raise":
+                raise ValueError("planted in a callback")
+            if self.how == "block":
+                return self.requests.block()
+            if self.how == "stop" and kind == "revoked":
+                return self.group.stop()
+            return None
+
+        return call
+
+
+class GroupRequests:
+    """See the module's text. The host says how it spawns and blocks."""
+
+    asynchronous: bool
+    greenlets: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, Any] = {}
+        self.heard: dict[str, Told] = {}
+
+    def spawn(self, target: Any) -> Any:
+        raise NotImplementedError
+
+    def block(self) -> Any:
+        """Never return, or as a coroutine."""
+        raise NotImplementedError
+
+    def group(self, group: str, url: str, name: str, how: str, **settings: Any) -> str:
+        module = importlib.import_module("redis.asyncio" if self.asynchronous else "redis")
+        told = self.heard[group] = Told(self, how)
+        kind: Any = AsyncPartitionGroup if self.asynchronous else PartitionGroup
+        kinds = ("assigned", "revoked", "lost", "warmup") if how != "silent" else ()
+        callbacks = {f"on_{kind}": told.callback(kind) for kind in kinds}
+        made = kind(module.Redis.from_url(url), name, **settings, **callbacks)
+        told.group = self.groups[group] = made
+        return str(made.member)
+
+    def group_start(self, group: str) -> Any:
+        found = self.groups[group]
+        return found.gevent_start() if self.greenlets else found.start()
+
+    def group_stop(self, group: str, handover: bool = False) -> Any:
+        return self.groups[group].stop(handover=handover)
+
+    def group_call(self, group: str, method: str, *arguments: Any) -> Any:
+        found = getattr(self.groups[group], method)
+        return found(*arguments) if callable(found) else found
+
+    def group_phase(self, group: str) -> Any:
+        found = self.groups[group].status()
+        if not inspect.isawaitable(found):
+            return found.phase.value
+
+        async def phase() -> Any:
+            return (await found).phase.value
+
+        return phase()
+
+    def group_told(self, group: str) -> list[tuple[str, int]]:
+        return self.heard[group].seen
+
+    def group_iterate(self, group: str) -> Any:
+        """Run the iterator to its end; what it said. Answers when the member has left."""
+        changes = self.groups[group].changes()
+        if not self.asynchronous:
+            return [(change.kind.value, change.partition) for change in changes]
+
+        async def iterate() -> Any:
+            return [(change.kind.value, change.partition) async for change in changes]
+
+        return iterate()
+
+    def group_fork(self, group: str) -> dict[str, Any]:
+        """What the group is in a forked child."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            found = self.groups[group]
+            error = ""
+            try:
+                started = found.start()
+                if self.asynchronous:
+                    started.send(None)
+            except HashringError as failure:
+                error = type(failure).__name__
+            os.write(writer, f"{len(found.held)} {error}".encode())
+            os._exit(0)
+        os.close(writer)
+        held, error = os.read(reader, 100).decode().split(" ")
+        os.close(reader)
+        os.waitpid(child, 0)
+        return {"held": int(held), "error": error}
+
+    def burn(self, seconds: float) -> None:
+        """Compute in every thread, greenlet or task, and give way to nobody."""
+        until = time.monotonic() + seconds
+
+        def compute() -> None:
+            while time.monotonic() < until:
+                sum(range(1000))
+
+        if not self.asynchronous and not self.greenlets:
+            for _ in range(2):
+                threading.Thread(target=compute, daemon=True).start()
+        compute()
