@@ -26,12 +26,14 @@ class Faults:
 
     Attributes:
         delay: seconds that each chunk from the server waits.
+        message_delay: seconds that pub/sub messages wait.
         swallow_requests: what the client sends vanishes.
         swallow_answers: what the server sends vanishes.
         swallow_messages: pub/sub messages vanish, everything else passes.
     """
 
     delay: float = 0.0
+    message_delay: float = 0.0
     swallow_requests: bool = False
     swallow_answers: bool = False
     swallow_messages: bool = False
@@ -80,6 +82,10 @@ class Proxy:
         """Make every answer, of new connections too, late by that much."""
         self._change(None, True, delay=seconds)
 
+    def delay_messages(self, seconds: float) -> None:
+        """Make every pub/sub message late by that much, and nothing else."""
+        self._change(None, True, message_delay=seconds)
+
     def black_hole(self, kind: str | None = None, *, new: bool = True) -> None:
         """Let nothing through, in either direction, and close nothing."""
         self._change(kind, new, swallow_requests=True, swallow_answers=True)
@@ -94,10 +100,9 @@ class Proxy:
 
     def heal(self, *, old: bool = True) -> None:
         """Let everything through again; with ``old`` false on new connections only."""
-        fine = {"delay": 0.0, "swallow_requests": False, "swallow_answers": False}
         self._refuse = False
         if old:
-            self._change(None, True, **fine, swallow_messages=False)
+            self._change(None, True, **vars(Faults()))
         else:
             self._new = Faults()
 
@@ -203,9 +208,10 @@ class Proxy:
                 if faults.swallow_requests:
                     continue
             else:
-                if faults.delay:
-                    await asyncio.sleep(faults.delay)
-                if faults.swallow_answers or (faults.swallow_messages and b"\nmessage\r" in data):
+                message = b"\nmessage\r" in data
+                if late := faults.delay + faults.message_delay * message:
+                    await asyncio.sleep(late)
+                if faults.swallow_answers or (faults.swallow_messages and message):
                     continue
             writer.write(data)
             await writer.drain()
