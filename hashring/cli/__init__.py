@@ -31,6 +31,7 @@ from hashring.errors import (
 
 COMMANDS: Final = {
     "print": "hashring.cli.print_ring",
+    "plot": "hashring.cli.plot",
     "nodes": "hashring.cli.nodes",
     "owner": "hashring.cli.owner",
     "watch": "hashring.cli.watch",

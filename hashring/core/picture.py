@@ -44,7 +44,7 @@ PICTURE_CSS: Final = (
 takes this into its style sheet, and may override it after: ``color`` of ``.hr-ring`` for text and
 lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes."""
 
-_GROUND: Final = (
+GROUND_CSS: Final = (
     ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#15181c}}"
 )
 _OUTER: Final = 273.0  # radius of the middle of the band of replicas
@@ -146,9 +146,9 @@ def ring_picture(
     if legend and nodes:
         width += 20 + _COLUMN * ceil(len(nodes) / _ROWS)
     body.append(f"<title>{_title(title)}</title>")
-    body.append(f"<desc>{_shown(_summary(ring))}</desc>")
+    body.append(f"<desc>{shown(_summary(ring))}</desc>")
     if style:
-        body.append(f"<style>{PICTURE_CSS}{_GROUND}</style>")
+        body.append(f"<style>{PICTURE_CSS}{GROUND_CSS}</style>")
     body.extend(_frame())
     body.extend(_nodes(ring, hues, highlight, link))
     body.extend(_expired(expired or {}))
@@ -173,21 +173,24 @@ def _name_order(name: str) -> bytes:
 # --- words ------------------------------------------------------------------------------------
 
 
-def _short(text: str, longest: int = _LONGEST_NAME) -> str:
+def short(text: str, longest: int = _LONGEST_NAME) -> str:
+    """Anybody's text as it may be shown: printable, and cut to so many characters."""
     # Cut before escaping, so that a name of a megabyte costs nothing.
     cut = printable(text[: longest + 1])
     return cut if len(text) <= longest and len(cut) <= longest else cut[: longest - 1] + "…"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """The text as XML has it."""
     return escape(text)
 
 
 def _title(title: str) -> str:
-    return _shown(f"Hash ring {_short(title)}" if title else "Hash ring")
+    return shown(f"Hash ring {short(title)}" if title else "Hash ring")
 
 
-def _counted(number: int, thing: str) -> str:
+def counted(number: int, thing: str) -> str:
+    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
@@ -197,9 +200,9 @@ def _summary(ring: Ring) -> str:
         return "A ring without nodes."
     peak = max(loads, key=loads.__getitem__)
     return (
-        f"A circle of {_counted(len(ring), 'arc')}, one for each replica, colored by node: "
-        f"{_counted(ring.node_count, 'node')}. Within it a circle of the nodes' shares. The "
-        f"greatest load is {loads[peak]:.2f} times the mean: {_short(peak)} has "
+        f"A circle of {counted(len(ring), 'arc')}, one for each replica, colored by node: "
+        f"{counted(ring.node_count, 'node')}. Within it a circle of the nodes' shares. The "
+        f"greatest load is {loads[peak]:.2f} times the mean: {short(peak)} has "
         f"{100 * ring.share(peak):.2f}% of the ring."
     )
 
@@ -266,9 +269,9 @@ def _nodes(
     before = 0
     for node, own in arcs.items():
         share = sum(size for _, size in own)
-        told = _shown(
-            f"{_short(node)}: {100 * share / RING_SIZE:.2f}% of the ring, {loads[node]:.2f} times "
-            f"what is fair for its {_counted(len(ring.points_of(node)), 'replica')}"
+        told = shown(
+            f"{short(node)}: {100 * share / RING_SIZE:.2f}% of the ring, {loads[node]:.2f} times "
+            f"what is fair for its {counted(len(ring.points_of(node)), 'replica')}"
         )
         color = colors[node] % len(PALETTE)
         dim = " hr-dim" if highlight and node not in highlight else ""
@@ -287,7 +290,7 @@ def _nodes(
         ]
         if titles:
             parts.extend(
-                f'<path class="hr-arc" d="{path}"><title>{_shown(_short(node))}: points {point} '
+                f'<path class="hr-arc" d="{path}"><title>{shown(short(node))}: points {point} '
                 f"to {(point + size - 1) % RING_SIZE}, {100 * size / RING_SIZE:.2f}% of the "
                 f"ring</title></path>"
                 for point, size, path in paths
@@ -310,7 +313,7 @@ def _expired(expired: Mapping[str, Sequence[int]]) -> Iterator[str]:
         if lines:
             yield (
                 f'<path class="hr-expired" d="{lines}" fill="none" stroke="currentColor" '
-                f'stroke-width="2" stroke-dasharray="3 2"><title>{_shown(_short(node))}: expired, '
+                f'stroke-width="2" stroke-dasharray="3 2"><title>{shown(short(node))}: expired, '
                 f"owns nothing</title></path>"
             )
 
@@ -320,23 +323,23 @@ def _duplicates(ring: Ring) -> Iterator[str]:
     holders: dict[int, list[str]] = {point: [] for point in sorted(points)}
     for point, node in ring.replicas():
         if point in points:
-            holders[point].append(_short(node))
+            holders[point].append(short(node))
     for point, names in holders.items():
         told = f"point {point} is shared by {', '.join(names[:8])}; {names[-1]} owns it"
         yield (
             f'<circle class="hr-duplicate" r="4" cx="0" cy="-308" fill="none" '
             f'stroke="currentColor" stroke-width="2" {_turned(point)}>'
-            f"<title>{_shown(told)}</title></circle>"
+            f"<title>{shown(told)}</title></circle>"
         )
 
 
 def _mark(ring: Ring, mark: Mark) -> str:
-    told = f"{_short(mark.text)}: point {mark.point}"
+    told = f"{short(mark.text)}: point {mark.point}"
     if ring.node_count:
-        told += f", owned by {_short(ring.owner_of_point(mark.point))}"
+        told += f", owned by {short(ring.owner_of_point(mark.point))}"
     return (
         f'<path class="hr-mark" d="M0 -294L-9 -322L9 -322ZM-1 -294L1 -294L1 -246L-1 -246Z" '
-        f'fill="currentColor" {_turned(mark.point)}><title>{_shown(told)}</title></path>'
+        f'fill="currentColor" {_turned(mark.point)}><title>{shown(told)}</title></path>'
     )
 
 
@@ -345,12 +348,12 @@ def _turned(point: int) -> str:
 
 
 def _middle(ring: Ring, title: str) -> Iterator[str]:
-    lines = [_short(title, 28)] if title else []
+    lines = [short(title, 28)] if title else []
     loads = node_loads(ring)
     if loads:
         lines += [
-            _counted(ring.node_count, "node"),
-            _counted(len(ring), "replica"),
+            counted(ring.node_count, "node"),
+            counted(len(ring), "replica"),
             f"peak {max(loads.values()):.2f} times the mean",
         ]
     else:
@@ -359,7 +362,7 @@ def _middle(ring: Ring, title: str) -> Iterator[str]:
     texts = "".join(
         f'<text y="{top + 24 * row}"'
         + (' font-size="20" font-weight="600"' if title and row == 0 else "")
-        + f">{_shown(line)}</text>"
+        + f">{shown(line)}</text>"
         for row, line in enumerate(lines)
     )
     yield f'<g fill="currentColor" font-size="16" text-anchor="middle">{texts}</g>'
@@ -372,11 +375,11 @@ def _legend(ring: Ring, colors: Mapping[str, int]) -> Iterator[str]:
         x, y = _HALF + 10 + _COLUMN * column, top + 21 * row
         color = colors[node] % len(PALETTE)
         yield (
-            f'<g font-size="13"><title>{_shown(_short(node))}</title>'
+            f'<g font-size="13"><title>{shown(short(node))}</title>'
             f'<path class="hr-c{color}" stroke="{PALETTE[color]}" stroke-width="13" '
             f'd="M{x} {y + 6.5}h13"/>'
             f'<text fill="currentColor" x="{x + 20}" y="{y + 11.5}">'
-            f"{_shown(_short(node, _LEGEND_NAME))}</text>"
+            f"{shown(short(node, _LEGEND_NAME))}</text>"
             f'<text fill="currentColor" text-anchor="end" x="{x + _COLUMN - 14}" y="{y + 11.5}">'
             f"{100 * ring.share(node):.2f}%</text></g>"
         )

@@ -141,6 +141,32 @@ def test_numbers_that_only_a_hand_writes_do_no_harm(client: Redis, run: Run) -> 
         json.loads(run(command, "--json").out, parse_constant=pytest.fail)
 
 
+# --- plot ---------------------------------------------------------------------------------------
+
+
+def test_plot_draws_the_balance(client: Redis, run: Run, tmp_path: Path) -> None:
+    put(client, "a:1", 0, expires_in=50)
+    put(client, "b:2", 3 * 2**30, expires_in=50)
+    file = tmp_path / "balance.svg"
+    assert run("plot", str(file)).out == ""
+    picture = ElementTree.fromstring(file.read_text())
+    assert picture[0].text == "Balance of ring ring"
+    assert ElementTree.fromstring(run("plot").out)[0].text == "Balance of ring ring"
+
+
+def test_plot_as_json_has_the_numbers(client: Redis, run: Run) -> None:
+    put(client, "a:1", 0, expires_in=50)
+    put(client, "b:2", 3 * 2**30, expires_in=50)
+    told = run("plot", "--json").json
+    assert [(each["node"], each["load"]) for each in told["nodes"]] == [("b:2", 0.5), ("a:1", 1.5)]
+    assert (told["peak_to_mean"], told["cv"]) == (1.5, 0.5)
+    assert told["expected_peak_to_mean"] == pytest.approx(1.5, abs=1e-3)
+
+
+def test_plot_of_an_empty_ring_is_a_problem(run: Run) -> None:
+    assert "hashring: the ring has no nodes" in run("plot", status=1).err
+
+
 # --- nodes --------------------------------------------------------------------------------------
 
 
