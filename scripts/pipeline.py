@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812
 from redis import Redis
 
 from hashring import RingNode
@@ -27,13 +28,16 @@ from hashring.spark.jobs import assign_job, audit_job, load_job, plan_job, simul
 from hashring.spark.report import Report
 from hashring.spark.session import spark_session
 from hashring.store.embedded import RedisServer
+from hashring.store.keys import ring_keys
 
 RING = "flights"
 YEAR = 365 * 24 * 3600
 TTL = 2.0
 NODES = 5
 TICK = 0.02
-BACKLOG = 0.5  # seconds; a node that was away longer does not do what was due meanwhile
+LOOK = 0.2  # seconds between two looks for what others have left undone
+OVERTIME = 2.0  # seconds after the year's end, for the last flights
+CLOCK, DONE = "flights:clock", "flights:done"
 
 
 # --- the flights ------------------------------------------------------------------------------
@@ -67,11 +71,15 @@ def flights() -> pa.Table:
 # --- the fleet --------------------------------------------------------------------------------
 
 
-def work(url: str, name: str, begins: float, seconds: float, folder: Path) -> None:
-    """One node: works on the flights that are due and whose aircraft it owns, and logs it."""
+def work(url: str, name: str, folder: Path) -> None:
+    """One node: works on the flights that are due and not done and whose aircraft it owns.
+
+    A flight is marked as done in Redis when it is. What a node that went away has left undone is
+    therefore found by whoever owns its aircraft next.
+    """
     table = pq.read_table(folder / "flights.parquet")
-    keys, weights = table["key"].to_pylist(), table["weight"].to_pylist()
-    due = [begins + at * seconds / YEAR for at in table["due"].to_pylist()]
+    numbers, keys = range(len(table)), table["key"].to_pylist()
+    due, weights = table["due"].to_pylist(), table["weight"].to_pylist()
     stopped = False
 
     def stop(*_) -> None:
@@ -82,20 +90,34 @@ def work(url: str, name: str, begins: float, seconds: float, folder: Path) -> No
     client = Redis.from_url(url)
     node = RingNode(client, RING, name=name, ttl=TTL, heartbeat_interval=TTL / 4)
     node.start()
+    while (told := client.get(CLOCK)) is None:
+        time.sleep(TICK)
+    begins, seconds = map(float, told.split())
+    scale = seconds / YEAR
     log = (folder / f"work-{name}-{time.time_ns()}.csv").open("w", buffering=1)
-    log.write("flight,key,node,start,end\n")
-    position, ends = 0, begins + seconds
-    while not stopped and time.time() < ends:
+    log.write("flight,key,node,due,start,end\n")
+    position, open_, looked = 0, [], 0.0
+    while not stopped and time.time() < begins + seconds + OVERTIME:
         now = time.time()
-        while position < len(due) and due[position] < now - BACKLOG:
+        fresh = position
+        while position < len(due) and begins + due[position] * scale <= now:
             position += 1
-        while position < len(due) and due[position] <= now:
-            key = keys[position]
-            if key is not None and node.contains(key):
+        todo = [number for number in numbers[fresh:position] if keys[number] is not None]
+        if now - looked >= LOOK:
+            # What nobody has done: it may be this node's by now.
+            looked, done, todo = now, client.get(DONE) or b"", open_ + todo
+            todo = [n for n in todo if len(done) <= n >> 3 or not done[n >> 3] & 128 >> (n & 7)]
+            open_ = []
+        mine = node.select(todo, key=keys.__getitem__)
+        open_ += set(todo).difference(mine)
+        with client.pipeline(transaction=False) as marks:
+            for number in mine:
                 start = time.time()
-                lasts = (weights[position] or 0) * 60 * seconds / YEAR
-                log.write(f"{position},{key},{name},{start:.6f},{start + lasts:.6f}\n")
-            position += 1
+                end = start + (weights[number] or 0) * 60 * scale
+                planned = begins + due[number] * scale
+                log.write(f"{number},{keys[number]},{name},{planned:.6f},{start:.6f},{end:.6f}\n")
+                marks.setbit(DONE, number, 1)
+            marks.execute()
         time.sleep(TICK)
     node.stop()
 
@@ -109,29 +131,37 @@ def run_fleet(
         When it began, in seconds since 1970; what was done to the fleet, and when from then.
     """
     running: dict[str, subprocess.Popen] = {}
-    begins = time.time() + 3
+    client = Redis.from_url(server.url)
 
     def start(name: str) -> None:
-        command = [sys.executable, __file__, "--node", name, str(begins), str(seconds)]
-        command += ["--url", server.url, "--output", str(folder)]
-        running[name] = subprocess.Popen(command)
+        command = [sys.executable, __file__, "--node", name, "--url", server.url]
+        running[name] = subprocess.Popen([*command, "--output", str(folder)])
 
     def crash(name: str) -> None:
         running[name].kill()
         running.pop(name).wait()
 
-    for number in range(1, NODES + 1):
-        start(f"node-{number}")
+    def tell(name: str, what: signal.Signals) -> None:
+        running[name].send_signal(what)
+
     script = [
         (0.15, "node-6 joins", lambda: start("node-6")),
         (0.30, "node-2 crashes (SIGKILL)", lambda: crash("node-2")),
-        (0.45, "node-3 hangs (SIGSTOP)", lambda: running["node-3"].send_signal(signal.SIGSTOP)),
-        (0.55, "node-3 goes on (SIGCONT)", lambda: running["node-3"].send_signal(signal.SIGCONT)),
+        (0.45, "node-3 hangs (SIGSTOP)", lambda: tell("node-3", signal.SIGSTOP)),
+        (0.55, "node-3 goes on (SIGCONT)", lambda: tell("node-3", signal.SIGCONT)),
         (0.65, "node-2 starts again", lambda: start("node-2")),
-        (0.80, "node-4 is stopped (SIGTERM)", running["node-4"].terminate),
+        (0.80, "node-4 is stopped (SIGTERM)", lambda: tell("node-4", signal.SIGTERM)),
     ]
     done = []
     try:
+        for number in range(1, NODES + 1):
+            start(f"node-{number}")
+        while client.hlen(ring_keys(RING).nodes) < NODES:
+            if any(process.poll() is not None for process in running.values()):
+                sys.exit("run-pipeline: a node ended at its start; what it said is above")
+            time.sleep(TICK)
+        begins = time.time() + 1
+        client.set(CLOCK, f"{begins} {seconds}")
         for part, what, act in script:
             time.sleep(max(0.0, begins + part * seconds - time.time()))
             act()
@@ -143,36 +173,46 @@ def run_fleet(
         for process in running.values():
             process.kill()
             process.wait()
+        client.close()
     return begins, done
 
 
 # --- the questions ----------------------------------------------------------------------------
 
 
-def answer(folder: Path, server: RedisServer, done: list[tuple[float, str]], late: int) -> Report:
+def answer(
+    folder: Path, server: RedisServer, begins: float, seconds: float, done: list[tuple[float, str]]
+) -> Report:
     """Ask Spark everything, and make the page."""
     spark = spark_session(conf={"spark.sql.shuffle.partitions": "4"}, progress=sys.stderr.isatty())
     register(spark)
     events = spark.read.format("hashring").options(url=server.url, ring=RING, table="events").load()
     Output(str(folder / "events.parquet")).write(events.coalesce(1))
     history = history_of(spark.read.parquet(str(folder / "events.parquet")))
+    # The ring as it was before all nodes left at the end of the year.
+    late = round((begins + 0.95 * seconds) * 1e6)
     final = history.ring_at(late)
     write_ring(RingFile(final, RING, at=late), folder / "ring.json")
     keys = read_frame(spark, [str(folder / "flights.parquet")])
-    schema = "flight long, key string, node string, start double, end double"
+    schema = "flight long, key string, node string, due double, start double, end double"
     log = read_frame(spark, [str(folder / "work-*.csv")], "csv", schema)
 
-    worked = log.frame.groupBy("flight").count()
+    worked = log.frame.groupBy("flight").agg(F.count("*").alias("n"), F.min("start").alias("start"))
+    once, more = (worked.where(f"n {how} 1").count() for how in ("=", ">"))
     total = keys.frame.where("key is not null").count()
-    once, more = (worked.where(f"count {how} 1").count() for how in ("=", ">"))
+    behind = F.col("start") - F.col("due")
+    median, most = log.frame.agg(F.percentile(behind, 0.5), F.max(behind)).first()
     report = Report("A year of flights on a ring")
     report.facts(
         [
             ("flights with a tail number", total),
-            ("flights worked on once", once),
-            ("flights worked on by more than one node", more),
-            ("flights that nobody worked on", total - once - more),
+            ("worked on once", once),
+            ("worked on more than once", more),
+            ("that nobody worked on", total - once - more),
+            ("seconds from due to start: median", median),
+            ("most", most),
             ("time to live of a node, seconds", TTL),
+            ("a year of flights takes, seconds", seconds),
         ]
     )
     report.section("What was done to the fleet")
@@ -200,12 +240,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The Spark pipeline on real input.")
     parser.add_argument("--seconds", type=float, default=60, help="how long the year takes")
     parser.add_argument("--output", type=Path, default=None, help="a directory; must not exist")
-    parser.add_argument("--node", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--node", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.node:
-        name, begins, seconds = given.node
-        work(given.url, name, float(begins), float(seconds), given.output)
+        work(given.url, given.node, given.output)
         return
     folder = given.output or Path("build", f"pipeline-{datetime.now():%Y%m%d-%H%M%S}")
     if folder.exists():
@@ -214,8 +253,7 @@ def main() -> None:
     pq.write_table(flights(), folder / "flights.parquet")
     with RedisServer() as server:
         begins, done = run_fleet(server, given.seconds, folder)
-        # The ring as it was before all nodes left at the end of the year.
-        report = answer(folder, server, done, round((begins + 0.95 * given.seconds) * 1e6))
+        report = answer(folder, server, begins, given.seconds, done)
     with new_file(folder / "report.html") as aside:
         aside.write_text(report.html(), encoding="utf-8")
     print(f"\nreport: {folder / 'report.html'}")

@@ -277,13 +277,22 @@ def audit(
     history = history_of(told, base_ring, hash_algorithm)
     source = _read(spark, options)
     job.finish(
-        audit_job(source, history, output, key=options["key"], node=node, start=start, end=end)
+        audit_job(
+            source,
+            history,
+            output,
+            events=told,
+            key=options["key"],
+            node=node,
+            start=start,
+            end=end,
+        )
     )
 
 
 EVENTS_SCHEMA = (
     "id string, at timestamp, kind string, by string, epoch long, nodes array<string>, "
-    "points array<long>, reason string, tag string, prev string"
+    "points array<long>, reason string, tag string, prev string, keys string"
 )
 """Of exported events, as the table ``events`` has it."""
 

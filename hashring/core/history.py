@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from hashring.core.change import Change
+from hashring.core.change import Change, ChangeKind
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import HistoryError
@@ -111,6 +111,29 @@ class RingHistory:
         """Every node that ever was on the ring, in order of their UTF-8 names."""
         joined = {node for change in self.changes if change.points for node in change.nodes}
         return tuple(sorted(joined.union(self.base.nodes), key=str.encode))
+
+    def full(self) -> Iterator[tuple[str, int, int | None]]:
+        """Each time in which a node held as many keys as it may: the node, the version from which
+        it was full, and the version from which it had room again (``None`` for never).
+
+        What was full before the history began is not known.
+        """
+        since: dict[str, int] = {}
+        for version in self.versions():
+            change = version.change
+            if change is None:
+                continue
+            ended = list(since) if _begins(change) else []
+            if change.kind is ChangeKind.ROOM:
+                ended += change.nodes
+            for node in ended:
+                if node in since:
+                    yield node, since.pop(node), version.index
+            if change.kind is ChangeKind.FULL:
+                for node in change.nodes:
+                    since.setdefault(node, version.index)
+        for node, first in since.items():
+            yield node, first, None
 
     def periods(self) -> Iterator[Period]:
         """Every period of ownership, in the order in which they end.

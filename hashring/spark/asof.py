@@ -15,7 +15,7 @@ the ring times the number of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,6 +63,7 @@ class AsOf:
     ends: int
     algorithm: str
     owned: CellTable
+    _full: CellTable | None
     _times: CellTable
     _strips: CellTable
     _periods: CellTable
@@ -82,23 +83,33 @@ class AsOf:
             :data:`NOBODY`), ``since``, ``until`` (versions; ``until`` is the number of versions
             for an open period), ``since_at`` and ``until_at`` (microseconds; :data:`NEVER` for an
             open period). All null for a null point or time and for a time before the history.
+            And ``full`` BOOLEAN: whether the owner held as many keys as it may.
         """
         names = [F.col(quoted(name)) for name in df.columns]
         offset = F.least(F.col(quoted(at)), F.lit(self.ends)) - F.lit(self.begins)
         timed = df.select(*names, F.when(offset >= 0, offset).alias(_AT))
         versioned = look_up(timed, _AT, self._times, _VERSION).drop(_AT)
         cell = F.shiftright(F.col(quoted(point)), self._cell_shift)
+        kept = [*names, F.col(_VERSION)] if self._full else names
         placed = versioned.select(
-            *names,
+            *kept,
             (F.shiftleft(cell, self._version_bits) + F.col(_VERSION)).alias(_STRIP),
         )
         stripped = look_up(placed, _STRIP, self._strips, _PERIOD)
         inside = F.col(quoted(point)).bitwiseAND((1 << self._cell_shift) - 1)
         located = stripped.select(
-            *names, (F.shiftleft(F.col(_PERIOD), self._cell_shift) + inside).alias(_STRIP)
+            *kept, (F.shiftleft(F.col(_PERIOD), self._cell_shift) + inside).alias(_STRIP)
         )
         found = look_up(located, _STRIP, self._periods, _PERIOD, self._attributes, keep_code=False)
-        return found.drop(_STRIP)
+        if self._full is None:
+            return found.drop(_STRIP).withColumn("full", F.lit(False))
+        held = F.when(
+            F.col("owner") != NOBODY,
+            F.shiftleft(F.col("owner").cast("bigint"), self._version_bits) + F.col(_VERSION),
+        )
+        told = look_up(found.withColumn(_STRIP, held), _STRIP, self._full, _PERIOD)
+        full = F.coalesce(F.col(_PERIOD) == 1, F.lit(False))
+        return told.withColumn("full", full).drop(_STRIP, _PERIOD, _VERSION)
 
 
 def as_of(history: RingHistory) -> AsOf:
@@ -141,6 +152,7 @@ def as_of(history: RingHistory) -> AsOf:
         ends=ends,
         algorithm=history.base.hash_algorithm.name,
         owned=_owned(periods),
+        _full=_full(history, number, version_bits),
         _times=time_table,
         _strips=strip_table,
         _periods=period_table,
@@ -236,6 +248,23 @@ def _owned(periods: _Columns) -> CellTable:
     return cell_table(starts[:-1], np.cumsum(counts)[:-1], 32)
 
 
+def _full(
+    history: RingHistory, number: Mapping[str | None, int], version_bits: int
+) -> CellTable | None:
+    """For (node, version) 1 when the node was full then; ``None`` when none ever was."""
+    edges = {0: 0}
+    for node, since, until in history.full():
+        if node in number:
+            first = number[node] << version_bits
+            edges[first + since] = 1
+            edges[first + (1 << version_bits if until is None else until)] = 0
+    if len(edges) == 1:
+        return None
+    starts = sorted(edges)
+    bits = version_bits + len(number).bit_length()
+    return cell_table(starts, [edges[start] for start in starts], bits)
+
+
 def history_of(
     events: DataFrame, base: RingFile | None = None, hash_algorithm: str = "crc-32"
 ) -> RingHistory:
@@ -244,8 +273,8 @@ def history_of(
     Args:
         events: the columns of the table ``events`` of the ``hashring`` data source; needed are
             ``epoch``, ``at`` (a timestamp), ``kind``, ``nodes`` and ``points``; ``id``, ``tag``
-            and ``prev`` tell more faults apart. Rows of other kinds than join, leave and expire
-            are passed over.
+            and ``prev`` tell more faults apart. Rows that are no changes of the ring (``unserved``,
+            ``release``, and what later versions may add) are passed over.
         base: the ring before the events; without it they must begin with the ring's first change.
         hash_algorithm: that of the ring, when there is no base.
 

@@ -54,8 +54,10 @@ class Audit:
         rejected: rows of the log that could not be judged: the log's columns and ``reason``, one
             of :data:`REJECTIONS`.
         rows: every other row: ``key`` (in the form that is hashed), ``node``, ``start``, ``end``,
-            ``point``, ``owner`` when the work began, and the columns of ``findings`` that say
-            what is wrong, null where nothing is.
+            ``point``, ``owner`` when the work began, ``overflow``, and the columns of
+            ``findings`` that say what is wrong, null where nothing is. ``overflow`` is true for
+            work on a key of a node that was full: with a limit, others rightly work on what it
+            refuses, so this is not wrong.
         findings: of ``rows`` those with something wrong:
 
             ``problem``: ``overrun``, the node owned the key when it began, and went on after it
@@ -80,14 +82,17 @@ class Audit:
             in the whole history), ``worked`` (those in which its owner began a piece of work),
             ``unworked`` (the others: the key was owned and nobody worked on it as its owner),
             ``longest_gap`` (seconds from the end of all earlier work to the next; null with one
-            row), and the number of rows with each problem and with an overlap.
+            row), and the number of rows with each problem, with ``overflow``, and with an overlap
+            (``overlapping``).
         changes: one row a version of the ring: ``version``, ``epoch``, ``at``, ``kind``,
             ``nodes``, ``keys`` (those that it gave a new owner which then worked on them),
             ``first_work_least``, ``first_work_median``, ``first_work_most`` (seconds from the
             change to the new owner's first work on each such key; the median is approximate),
             ``overrun`` and ``late`` (rows), ``after_change_most`` (seconds).
-        nodes: one row a node: ``node``, ``rows``, a column a problem, ``overlapping``.
-        summary: one row: ``rows``, a column a problem, ``overlapping``, ``keys``, ``periods``,
+        nodes: one row a node: ``node``, ``rows``, a column a problem, ``overflow``,
+            ``overlapping``.
+        summary: one row: ``rows``, a column a problem, ``overflow``, ``overlapping``, ``keys``,
+            ``periods``,
             ``worked``, ``unworked``, ``after_change_most``, ``overlap_most``, ``longest_gap``.
     """
 
@@ -245,6 +250,7 @@ def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
     problem = (
         F.when(own & (F.col("end") <= F.col("until_at")), F.lit(None).cast("string"))
         .when(own, F.lit("overrun"))
+        .when(F.col("full"), F.lit(None).cast("string"))
         .when(F.col("previous") == F.col("node"), F.lit("late"))
         .when(F.col("next") == F.col("node"), F.lit("early"))
         .otherwise(F.lit("foreign"))
@@ -264,6 +270,7 @@ def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
         "since",
         "since_at",
         "problem",
+        (F.col("full") & ~own).alias("overflow"),
         F.when(is_["overrun"] | is_["early"], F.col("until"))
         .when(is_["late"], F.col("since"))
         .alias("cause"),
@@ -292,6 +299,7 @@ def _readable(told: DataFrame, asof: AsOf) -> DataFrame:
         "point",
         # NOBODY is no index, and gives null.
         F.get(names, F.col("owner")).alias("owner"),
+        "overflow",
         "problem",
         _seconds("unowned"),
         _seconds("after_change"),
@@ -313,6 +321,7 @@ def _counts(told: DataFrame) -> DataFrame:
         F.min("since_at").alias("since_at"),
         F.min(F.when(own, F.col("start"))).alias("first"),
         *(F.count_if(F.col("problem") == name).alias(name) for name in PROBLEMS),
+        F.count_if("overflow").alias("overflow"),
         F.count("other").alias("overlapping"),
         F.max("gap").alias("gap"),
         F.max("after_change").alias("after_change"),
@@ -320,7 +329,7 @@ def _counts(told: DataFrame) -> DataFrame:
     )
 
 
-_COUNTED: Final = ("rows", *PROBLEMS, "overlapping")
+_COUNTED: Final = ("rows", *PROBLEMS, "overflow", "overlapping")
 
 
 def _keys(counts: DataFrame, asof: AsOf) -> DataFrame:
@@ -347,6 +356,7 @@ def _keys(counts: DataFrame, asof: AsOf) -> DataFrame:
         (F.col("periods") - F.col("worked")).alias("unworked"),
         _seconds("gap", "longest_gap"),
         *PROBLEMS,
+        "overflow",
         "overlapping",
         _seconds("after_change", "after_change_most"),
         _seconds("overlap", "overlap_most"),

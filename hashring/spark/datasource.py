@@ -9,8 +9,10 @@ Options: ``url`` and ``ring`` say which ring, ``table`` which of
     ``told`` (all a node tells of itself, as JSON).
 ``events``
     ``id`` (of the entry in the Redis stream), ``at`` (Redis time), ``kind``, ``by``, and for
-    changes of the ring ``epoch``, ``nodes``, ``points``, ``reason``, ``tag``, ``prev``. Also as a
-    stream (``spark.readStream``).
+    changes of the ring (join, leave, expire, full, room) ``epoch``, ``nodes``, ``points``,
+    ``reason``, ``tag``, ``prev``; ``keys`` is for ``unserved`` how many keys the node ``by`` must
+    leave unserved, for ``release`` the key whose lock was taken away. Also as a stream
+    (``spark.readStream``).
 ``locks``
     ``key`` BINARY, ``node``, ``token`` (the fencing token), ``expires_in``. Read lock by lock: not
     one instant of all locks.
@@ -53,7 +55,8 @@ SCHEMAS: Final = {
     "nodes": "node string, replicas int, expired boolean, hash_algorithm string, weight double, "
     "told string",
     "events": "id string, at timestamp, kind string, by string, epoch long, "
-    "nodes array<string>, points array<long>, reason string, tag string, prev string",
+    "nodes array<string>, points array<long>, reason string, tag string, prev string, "
+    "keys string",
     "locks": "key binary, node string, token long, expires_in double",
 }
 """The columns of each table."""
@@ -229,6 +232,7 @@ def _event_row(event: Event) -> tuple[Any, ...]:
         change.reason if change else None,
         change.stamp.tag if change else None,
         change.prev if change else None,
+        event.keys or None,
     )
 
 

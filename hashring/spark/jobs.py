@@ -129,7 +129,7 @@ def load_job(
         ("peak to fair share", peak),
         ("busiest node", on_ring[0]["node"]),
         ("hottest key", hottest_rows[0]["key"]),
-        ("hottest key's part of a node's mean load", hottest_rows[0]["of_mean"]),
+        ("hottest key's part of a node's mean load", f"{100 * hottest_rows[0]['of_mean']:.2f}%"),
     ]
     report = Report("Load of the ring")
     report.facts(facts)
@@ -167,19 +167,25 @@ def _load_section(report: Report, rows: Sequence[Any]) -> None:
 def _hot_section(report: Report, rows: Sequence[Any]) -> None:
     report.section(
         "Hottest keys",
-        "In parts of a node's mean load: above 1, the key alone is more than a node's fair share, "
-        "and no placement of points can help.",
+        "In parts of a node's mean load: above 100%, the key alone is more than a node's fair "
+        "share, and no placement of points can help.",
     )
     names = [_key_name(r["key"]) for r in rows]
     report.bars(
         "Hottest keys",
         [(name, r["of_mean"], None) for name, r in zip(names, rows, strict=True)],
-        unit="x mean",
     )
     report.table(
-        ["key", "rows", "weight", "part of all", "x node's mean", "owner"],
+        ["key", "rows", "weight", "part of all", "part of a node's mean", "owner"],
         [
-            (name, r["rows"], r["weight"], f"{100 * r['share']:.3f}%", r["of_mean"], r["owner"])
+            (
+                name,
+                r["rows"],
+                r["weight"],
+                f"{100 * r['share']:.3f}%",
+                f"{100 * r['of_mean']:.2f}%",
+                r["owner"],
+            )
             for name, r in zip(names, rows, strict=True)
         ],
     )
@@ -204,6 +210,7 @@ def plan_job(
     seed: int = 0,
 ) -> Outcome:
     """What moves if nodes join, leave or change their weight."""
+    join, leave = tuple(join), tuple(leave)
     df = source.frame
     if output:
         output.check(df.sparkSession)
@@ -239,10 +246,18 @@ def plan_job(
         ("nodes after", found.after.node_count),
         ("placement of joining nodes", f"{placement}, seed {seed}"),
     ]
-    report = Report("Plan of a change")
+    report = Report(_plan_title(join, leave, weights or {}))
     report.facts(facts)
     _moves_section(report, moves, nodes)
     return Outcome(tuple(facts), report)
+
+
+def _plan_title(join: Sequence[str], leave: Sequence[str], weights: Mapping[str, float]) -> str:
+    parts = [(", ".join(join), "joins" if len(join) == 1 else "join")] if join else []
+    parts += [(", ".join(leave), "leaves" if len(leave) == 1 else "leave")] if leave else []
+    changed = [f"{node} to {weight:g}" for node, weight in weights.items() if node not in join]
+    parts += [(", ".join(changed), "in weight")] if changed else []
+    return "Plan: " + "; ".join(f"{who} {what}" for who, what in parts)
 
 
 def _moves_section(report: Report, moves: Sequence[Any], nodes: Sequence[Any]) -> None:
@@ -273,12 +288,17 @@ def audit_job(
     history: RingHistory,
     output: Output | None = None,
     *,
+    events: DataFrame | None = None,
     key: str = "key",
     node: str = "node",
     start: str = "start",
     end: str = "end",
 ) -> Outcome:
-    """Hold a work log against the ring's history; the output is the findings."""
+    """Hold a work log against the ring's history; the output is the findings.
+
+    Args:
+        events: what the history was made of, to count its kinds.
+    """
     df = source.frame
     if output:
         output.check(df.sparkSession)
@@ -295,6 +315,7 @@ def audit_job(
         nodes = found.nodes.collect()
     finally:
         counts.unpersist()
+    told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
     if output:
         output.write(found.findings)
     facts: list[tuple[str, Any]] = [
@@ -302,16 +323,18 @@ def audit_job(
         *((f"rows rejected: {reason}", rejected[reason]) for reason in sorted(rejected)),
         ("bad records left out", bad),
         ("ring changes", len(history.changes)),
+        *((f"events: {row['kind']}", row["count"]) for row in told),
         ("work begun by the owner and gone on with after losing the key", summary["overrun"]),
         ("work begun after losing the key", summary["late"]),
         ("work begun before getting the key", summary["early"]),
         ("work on a key of another node", summary["foreign"]),
+        ("work on a key that its full owner may have refused", summary["overflow"]),
         ("work at the same time as another node", summary["overlapping"]),
         ("longest such overlap, seconds", summary["overlap_most"]),
         ("latest end of work after a change, seconds", summary["after_change_most"]),
         ("keys", summary["keys"]),
         ("periods of ownership", summary["periods"]),
-        ("of these, without work by the owner", summary["unworked"]),
+        ("of these, without work by the owner (none due, or none done)", summary["unworked"]),
         ("longest gap between two pieces of work on a key, seconds", summary["longest_gap"]),
     ]
     report = Report("Audit of the work log")
@@ -326,12 +349,19 @@ def _audit_sections(
     report.section(
         "Nodes",
         "overrun: went on after losing the key; late: began after losing it; early: began before "
-        "getting it; foreign: neither before nor next; overlapping: at the same time as another.",
+        "getting it; foreign: neither before nor next; overflow: the owner was full, so this is "
+        "no fault; overlapping: at the same time as another.",
     )
     report.table(
-        ["node", "rows", *PROBLEMS, "overlapping"],
+        ["node", "rows", *PROBLEMS, "overflow", "overlapping"],
         [
-            (r["node"], r["rows"], *(r[name] for name in PROBLEMS), r["overlapping"])
+            (
+                r["node"],
+                r["rows"],
+                *(r[name] for name in PROBLEMS),
+                r["overflow"],
+                r["overlapping"],
+            )
             for r in sorted(nodes, key=lambda r: r["node"])
         ],
         most=200,
@@ -381,8 +411,8 @@ def _audit_sections(
         ],
         most=100,
     )
-    findings = found.findings.orderBy("start", "key", "node").limit(50).collect()
-    report.section("First findings", "The earliest 50; all of them are in the job's output.")
+    findings = found.findings.orderBy("start", "key", "node").limit(25).collect()
+    report.section("First findings", "The earliest 25; all of them are in the job's output.")
     report.table(
         ["key", "node", "start", "owner", "problem", "after change, s", "with", "overlap, s"],
         [

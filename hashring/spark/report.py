@@ -7,6 +7,7 @@ the same from a mail, an archive or a file of ten years ago.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -20,6 +21,8 @@ _COLOURS: Final = (
     "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0",
 )  # fmt: skip
 
+_NUMBER: Final = re.compile(r"[-+]?[\d.,]+%?")
+
 _STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;color:#1c2330;background:#fff;margin:2rem auto;
 max-width:980px;padding:0 1rem}
@@ -29,9 +32,10 @@ p{margin:.4rem 0;max-width:75ch}.note{color:#5a6474}
 table{border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:.22rem .8rem;text-align:right;border-bottom:1px solid #eceff4}
 th{color:#5a6474;font-weight:600;vertical-align:bottom}
-td:first-child,th:first-child{text-align:left}
+td:first-child,th:first-child,.w{text-align:left}
 svg{max-width:100%;height:auto;margin:.6rem 0;display:block}
 svg text{font:12px system-ui,sans-serif;fill:#1c2330}svg .dim{fill:#5a6474}
+nav{display:flex;flex-wrap:wrap;gap:.2rem 1.4rem;margin:.8rem 0}nav a{color:#2f52ab}
 dl{display:grid;grid-template-columns:max-content auto;gap:.15rem 1.2rem;margin:.8rem 0}
 dt{color:#5a6474}dd{margin:0;font-variant-numeric:tabular-nums}
 """
@@ -47,6 +51,7 @@ class Report:
 
     title: str
     _parts: list[str] = field(default_factory=list)
+    _included: list[str] = field(default_factory=list)
 
     def facts(self, facts: Sequence[tuple[str, Any]]) -> None:
         """Named values, one a line."""
@@ -61,14 +66,19 @@ class Report:
 
     def include(self, other: Report) -> None:
         """All of another report, under its title."""
-        self._parts.append(f"<h1>{_text(other.title)}</h1>")
+        self._included.append(other.title)
+        self._parts.append(f'<h1 id="part{len(self._included)}">{_text(other.title)}</h1>')
         self._parts.extend(other._parts)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], most: int = 50) -> None:
         """A table; of more than ``most`` rows the first, and how many more there are."""
-        head = "".join(f"<th>{_text(column)}</th>" for column in columns)
+        words = [any(_is_word(row[i]) for row in rows[:most]) for i in range(len(columns))]
+        mark = [' class="w"' if is_word else "" for is_word in words]
+        head = "".join(f"<th{m}>{_text(name)}</th>" for m, name in zip(mark, columns, strict=True))
         body = "".join(
-            "<tr>" + "".join(f"<td>{_value(cell)}</td>" for cell in row) + "</tr>"
+            "<tr>"
+            + "".join(f"<td{m}>{_value(cell)}</td>" for m, cell in zip(mark, row, strict=True))
+            + "</tr>"
             for row in rows[:most]
         )
         self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
@@ -90,12 +100,13 @@ class Report:
         parts = []
         for index, (name, value, mark) in enumerate(shown):
             y = index * step + 6
+            ends = left + max(value, mark or 0.0) * scale
             parts.append(
                 f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{_text(_short(name))}'
                 f"<title>{_text(name)}</title></text>"
                 f'<rect x="{left}" y="{y}" width="{value * scale:.1f}" height="15" '
                 f'fill="{_COLOURS[0]}"/>'
-                f'<text x="{left + value * scale + 6:.1f}" y="{y + 12}" class="dim">'
+                f'<text x="{ends + 6:.1f}" y="{y + 12}" class="dim">'
                 f"{_measure(value, unit)}</text>"
             )
             if mark is not None:
@@ -225,13 +236,22 @@ class Report:
             f"{''.join(parts)}</svg>"
         )
 
+    def _contents(self) -> str:
+        links = (
+            f'<a href="#part{number}">{_text(title)}</a>'
+            for number, title in enumerate(self._included, 1)
+        )
+        return f"<nav>{''.join(links)}</nav>\n" if self._included else ""
+
     def html(self) -> str:
         """The page."""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width,initial-scale=1">'
             f"<title>{_text(self.title)}</title><style>{_STYLE}</style></head><body>\n"
-            f"<h1>{_text(self.title)}</h1>\n" + "\n".join(self._parts) + "\n</body></html>\n"
+            f"<h1>{_text(self.title)}</h1>\n{self._contents()}"
+            + "\n".join(self._parts)
+            + "\n</body></html>\n"
         )
 
 
@@ -241,6 +261,10 @@ def _text(value: Any) -> str:
 
 def _short(name: str, most: int = 30) -> str:
     return name if len(name) <= most else name[: most // 2] + "…" + name[-(most // 2 - 1) :]
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and not _NUMBER.fullmatch(value)
 
 
 def _value(value: Any) -> str:

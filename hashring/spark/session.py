@@ -9,14 +9,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from hashring.errors import ConfigError, JavaNotFound
-
-if TYPE_CHECKING:
-    pass
 
 OLDEST_JAVA: Final = 17
 
@@ -58,6 +55,10 @@ def spark_session(
         builder = builder.config("spark.ui.showConsoleProgress", str(progress).lower())
         if "SPARK_ENV_LOADED" not in os.environ:
             builder = builder.config("spark.ui.enabled", "false")
+            if (master or "local").startswith("local"):
+                # All of it is on this machine, whatever its name resolves to today.
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+                builder = builder.config("spark.driver.host", "127.0.0.1")
         # Workers must run the Python that has this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in (conf or {}).items():

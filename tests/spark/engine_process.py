@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
 
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
 
 def run(*arguments: object) -> str:
     result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
@@ -22,7 +24,14 @@ def main(option: str, where: str, folder: str) -> None:
     at = Path(folder)
     engine = [option, where, "--conf", "spark.sql.shuffle.partitions=2"]
     if option == "--master":
-        engine += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+        for setting in (
+            "spark.driver.host=127.0.0.1",
+            "spark.executor.memory=512m",
+            # Most of the time goes into starting virtual machines.
+            f"spark.driver.extraJavaOptions={JAVA}",
+            f"spark.executor.extraJavaOptions={JAVA}",
+        ):
+            engine += ["--conf", setting]
     ring = ["--ring-file", at / "ring.json"]
     keys = ["--input", at / "keys.parquet"]
     print(run("assign", *keys, *ring, "--output", at / "owned.parquet", *engine))

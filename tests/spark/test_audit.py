@@ -89,6 +89,35 @@ def test_a_node_that_never_had_the_key_is_foreign_to_it(spark):
     assert (found.problem, found.unowned, found.after_change) == ("foreign", 1, None)
 
 
+def test_work_on_a_key_of_a_full_node_is_counted_and_no_fault(spark):
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [0], at=at(1)),
+            change(2, "join", ("b",), [HALF], at=at(2)),
+            change(3, "full", ("a",), at=at(10)),
+            change(4, "room", ("a",), at=at(20)),
+        ]
+    )
+    log = [
+        ("hello", "b", 9.0, 9.5),
+        ("hello", "b", 10.0, 10.5),
+        ("hello", "a", 11.0, 12.0),
+        ("hello", "b", 15.0, 99.0),
+        ("hello", "b", 20.0, 20.5),
+    ]
+    found = judge(spark, history, log)
+    assert [(r.problem, r.overflow) for r in found] == [
+        ("foreign", False),
+        (None, True),
+        (None, False),
+        (None, True),
+        ("foreign", False),
+    ]
+    told = audit(spark.createDataFrame(log, LOG), history)
+    assert (told.summary.first().overflow, told.keys.first().overflow) == (2, 2)
+    assert {r.node: r.overflow for r in told.nodes.collect()} == {"a": 0, "b": 2}
+
+
 def test_two_nodes_at_once_are_found_with_how_long(spark, history):
     found = judge(
         spark,
@@ -217,7 +246,10 @@ def random_history(rng, nodes, changes, base=None):
     for epoch in range(1, changes + 1):
         now += rng.choice([0, 1, 5, 200])
         node = rng.choice(nodes)
-        if node in alive and rng.random() < 0.6:
+        if alive and rng.random() < 0.2:
+            kind = rng.choice(["full", "room"])
+            made.append(change(epoch + bool(base), kind, (rng.choice(sorted(alive)),), at=now))
+        elif node in alive and rng.random() < 0.6:
             gone = tuple(rng.sample(sorted(alive), min(len(alive), rng.choice([1, 1, 2]))))
             alive -= set(gone)
             made.append(change(epoch + bool(base), "expire", gone, at=now))
@@ -231,6 +263,11 @@ def random_history(rng, nodes, changes, base=None):
 def by_hand(history, log):
     """Each row of the log with what is wrong with it, the slow and plain way."""
     versions = list(history.versions())
+    full = [set()]
+    for version in versions[1:]:
+        told_full = set(version.change.nodes) if version.change.kind == "full" else set()
+        told_room = set(version.change.nodes) if version.change.kind == "room" else set()
+        full.append((full[-1] | told_full) - told_room)
     told = []
     for row in log:
         key, node, start, end = row
@@ -249,6 +286,8 @@ def by_hand(history, log):
         if owners[index] == node:
             if end > lost_at:
                 problem, unowned, after = "overrun", end - lost_at, end - lost_at
+        elif owners[index] in full[index]:
+            pass
         elif previous == node:
             problem, unowned, after = "late", end - start, end - versions[since].at
         elif following == node:
@@ -344,6 +383,10 @@ def test_events_of_a_frame_make_the_history_whatever_their_order(spark):
     events = [
         ("20000-1", 3, when[2], "leave", ["a"], None),
         ("15000-0", None, when[0], "unserved", None, None),
+        ("15000-1", None, when[0], "release", None, None),
+        ("15000-2", None, when[0], "of a later version", None, None),
+        ("20000-2", 4, when[2], "full", ["b"], None),
+        ("20000-3", 5, when[2], "room", ["b"], None),
         ("20000-0", 2, when[1], "join", ["b"], [7]),
         ("10000-0", 1, when[0], "join", ["a"], [5, 3]),
     ]
@@ -352,8 +395,9 @@ def test_events_of_a_frame_make_the_history_whatever_their_order(spark):
         (10_000_000, ()),
         (10_000_000, ("a",)),
         (20_000_000, ("a", "b")),
-        (20_000_000, ("b",)),
+        *[(20_000_000, ("b",))] * 3,
     ]
+    assert list(found.full()) == [("b", 4, 5)]
 
 
 def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):

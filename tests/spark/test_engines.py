@@ -15,10 +15,10 @@ import pytest
 from hashring.core.ringfile import RingFile
 from hashring.files import write_ring
 from tests.conftest import ROOT, eventually
+from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring
 
 HOME = Path(pyspark.__file__).parent
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 ENGINE_PATIENCE = 300
 
 
@@ -93,11 +93,12 @@ def test_a_standalone_master_with_two_workers(spark, work):
         master = [launch, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0"]
         running.enter_context(background(log, *master, "--webui-port", "0", **environment))
         url = told(log, r"(spark://127\.0\.0\.1:\d+)")
-        for number in range(2):
+        workers = [folder / f"worker{number}.log" for number in range(2)]
+        for number, log in enumerate(workers):
             worker = [launch, f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
             worker += ["--cores", "1", "--memory", "600m", "--work-dir", folder / f"w{number}", url]
-            log = folder / f"worker{number}.log"
             running.enter_context(background(log, *worker, **environment))
+        for log in workers:
             told(log, "Successfully registered with master")
         check(spark, work, "--master", url)
         # Both did some of it.

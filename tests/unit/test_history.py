@@ -146,3 +146,20 @@ def test_changes_that_the_base_has_already_and_repeated_ones_are_skipped():
 def test_nothing_at_all_is_no_history():
     with pytest.raises(HistoryError, match="no events"):
         ring_history([])
+
+
+def test_a_node_is_full_until_it_has_room_or_the_ring_begins_anew():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [1]),
+            change(2, "full", ("a",)),
+            change(3, "join", ("b",), [2]),
+            change(4, "room", ("a",)),
+            change(5, "full", ("b",)),
+            change(1, "join", ("a",), [1], at=60),
+            change(2, "full", ("a",), at=70),
+        ]
+    )
+    assert list(history.full()) == [("a", 2, 4), ("b", 5, 6), ("a", 7, None)]
+    assert [v.ring.nodes for v in history.versions()][1:6] == [("a",)] * 2 + [("a", "b")] * 3
+    assert {period.owner for period in history.periods()} == {None, "a", "b"}
