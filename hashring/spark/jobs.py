@@ -133,6 +133,7 @@ def load_job(
     ]
     report = Report("Load of the ring")
     report.facts(facts)
+    report.ring(ring)
     _load_section(report, on_ring)
     _hot_section(report, hottest_rows)
     return Outcome(tuple(facts), report)
@@ -265,7 +266,9 @@ def _moves_section(report: Report, moves: Sequence[Any], nodes: Sequence[Any]) -
     if not moves:
         report.facts([("moves", "none")])
     report.flows(
-        "Moves from node to node", [(r["before"], r["after"], float(r["keys"])) for r in moves]
+        "Moves from node to node",
+        [(r["before"], r["after"], float(r["keys"])) for r in moves],
+        [r["node"] for r in nodes],
     )
     report.table(
         ["from", "to", "rows", "weight"],

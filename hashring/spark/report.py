@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from hashring.core.picture import PALETTE, PICTURE_CSS, node_colors, ring_picture
+from hashring.core.ring import Ring
+
 WIDTH: Final = 920
 MOST_BARS: Final = 40
 MOST_FLOWS: Final = 60
+MOST_NAMED: Final = 60
 _COLOURS: Final = (
     "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951",
     "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0",
@@ -33,8 +37,8 @@ table{border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums;
 th,td{padding:.22rem .8rem;text-align:right;border-bottom:1px solid #eceff4}
 th{color:#5a6474;font-weight:600;vertical-align:bottom}
 td:first-child,th:first-child,.w{text-align:left}
-svg{max-width:100%;height:auto;margin:.6rem 0;display:block}
-svg text{font:12px system-ui,sans-serif;fill:#1c2330}svg .dim{fill:#5a6474}
+svg{max-width:100%;height:auto;margin:.6rem 0;display:block}.hr-ring{max-height:560px}
+svg:not(.hr-ring) text{font:12px system-ui,sans-serif;fill:#1c2330}svg .dim{fill:#5a6474}
 nav{display:flex;flex-wrap:wrap;gap:.2rem 1.4rem;margin:.8rem 0}nav a{color:#2f52ab}
 dl{display:grid;grid-template-columns:max-content auto;gap:.15rem 1.2rem;margin:.8rem 0}
 dt{color:#5a6474}dd{margin:0;font-variant-numeric:tabular-nums}
@@ -52,6 +56,7 @@ class Report:
     title: str
     _parts: list[str] = field(default_factory=list)
     _included: list[str] = field(default_factory=list)
+    _has_ring: bool = False
 
     def facts(self, facts: Sequence[tuple[str, Any]]) -> None:
         """Named values, one a line."""
@@ -69,6 +74,7 @@ class Report:
         self._included.append(other.title)
         self._parts.append(f'<h1 id="part{len(self._included)}">{_text(other.title)}</h1>')
         self._parts.extend(other._parts)
+        self._has_ring |= other._has_ring
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], most: int = 50) -> None:
         """A table; of more than ``most`` rows the first, and how many more there are."""
@@ -119,8 +125,14 @@ class Report:
         if len(ordered) > len(shown):
             self._parts.append(f'<p class="note">the {len(shown)} largest of {len(ordered):,}</p>')
 
-    def flows(self, label: str, rows: Sequence[tuple[str, str, float]]) -> None:
-        """What goes from whom to whom: ribbons from the left column to the right one."""
+    def flows(
+        self, label: str, rows: Sequence[tuple[str, str, float]], nodes: Sequence[str]
+    ) -> None:
+        """What goes from whom to whom: ribbons from the left column to the right one.
+
+        Args:
+            nodes: all there are, for the same colours as in a picture of the ring.
+        """
         shown = sorted(rows, key=lambda row: -row[2])[:MOST_FLOWS]
         total = sum(amount for *_, amount in shown)
         if not total:
@@ -128,7 +140,7 @@ class Report:
         sources, targets = (_sums(shown, side) for side in (0, 1))
         gap, left, right, thick = 8, 230, 230, 12
         height = max(160, 24 * max(len(sources), len(targets)))
-        colour = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(sources)}
+        colour = {name: PALETTE[hue] for name, hue in node_colors(nodes).items()}
         places: list[dict[str, float]] = []
         parts: list[str] = []
         scales = []
@@ -141,10 +153,9 @@ class Report:
             y, at = 6.0, {}
             for name, amount in sums.items():
                 size = amount * scale
-                fill = colour.get(name, "#9498a0") if sums is sources else "#5a6474"
                 parts.append(
                     f'<rect x="{x}" y="{y:.1f}" width="{thick}" height="{max(size, 1):.1f}" '
-                    f'fill="{fill}"/>'
+                    f'fill="{colour[name]}"/>'
                     f'<text x="{x + dx}" y="{y + size / 2 + 4:.1f}" text-anchor="{anchor}">'
                     f"{_text(_short(name, 22))} {_compact(amount)}"
                     f"<title>{_text(name)}: {amount:,.0f}</title></text>"
@@ -170,6 +181,12 @@ class Report:
             self._parts.append(
                 f'<p class="note">the {len(shown)} largest of {len(rows):,} flows</p>'
             )
+
+    def ring(self, ring: Ring, name: str = "") -> None:
+        """The ring as a picture, with its nodes named when they are not too many."""
+        self._has_ring = True
+        legend = ring.node_count <= MOST_NAMED
+        self._parts.append(ring_picture(ring, title=name, legend=legend, style=False))
 
     def lines(
         self,
@@ -243,12 +260,16 @@ class Report:
         )
         return f"<nav>{''.join(links)}</nav>\n" if self._included else ""
 
+    def _style(self) -> str:
+        # The page is white in the dark, too.
+        return f"{PICTURE_CSS}{_STYLE}.hr-ring{{color:#1c2330}}" if self._has_ring else _STYLE
+
     def html(self) -> str:
         """The page."""
         return (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width,initial-scale=1">'
-            f"<title>{_text(self.title)}</title><style>{_STYLE}</style></head><body>\n"
+            f"<title>{_text(self.title)}</title><style>{self._style()}</style></head><body>\n"
             f"<h1>{_text(self.title)}</h1>\n{self._contents()}"
             + "\n".join(self._parts)
             + "\n</body></html>\n"
