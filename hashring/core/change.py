@@ -125,7 +125,8 @@ def parse_change(payload: bytes | str) -> Change:
             raise ValueError
         if kind is ChangeKind.JOIN and (len(nodes) != 1 or not points):
             raise ValueError
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
+        # Overflow: JSON's Infinity, which Python reads, is no integer.
         raise MessageFormatError(payload, "is not a whole change") from None
     return Change(kind, nodes, points, prev, stamp, session, reason, was)
 

@@ -70,7 +70,7 @@ def _load(text: bytes) -> Table:
             body["token"],
             body["quiet_until"],
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise GroupFormatError("table", text, "is not whole") from error
 
 

@@ -376,7 +376,7 @@ def _read_memory(memory: bytes) -> tuple[int, ...]:
     try:
         points = json.loads(memory)["points"] if memory else []
         return tuple(sorted({Replica(point, "x", "x").point for point in points if point >= 0}))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ()
 
 

@@ -23,6 +23,18 @@ from hashring.errors import GroupFormatError
 
 VERSION: Final = 1
 
+# What text from Redis may raise that is no JSON, too deep, of other types, or lacks something;
+# overflow: JSON's Infinity, which Python reads, is no integer.
+_NOT_WHOLE: Final = (
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
 
 def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
@@ -90,7 +102,7 @@ def load_state(text: str | bytes, committed: float) -> GroupState:
             body["token"],
             body["recovering"],
         ).stamped(committed)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):
             raise
         raise GroupFormatError("state", text, "is not a whole state") from error
@@ -135,7 +147,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _numbers(body["lags"]),
             _numbers(body["claims"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
 
 
@@ -157,9 +169,9 @@ def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
     Raises:
         GroupFormatError: the text is no view.
     """
-    if not text:
-        return View(generation, Phase(phase))
     try:
+        if not text:
+            return View(generation, Phase(phase))
         body = json.loads(text)
         return View(
             generation,
@@ -170,7 +182,7 @@ def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
             frozenset(body["draining"]),
             seated=True,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_WHOLE as error:
         raise GroupFormatError("view", text, "is not whole") from error
 
 
@@ -208,5 +220,5 @@ def load_events(text: str | bytes) -> tuple[Event, ...]:
             for body in json.loads(text)
             if body["kind"] in known
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_WHOLE as error:
         raise GroupFormatError("events", text, "are not whole") from error

@@ -1,0 +1,75 @@
+"""Whatever is read from Redis, files or channels, readers answer or raise their own error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hashring.core.change import parse_change
+from hashring.core.groups.codec import load_facts, load_state, load_view
+from hashring.errors import GroupFormatError, MessageFormatError
+from tests.chaos.fuzz import CHANGES, Target, fuzz, targets
+
+TARGETS = targets()
+NAMES = [target.name for target in TARGETS]
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inside: st.lists(inside) | st.dictionaries(st.text(), inside),
+    max_leaves=12,
+)
+QUICK = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=NAMES)
+def test_damaged_inputs(target: Target) -> None:
+    done = fuzz(target, 2000, seed=1)
+    assert done.findings == {}
+    assert done.inputs == 2000
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=NAMES)
+@given(data=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+@QUICK
+def test_any_bytes_and_any_json(target: Target, data: bytes) -> None:
+    target.read(data)
+
+
+@pytest.mark.parametrize("target", TARGETS[:-1], ids=NAMES[:-1])
+def test_the_inputs_to_begin_with_are_read(target: Target) -> None:
+    """Else only the first check of a reader would be tested."""
+    for seed in target.seeds:
+        assert target.read(seed) is not None
+
+
+def test_a_reader_that_lets_something_else_through_is_found() -> None:
+    broken = Target("broken", CHANGES, lambda data: json.loads(data)["nodes"][0])
+    done = fuzz(broken, 500, seed=1)
+    assert any(kind.startswith("KeyError") for kind in done.findings)
+    assert any(kind.startswith("IndexError") for kind in done.findings)
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "1e999"])
+def test_a_change_at_no_time_is_no_change(number: str) -> None:
+    text = json.dumps({**json.loads(CHANGES[0]), "at": "?"}).replace('"?"', number)
+    with pytest.raises(MessageFormatError, match="is not a whole change"):
+        parse_change(text)
+
+
+DEEP = "[" * 100_000
+
+
+def test_what_a_group_keeps_may_be_nested_too_deeply_to_read() -> None:
+    with pytest.raises(GroupFormatError, match="is not a whole state"):
+        load_state(DEEP, 1.0)
+    with pytest.raises(GroupFormatError, match="is not whole"):
+        load_facts("a", 1, 2.0, DEEP)
+    with pytest.raises(GroupFormatError, match="is not whole"):
+        load_view(1, "Ready", DEEP)
+    with pytest.raises(GroupFormatError, match="is not whole"):
+        load_view(1, "unknown", None)
