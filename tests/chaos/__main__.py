@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -16,7 +16,9 @@ from tests.chaos import report
 from tests.chaos.checker import NEVER
 from tests.chaos.faults import FAULTS, Bounds, Fault
 from tests.chaos.fleet import VARIANTS, FleetError, Timing, Variant
+from tests.chaos.fuzz import fuzz, targets
 from tests.chaos.scenario import Result, random_sequences, run
+from tests.chaos.soak import GROWTH, MIXED, MIXED_LOCKS, Soaked, growth_rows, soak
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "chaos.rst"
@@ -28,10 +30,13 @@ Examples:
   scripts/chaos --list                           the faults
   scripts/chaos --fault kill --fault pause       two faults
   scripts/chaos --fault kill --variant asyncio   one kind of node
-  scripts/chaos --sequences 3 --seed 7 --fault none
+  scripts/chaos --sequences 3 --seed 7           random sequences of faults, and nothing else
   scripts/chaos --json out.json                  results for programs
+  scripts/chaos --soak 15                        random faults for 15 minutes: what grows?
+  scripts/chaos --fuzz 1000000                   damaged input for everything that is read
   scripts/chaos --docs                           write the tables and the plot of docs/chaos.rst
   scripts/chaos --read a.json --read b.json --docs
+                                                 the same from results that are there
 """
 
 
@@ -60,15 +65,48 @@ def _newest_server() -> Path:
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--fault", "faults", multiple=True, metavar="NAME", help="Only this; again for more.")
-@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Only these nodes.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    type=click.Choice(list(FAULTS)),
+    metavar="NAME",
+    help="Only this one; may be given again.",
+)
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    type=click.Choice(list(VARIANTS)),
+    metavar="NAME",
+    help="Only these nodes; may be given again.",
+)
 @click.option("--sequences", type=click.IntRange(0), default=None, help="Random sequences of "
-              f"{LENGTH} faults [3, or 0 with --fault].")  # fmt: skip
+              f"{LENGTH} faults, instead of single ones.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Gives the same choices.")
 @click.option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="At a time.")
 @click.option("--ttl", type=float, default=3.0, show_default=True)
 @click.option("--heartbeat", type=float, default=0.5, show_default=True)
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write results there.")
+@click.option(
+    "--soak",
+    "minutes",
+    type=click.FloatRange(0, min_open=True),
+    metavar="MINUTES",
+    help="Instead: random faults for so long; does anything grow?",
+)
+@click.option(
+    "--fuzz",
+    "inputs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Instead: so many damaged inputs, shared out over all readers.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    help="Write results there; - for stdout.",
+)
 @click.option("--read", "read", multiple=True, type=click.Path(path_type=Path, exists=True),
               help="Results of earlier runs, instead of running.")  # fmt: skip
 @click.option("--docs", is_flag=True, help="Write tables and plot into docs/.")
@@ -82,6 +120,8 @@ def main(  # noqa: PLR0917 - an option each
     jobs: int,
     ttl: float,
     heartbeat: float,
+    minutes: float | None,
+    inputs: int | None,
     json_file: Path | None,
     read: tuple[Path, ...],
     docs: bool,
@@ -90,22 +130,25 @@ def main(  # noqa: PLR0917 - an option each
 ) -> None:
     """Do faults to real processes on a real Redis; say for how long keys had two owners, or none.
 
-    The same is done to redis-hashring 0.7.0. Exit status 1 when a promise of docs/guarantees.rst
-    is broken (redis-hashring's verdicts do not count).
+    Without options: every fault to every variant, and three random sequences of faults, in some
+    ten minutes; the table comes at the end, progress on stderr. The same is done to
+    redis-hashring 0.7.0. Exit status 1 when a promise of docs/guarantees.rst is broken
+    (redis-hashring's verdicts do not count).
     """
     if listing:
         for fault in FAULTS.values():
             click.echo(f"{fault.name:16} {fault.text}")
         click.echo(f"variants: {', '.join(VARIANTS)}")
         return
-    for name in (*faults, *variants):
-        if name not in FAULTS and name not in VARIANTS and name != "none":
-            raise click.UsageError(f"there is no {name!r}: scripts/chaos --list")
     timing = Timing(ttl=ttl, heartbeat=heartbeat)
+    if inputs is not None:
+        sys.exit(fuzz_all(inputs, seed, json_file))
+    if minutes is not None:
+        sys.exit(soak_both(minutes, timing, seed, json_file, keep))
     if read:
         results = [_result(each) for path in read for each in json.loads(path.read_text())]
     else:
-        wanted = [FAULTS[name] for name in faults or FAULTS if name != "none"]
+        wanted = [FAULTS[name] for name in faults or (FAULTS if sequences is None else ())]
         chosen = [VARIANTS[name] for name in variants or VARIANTS]
         if sequences is None:
             sequences = 0 if faults else 3
@@ -117,7 +160,7 @@ def main(  # noqa: PLR0917 - an option each
         ]
         results = run_all(tasks, timing, jobs, keep)
     if json_file is not None:
-        json_file.write_text(json.dumps([each.as_dict() for each in results], indent=1) + "\n")
+        _write(json_file, [each.as_dict() for each in results])
     show(results)
     if docs:
         report.write_docs(PAGE, results, 12.0)
@@ -162,6 +205,76 @@ def run_all(tasks: list[Task], timing: Timing, jobs: int, keep: Path | None) -> 
     return [results[task] for task in tasks]
 
 
+def soak_both(
+    minutes: float, timing: Timing, seed: int, json_file: Path | None, keep: Path | None
+) -> bool:
+    """Soak a fleet without locks and one with, at the same time; whether a rule is broken."""
+
+    def one(variant: Variant) -> Soaked:
+        return soak(
+            variant,
+            minutes,
+            timing,
+            seed=seed,
+            resource=resource.url,
+            program=program,
+            keep=keep,
+            progress=lambda text: click.echo(text, err=True),
+        )
+
+    program = _newest_server()
+    with RedisServer(program) as resource, ThreadPoolExecutor(2) as pool:
+        soaked = list(pool.map(one, (MIXED, MIXED_LOCKS)))
+    for each in soaked:
+        click.echo(
+            f"\n{each.variant}: {each.faults} faults in {each.minutes:g} minutes (seed {seed}); "
+            f"{each.double:.1f} key-seconds with two owners, longest {each.longest_double:.2f} s, "
+            f"{each.none:.1f} with none; {len(each.escaped)} exceptions escaped; "
+            f"{each.writes} fenced writes, {each.refused} refused"
+        )
+    click.echo("\n" + report.as_text(GROWTH, growth_rows(soaked)))
+    broken = [f"{each.variant}: {rule}" for each in soaked for rule in each.broken]
+    click.echo("\n" + ("\n".join(f"MISS  {rule}" for rule in broken) or "pass: nothing grew"))
+    if json_file is not None:
+        _write(json_file, [asdict(each) for each in soaked])
+    return bool(broken)
+
+
+def fuzz_all(inputs: int, seed: int, json_file: Path | None) -> bool:
+    """Feed every reader its share; whether anything was found."""
+    readers = targets()
+    found = []
+    for target in readers:
+        done = fuzz(target, -(-inputs // len(readers)), seed)
+        found.append(done)
+        click.echo(
+            f"{done.name:20} {done.inputs:8} inputs, {done.accepted:8} read, "
+            f"{done.inputs / max(done.seconds, 1e-9):7.0f}/s, {len(done.findings)} findings"
+        )
+        for kind, data in done.findings.items():
+            click.echo(f"  {kind}: {data[:200]!r}")
+    total = sum(each.inputs for each in found)
+    seconds = sum(each.seconds for each in found)
+    click.echo(f"\n{total} inputs in {seconds:.0f} s (seed {seed})")
+    if json_file is not None:
+        _write(
+            json_file,
+            [
+                {**asdict(each), "findings": {k: repr(v) for k, v in each.findings.items()}}
+                for each in found
+            ],
+        )
+    return any(each.findings for each in found)
+
+
+def _write(file: Path, value: object) -> None:
+    text = json.dumps(value, indent=1) + "\n"
+    if str(file) == "-":
+        click.echo(text, nl=False)
+    else:
+        file.write_text(text)
+
+
 def show(results: list[Result]) -> None:
     single = [each for each in results if each.fault in FAULTS]
     if single:
@@ -185,4 +298,4 @@ def show(results: list[Result]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="scripts/chaos")

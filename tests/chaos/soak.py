@@ -145,10 +145,13 @@ def soak(
         )
 
 
-def rows(soaked: Sequence[Soaked]) -> list[list[str]]:
-    """What may grow: the most in the first third, the least in the last."""
+GROWTH = ("fleet", "what", "most in the first third", "least in the last third")
+
+
+def growth_rows(soaked: Sequence[Soaked]) -> list[list[str]]:
+    """A row for each thing that might have grown."""
     return [
-        [each.variant, name, f"{each.first[name]:g}", f"{each.last[name]:g}"]
+        [each.variant, name, f"{each.first[name]:.10g}", f"{each.last[name]:.10g}"]
         for each in soaked
         for name in each.first
     ]
