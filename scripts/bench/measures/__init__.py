@@ -1,0 +1,18 @@
+"""The measures, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from frame import Measure
+
+from measures import contains, libraries, memory, programs, ring_changes, select
+
+MEASURES: tuple[Measure, ...] = (
+    contains.MEASURE,
+    select.MEASURE,
+    libraries.MEASURE,
+    memory.MEASURE,
+    *ring_changes.MEASURES,
+    *programs.MEASURES,
+)
+
+BY_NAME = {measure.name: measure for measure in MEASURES}

@@ -1,0 +1,279 @@
+"""Measures that are programs of their own: they are run, and what they print is read.
+
+Each program says what it does when it is run by itself; here its lines become a table with
+targets. A program that prints something else than it did is an error, not a missing line.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from frame import Line, Measure, Result, Run
+from targets import GROUPS, LOCKS, PIPELINE
+
+HERE = Path(__file__).resolve().parents[1]
+
+
+def output(run: Run, program: str, *arguments: str) -> list[str]:
+    """The lines that a program of this folder prints."""
+    run.say(" ".join((program, *arguments)))
+    done = subprocess.run(
+        [sys.executable, str(HERE / program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{program} ended with {done.returncode}: {done.stderr[-500:]}")
+    return done.stdout.splitlines()
+
+
+def take_locks(run: Run) -> Result:
+    result = Result()
+    settled = []
+    for text in output(run, "locks.py", *(("take", "renew", "contains") if run.quick else ())):
+        if text[-4:] not in ("pass", "MISS") or text[:2] != "  ":
+            continue
+        # As locks.py prints them: what, value, ratio, target, verdict, in columns from the right.
+        what, value, ratio = text[2:-50].strip(), text[-49:-33].strip(), text[-32:-24].strip()
+        target = next((key for start, key in _LOCKS.items() if what.startswith(start)), None)
+        if what.startswith(("after a join", "after a crash")):
+            settled.append(float(ratio))
+        number = None
+        if target == "renew":
+            number = float(value.removesuffix(" ms"))
+        elif ratio:
+            number = float(ratio)
+        unit = "ms" if target == "renew" else "x" if target else ""
+        result.lines.append(Line(what, value, value=number, unit=unit, target=target))
+    if settled:
+        result.add(
+            "all held again after a join or a crash, the longest, in heartbeats",
+            f"{max(settled):.1f}",
+            value=max(settled),
+            unit="",
+            target="limit-settled",
+        )
+    return result
+
+
+_LOCKS = {
+    "redis-py Lock.acquire": "take",
+    "heartbeat and renewal": "renew",
+    "held key with lock": "held",
+}
+
+
+def take_groups(run: Run) -> Result:
+    result = Result()
+    rows = [text.split() for text in output(run, "groups.py")[1:]]
+    numbers = [row for row in rows if len(row) == 7 and row[0].isdigit()]
+    if not numbers:
+        raise RuntimeError("groups.py printed no table")
+    for handoffs, members, settled, moves, least, pause, others in numbers:
+        result.add(
+            f"{handoffs} handoffs at once, to {members} members: settled; moves; the longest pause "
+            "of a partition that moved",
+            f"{settled} s; {moves}; {pause} ms",
+            f"{least} at least",
+        )
+        if others != "0":
+            result.notes.append(f"{others} partitions that did not move paused.")
+    result.add(
+        "settled, the longest",
+        "",
+        value=max(float(row[2]) for row in numbers),
+        unit="s",
+        target="group-settled",
+    )
+    for what, value, target in (
+        ("partitions that did not move and paused", sum(int(r[6]) for r in numbers), "group-pause"),
+        (
+            "moves beyond the least possible",
+            max(0, sum(int(r[3]) - int(r[4]) for r in numbers)),
+            "group-moves",
+        ),
+    ):
+        result.add(what, str(value), value=float(value), unit="", target=target)
+    return result
+
+
+def take_assignors(run: Run) -> Result:
+    result = Result()
+    title = ""
+    for text in output(run, "assignors.py", *(("--quick",) if run.quick else ())):
+        cells = re.split(r" {2,}", text.strip())
+        if len(cells) == 1 and cells[0] and not cells[0].startswith("-"):
+            title = cells[0]
+        if title.startswith("One join") and len(cells) == 4 and _is_number(cells[1]):
+            result.add(
+                f"one join, {cells[0]}: time, moves",
+                f"{cells[1]} ms, {cells[3]}",
+                value=float(cells[1]),
+                unit="ms",
+                target={"balanced": "plan-balanced", "learner": "plan-learner"}.get(cells[0]),
+            )
+        elif "joins and leaves" in title and len(cells) == 5 and _is_number(cells[1]):
+            result.add(
+                f"38 joins and leaves, {cells[0]}: moves, pauses, unevenness",
+                f"{cells[1]}, {cells[3]}, {cells[4]}",
+                value=float(cells[2]),
+            )
+    if not any(line.target == "plan-balanced" for line in result.lines):
+        raise RuntimeError("assignors.py printed no table of one join")
+    return result
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[\d.]+", text) is not None
+
+
+def lookup(keys: int, rings: tuple[str, ...], targets: dict[tuple[str, str], str]) -> Callable:
+    """A measure of spark_lookup.py over so many keys."""
+
+    def take(run: Run) -> Result:
+        wanted = rings[:1] if run.quick else rings
+        count = 1_000_000 if run.quick else keys
+        result = Result()
+        ratios: dict[tuple[str, str], float] = {}
+        ring = ""
+        for text in output(run, "spark_lookup.py", "--keys", str(count), "--rings", *wanted):
+            if found := re.search(r"keys, (\d+) x (\d+)", text):
+                ring = f"{found[1]}x{found[2]}"
+            elif found := re.fullmatch(r" +([\d.]+)  (.+)", text):
+                ratios[ring, found[2]] = float(found[1])
+        if not ratios:
+            raise RuntimeError("spark_lookup.py printed no ratios")
+        for (ring, way), ratio in ratios.items():
+            result.add(
+                f"{count / 1e6:g}M keys, {ring}: {way}",
+                "",
+                value=ratio,
+                target=targets.get((ring, way)),
+            )
+            if (load := ratios.get((ring, "load"))) and way == "moves":
+                result.add(
+                    f"{count / 1e6:g}M keys, {ring}: moves against load",
+                    "",
+                    value=ratio / load,
+                    target=targets.get((ring, "moves / load")),
+                )
+            if (load := ratios.get((ring, "with_owner, count"))) and "one owner" in way:
+                result.add(
+                    f"{count / 1e6:g}M keys, {ring}: one owner against all",
+                    "",
+                    value=ratio / load,
+                    target=targets.get((ring, "filter")),
+                )
+            if way.startswith("pandas"):
+                result.add(
+                    f"{count / 1e6:g}M keys, {ring}: pandas UDF / with_owner",
+                    "",
+                    value=ratio / ratios[ring, "with_owner, count"],
+                    target=targets.get((ring, "pandas")),
+                )
+        return result
+
+    return take
+
+
+def take_audit(run: Run) -> Result:
+    sizes = ("1e6",) if run.quick else ("5e6", "15e6", "50e6")
+    result = Result()
+    found = {}
+    for text in output(run, "spark_audit.py", "--rows", *sizes):
+        if match := re.search(r"([\d,]+) rows: sort +([\d.]+) s; findings +([\d.]+) s", text):
+            rows = int(match[1].replace(",", ""))
+            found[rows] = (float(match[2]), float(match[3]))
+    if not found:
+        raise RuntimeError("spark_audit.py printed no times")
+    for rows, (plain, audit) in found.items():
+        result.add(
+            f"{rows / 1e6:g}M rows, against a sort of them",
+            f"{audit:.1f} s",
+            f"{plain:.1f} s",
+            value=audit / plain,
+            target="audit" if rows == 50_000_000 else None,
+        )
+    least, most = min(found), max(found)
+    if most == 50_000_000:
+        result.add(
+            "time per row, 50M against 5M rows",
+            "",
+            value=(found[most][1] / most) / (found[least][1] / least),
+            target="audit-linear",
+        )
+    return result
+
+
+MEASURES = (
+    Measure(
+        "locks",
+        LOCKS,
+        "Locks and limits",
+        "What locks cost against redis-py's, and against a node without them; and how soon all "
+        "keys are held again when nodes with a limit join and crash (``scripts/bench/locks.py``).",
+        90,
+        take_locks,
+    ),
+    Measure(
+        "groups",
+        GROUPS,
+        "A group grows",
+        "A live group of 256 partitions, ``balanced``, on a real Redis; members are threads of one "
+        "process (``scripts/bench/groups.py``).",
+        60,
+        take_groups,
+    ),
+    Measure(
+        "assignors",
+        GROUPS,
+        "Assignors",
+        "One join to 1,000 members x 10,000 partitions, and 38 joins and leaves among up to 16 "
+        "members of 256 partitions, beside the rule of kazoo's ``SetPartitioner`` and of Runnel "
+        "(``contiguous``); *value* is moves against ``balanced``'s. ``scripts/bench/assignors.py`` "
+        "prints more.",
+        60,
+        take_assignors,
+    ),
+    Measure(
+        "lookup",
+        PIPELINE,
+        "Owners of very many keys, on Spark",
+        "20 million keys on two cores, as ratios to ``crc32(key) % n`` and a count; the best of "
+        "three rounds in turn (``scripts/bench/spark_lookup.py``).",
+        280,
+        lookup(
+            20_000_000,
+            ("100x16", "1000x128", "10000x128"),
+            {
+                ("100x16", "with_owner, count"): "lookup-100x16",
+                ("1000x128", "with_owner, count"): "lookup-1000x128",
+                ("10000x128", "with_owner, count"): "lookup-10000x128",
+                ("100x16", "filter"): "filter",
+                ("100x16", "pandas"): "lookup-pandas",
+            },
+        ),
+    ),
+    Measure(
+        "lookup-100m",
+        PIPELINE,
+        "Moves of 100 million keys, on Spark",
+        "The same over 100 million keys.",
+        280,
+        lookup(100_000_000, ("100x16",), {("100x16", "moves / load"): "moves"}),
+    ),
+    Measure(
+        "audit",
+        PIPELINE,
+        "Audit of a work log, on Spark",
+        "Generated logs against 10,000 changes of a ring, as ratios to a sort of the log "
+        "(``scripts/bench/spark_audit.py``).",
+        900,
+        take_audit,
+    ),
+)

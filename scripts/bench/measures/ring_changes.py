@@ -1,0 +1,260 @@
+"""Joins, crashes, restarts and rest, on a real Redis with many nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from fleet import Fleet, Ours, Theirs, Usage
+from frame import Measure, Plot, Result, Run, median, quantile
+from redis import Redis
+from targets import RING
+
+from hashring.store.embedded import RedisServer
+
+KINDS = {"hashring": Ours, "redis-hashring": Theirs}
+PROCESSES = 2
+
+
+def joins(url: str, kind: type[Ours | Theirs], nodes: int, count: int) -> list[list[float]]:
+    """Join so often a fleet of so many nodes: for each join, in order, seconds until each of the
+    nodes had seen it; counted from the call of ``start()``."""
+    found = []
+    with Fleet(url, kind, PROCESSES) as fleet, Fleet(url, kind, 1) as joiner:
+        fleet.start(nodes)
+        # The first one loads what later ones find loaded.
+        for number in range(count + 1):
+            began: list[float] = []
+            times = fleet.agree_after(
+                lambda began=began: began.append(joiner.ask(0, "start", 1)), nodes + 1
+            )
+            if number:
+                found.append([at - began[0] for at in times])
+            joiner.ask(0, "stop_last")
+            fleet.agree()
+    return found
+
+
+def take_join(run: Run) -> Result:
+    result = Result()
+    series: dict[str, list[tuple[float, float]]] = {}
+    sizes = ((10, 3, 3),) if run.quick else ((10, 30, 30), (100, 50, 10), (1000, 10, 0))
+    for nodes, ours, theirs in sizes:
+        waits: dict[str, list[float]] = {}
+        for name, kind in KINDS.items():
+            count = ours if kind is Ours else theirs
+            if not count:
+                continue
+            run.say(f"{count} joins to {nodes:,} nodes of {name}")
+            with RedisServer() as server:
+                each = joins(server.url, kind, nodes, count)
+            waits[name] = [wait for join in each for wait in join]
+            p99 = quantile(waits[name], 0.99)
+            series.setdefault(f"{name}, p99", []).append((nodes, round(p99 * 1e3, 2)))
+            if kind is Ours:
+                last = [max(join) for join in each]
+        peer = waits.get("redis-hashring")
+        mine = waits["hashring"]
+        result.add(
+            f"{nodes:,} nodes: a node sees it, median",
+            f"{median(mine) * 1e3:.1f} ms",
+            f"{median(peer) * 1e3:.1f} ms" if peer else "",
+            value=median(mine) / median(peer) if peer else None,
+        )
+        p99 = quantile(mine, 0.99)
+        result.add(
+            f"{nodes:,} nodes: a node sees it, p99 of {len(mine):,}",
+            f"{p99 * 1e3:.1f} ms",
+            f"{quantile(peer, 0.99) * 1e3:.1f} ms" if peer else "",
+            value=p99 * 1e3,
+            unit="ms",
+            target="join" if nodes == 100 else None,
+        )
+        result.add(
+            f"{nodes:,} nodes: all have seen it, the slowest of {len(last)} joins",
+            f"{max(last) * 1e3:.1f} ms",
+        )
+    if not run.quick:
+        result.plots.append(
+            Plot(
+                "join",
+                "From start() of a new node until a node has seen it",
+                "nodes on the ring",
+                "ms",
+                series,
+                log_x=True,
+                log_y=True,
+            )
+        )
+    return result
+
+
+def take_crash(run: Run) -> Result:
+    result = Result()
+    settings = ((1.0, 0.2),) if run.quick else ((1.0, 0.2), (2.0, 0.5), (3.0, 1.0), (6.0, 2.0))
+    worst = 0.0
+    crashes = 1 if run.quick else 4
+    for ttl, beat in settings:
+        run.say(f"{crashes} crashes, ttl {ttl:g} s")
+        waits = []
+        with (
+            RedisServer() as server,
+            Fleet(server.url, Ours, PROCESSES, ttl=ttl, heartbeat_interval=beat) as fleet,
+        ):
+            fleet.start(10 + crashes)
+            for _ in range(crashes):
+                host = max(range(PROCESSES), key=fleet.sizes.__getitem__)
+                fleet.sizes[host] -= 1
+                began = fleet.ask(host, "crash_last")
+                waits.append(max(fleet.agree()) - began)
+        limit = ttl + beat
+        worst = max(worst, max(waits) / limit)
+        result.add(
+            f"ttl {ttl:g} s, heartbeat {beat:g} s, the longest of {crashes}",
+            f"{max(waits):.2f} s",
+            f"{limit:g} s",
+            value=max(waits) / limit,
+        )
+    result.add(
+        "the longest, as a part of ttl + one heartbeat",
+        f"{worst:.2f}",
+        value=worst,
+        target="crash",
+    )
+    return result
+
+
+def rolling_restart(
+    run: Run, kind: type[Ours | Theirs], nodes: int, restarts: int, most: float = 240.0
+) -> tuple[Usage, int, float, float]:
+    """Restart nodes one after another, each when all agree on the one before.
+
+    Returns what Redis did, how many were restarted within so many seconds, how long it took, and
+    seconds of CPU of the nodes.
+    """
+    with (
+        RedisServer() as server,
+        Redis.from_url(server.url) as client,
+        Fleet(server.url, kind, PROCESSES) as fleet,
+    ):
+        fleet.start(nodes)
+        time.sleep(1)
+        cpu, _ = fleet.cost()
+        before, began, done = Usage.of(client), time.perf_counter(), 0
+        while done < restarts and time.perf_counter() - began < most:
+            fleet.restart(done)
+            done += 1
+            if done % 50 == 0:
+                run.say(f"  {done} of {restarts}")
+        # What is still on its way belongs to the restart.
+        time.sleep(0.5)
+        used = Usage.of(client) - before
+        return used, done, time.perf_counter() - began, fleet.cost()[0] - cpu
+
+
+def take_restart(run: Run) -> Result:
+    nodes = 10 if run.quick else 100
+    found = {}
+    for name, kind in KINDS.items():
+        run.say(f"restarting {nodes} nodes of {name}")
+        found[name] = rolling_restart(run, kind, nodes, nodes)
+    result = Result()
+    (ours, mine, took, cpu), (theirs, others, their_took, their_cpu) = found.values()
+    for name, done in (("hashring", mine), ("redis-hashring", others)):
+        if done < nodes:
+            result.notes.append(
+                f"Of {name}, {done} of {nodes} nodes were restarted in the time there was; the "
+                f"numbers are those times {nodes / done:.2f}."
+            )
+    ours, theirs = ours * (nodes / mine), theirs * (nodes / others)
+    for what, a, b, unit, target in (
+        ("bytes out of Redis", ours.sent / 1e6, theirs.sent / 1e6, "MB", "restart"),
+        ("bytes into Redis", ours.received / 1e6, theirs.received / 1e6, "MB", None),
+        ("commands, those inside scripts included", ours.commands, theirs.commands, "", None),
+        ("CPU of Redis", ours.cpu, theirs.cpu, "s", None),
+        ("CPU of the nodes", cpu * nodes / mine, their_cpu * nodes / others, "s", None),
+        ("time it took", took * nodes / mine, their_took * nodes / others, "s", None),
+    ):
+        result.add(
+            f"{nodes} nodes x 16: {what}",
+            f"{a:,.2f} {unit}" if unit else f"{a:,.0f}",
+            f"{b:,.2f} {unit}" if unit else f"{b:,.0f}",
+            value=a / b,
+            target=target,
+        )
+    return result
+
+
+def take_steady(run: Run) -> Result:
+    nodes, seconds = (10, 3.0) if run.quick else (100, 15.0)
+    result = Result()
+    run.say(f"{nodes} nodes at rest for {seconds:g} s, heartbeat 1 s")
+    with (
+        RedisServer() as server,
+        Redis.from_url(server.url) as client,
+        Fleet(server.url, Ours, PROCESSES, ttl=10, heartbeat_interval=1) as fleet,
+    ):
+        fleet.start(nodes)
+        time.sleep(2)
+        beats, before = sum(fleet.ask_all("heartbeats")), Usage.of(client)
+        time.sleep(seconds)
+        used, beats = Usage.of(client) - before, sum(fleet.ask_all("heartbeats")) - beats
+    run.say(json.dumps({"heartbeats": beats, "scripts": used.scripts}))
+    result.add(
+        f"{nodes} nodes: calls to Redis a heartbeat",
+        f"{used.scripts / beats:.2f}",
+        value=round(used.scripts / beats, 2),
+        unit="",
+        target="steady",
+    )
+    result.add(
+        "commands a heartbeat, those inside the script included", f"{used.commands / beats:.1f}"
+    )
+    result.add("bytes out of Redis a heartbeat", f"{used.sent / beats:.0f}")
+    result.add("bytes into Redis a heartbeat", f"{used.received / beats:.0f}")
+    result.add("CPU of Redis a heartbeat", f"{used.cpu / beats * 1e6:.0f} µs")
+    return result
+
+
+MEASURES = (
+    Measure(
+        "join",
+        RING,
+        "A join",
+        "How long it takes until the nodes of a ring know of a new one, counted from the call"
+        " of its ``start()``: connecting, subscribing, fetching the ring and choosing points "
+        "included. The nodes are asyncio tasks (redis-hashring's: threads) of two processes, "
+        "the new one is in a third; each has connections of its own to one Redis. Each looks "
+        "at its ring twice a millisecond. With 1,000 nodes on a machine of few cores, most of"
+        " the time is that of 1,000 nodes taking turns.",
+        150,
+        take_join,
+    ),
+    Measure(
+        "crash",
+        RING,
+        "Takeover after a crash",
+        "A node ends as by SIGKILL; how long until all others have taken it off their rings. "
+        "Promised: within ttl + one heartbeat.",
+        90,
+        take_crash,
+    ),
+    Measure(
+        "restart",
+        RING,
+        "A rolling restart",
+        "100 nodes with 16 replicas each are stopped and started again one by one, the next "
+        "when all agree on the one before; the same for both, in turn, each on a Redis of its"
+        " own.",
+        260,
+        take_restart,
+    ),
+    Measure(
+        "steady",
+        RING,
+        "At rest",
+        "What a heartbeat costs when nothing happens.",
+        25,
+        take_steady,
+    ),
+)

@@ -1,0 +1,70 @@
+"""The benchmarks run, and the pages are what they wrote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "scripts" / "bench"
+
+# The numbers of a machine are not a test's matter: what is looked at is that there are some.
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(BENCH / "main.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def bench(program: str) -> str:
+    """What a program says that may import the benchmarks' modules."""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=BENCH
+    )
+    return found.stdout.strip()
+
+
+def test_a_measure_tells_its_lines_and_what_they_were_measured_on() -> None:
+    before = (ROOT / "docs" / "benchmarks.rst").read_text()
+    done = run("contains", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    (taken,) = json.loads(done.stdout)
+    assert taken["measure"] == "contains"
+    values = {line["target"]: line["value"] for line in taken["result"]["lines"]}
+    assert all(values[key] > 0 for key in ("contains-peer", "contains-floor", "contains-1000"))
+    assert {"cores", "load", "python", "server", "libraries"} <= taken["facts"].keys()
+    # A quick run is no measurement: it leaves the pages alone.
+    assert (ROOT / "docs" / "benchmarks.rst").read_text() == before
+
+
+def test_a_name_that_is_no_measure_is_refused_with_those_there_are() -> None:
+    done = run("contain")
+    assert done.returncode == 2
+    assert "there is no measure contain; there are contains, " in done.stderr
+
+
+def test_the_pages_are_what_the_numbers_say() -> None:
+    # `scripts/bench/run --pages` writes them anew.
+    assert "same" in bench(
+        "import pages\n"
+        "results = pages.kept()\n"
+        "assert pages.PAGE.read_text() == pages.page(results)\n"
+        "readme = pages.README.read_text()\n"
+        "assert readme == pages.readme(results, readme)\n"
+        "print('same')"
+    )
+
+
+def test_every_line_with_a_target_names_one_that_there_is() -> None:
+    strangers = bench(
+        "import pages\n"
+        "from targets import BY_KEY\n"
+        "print(sorted(pages.found(pages.kept()).keys() - BY_KEY.keys()))"
+    )
+    assert strangers == "[]"
