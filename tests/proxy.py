@@ -78,9 +78,9 @@ class Proxy:
 
     # --- faults -------------------------------------------------------------------------------
 
-    def delay(self, seconds: float) -> None:
+    def delay(self, seconds: float, kind: str | None = None) -> None:
         """Make every answer, of new connections too, late by that much."""
-        self._change(None, True, delay=seconds)
+        self._change(kind, True, delay=seconds)
 
     def delay_messages(self, seconds: float) -> None:
         """Make every pub/sub message late by that much, and nothing else."""

@@ -112,6 +112,7 @@ class AsyncRingNode(BaseNode):
         keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
         mask = bytearray(len(chosen))
         wanted: list[Wanted] = []
+        waited = False
         for number, each in enumerate(keys):
             data = self._checked(each)
             point = self._point_of_bytes(data)
@@ -122,9 +123,12 @@ class AsyncRingNode(BaseNode):
                 wanted.append(Wanted(data, point, number))
                 if len(wanted) == LOCKS_A_CALL:
                     await self._take(wanted, mask)
-                    wanted = []
+                    wanted, waited = [], True
         if wanted:
             await self._take(wanted, mask)
+            waited = True
+        if waited:
+            self._ask_again(keys, mask)
         return list(compress(chosen, mask))
 
     @asynccontextmanager

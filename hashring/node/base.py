@@ -9,7 +9,8 @@ import threading
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any, Final, TypeVar, cast
 
 from hashring._version import __version__
@@ -286,6 +287,12 @@ class BaseNode:
         verdict = cast(LockBook, self._book).ask(data, point, bounds, until, monotonic())
         self._stir()
         return verdict
+
+    def _ask_again(self, keys: Sequence[str | bytes], mask: bytearray) -> None:
+        """Unmark what the ring, or time, took away while Redis was asked for other keys."""
+        for number in compress(range(len(keys)), bytes(mask)):
+            data = self._checked(keys[number])
+            mask[number] = self._verdict(data, self._point_of_bytes(data)) is Verdict.YES
 
     def _stir(self) -> None:
         """Wake the loop when the book has something new for it."""

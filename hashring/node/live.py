@@ -205,6 +205,7 @@ class RingNode(BaseNode):
         keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
         mask = bytearray(len(chosen))
         wanted: list[Wanted] = []
+        waited = False
         for number, each in enumerate(keys):
             data = self._checked(each)
             point = self._point_of_bytes(data)
@@ -215,9 +216,12 @@ class RingNode(BaseNode):
                 wanted.append(Wanted(data, point, number))
                 if len(wanted) == LOCKS_A_CALL:
                     self._take(wanted, mask)
-                    wanted = []
+                    wanted, waited = [], True
         if wanted:
             self._take(wanted, mask)
+            waited = True
+        if waited:
+            self._ask_again(keys, mask)
         return list(compress(chosen, mask))
 
     @contextmanager

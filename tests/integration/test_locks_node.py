@@ -677,3 +677,43 @@ def test_an_asyncio_node_that_does_not_run_refuses_to_hold(redis_server: RedisSe
             assert not node.contains("k")
 
     asyncio.run(run())
+
+
+def test_what_goes_while_select_waits_for_redis_is_not_among_its_answer(
+    redis_server: RedisServer, make: Make
+) -> None:
+    """Redis is asked for some keys; meanwhile others, held already, move to a node that joins."""
+    with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as slow:
+        node = make(redis=slow, **LONG)
+        first, more = KEYS[:30], KEYS[30:]
+        assert node.select(first) == first
+        proxy.delay(2.0, "commands")
+        answer: list[str] = []
+        asking = threading.Thread(target=lambda: answer.extend(node.select(first + more)))
+        asking.start()
+        other = make(weight=500, **LONG)
+        asking.join()
+        assert other.name in map(node.owner, first)
+        assert [key for key in answer if node.owner(key) == other.name] == []
+        proxy.heal()
+
+
+def test_what_goes_while_an_asyncio_select_waits_is_not_among_its_answer(
+    redis_server: RedisServer, make: Make
+) -> None:
+    async def run(proxy: Proxy) -> None:
+        client = AsyncRedis.from_url(proxy.url)
+        async with AsyncRingNode(client, RING, **LONG) as node:
+            first, more = KEYS[:30], KEYS[30:]
+            assert await node.select(first) == first
+            proxy.delay(2.0, "commands")
+            asking = asyncio.create_task(node.select(first + more))
+            other = await asyncio.to_thread(lambda: make(weight=500, **LONG))
+            answer = await asking
+            assert other.name in map(node.owner, first)
+            assert [key for key in answer if node.owner(key) == other.name] == []
+            proxy.heal()
+        await client.aclose()
+
+    with Proxy(redis_server.socket) as proxy:
+        asyncio.run(asyncio.wait_for(run(proxy), 60))
