@@ -32,6 +32,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in SOURCES:
         shutil.copy(ROOT / name, root)
     shutil.copytree(ROOT / "docs", root / "docs")
+    shutil.copytree(ROOT / "deploy", root / "deploy")
     shutil.copy(ROOT / "example.py", root)
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     shutil.copytree(ROOT / "hashring", root / "hashring", ignore=ignore)
@@ -72,6 +73,9 @@ def test_the_source_distribution_holds_the_package_and_what_one_reads_first(
     with tarfile.open(built[1]) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert package_files(tree) | {*SOURCES, "example.py"} <= held
+    deploy = {str(f.relative_to(tree)) for f in (tree / "deploy").rglob("*") if f.is_file()}
+    assert deploy
+    assert deploy <= held
 
 
 def test_only_four_packages_are_required(built: tuple[Path, Path]) -> None:
