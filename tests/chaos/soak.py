@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.chaos import checker
 from tests.chaos.checker import exposure, key_seconds, longest
 from tests.chaos.faults import FAULTS
-from tests.chaos.fleet import Fleet, Timing, Variant, until
+from tests.chaos.fleet import Fleet, Timing, Variant, Worker, until
 from tests.chaos.scenario import replenish, settled
 
 MIXED = Variant("mixed", ("thread", "gevent", "asyncio"))
@@ -71,6 +71,17 @@ def grown(series: Series) -> tuple[dict[str, float], dict[str, float], list[str]
     return first, last, found
 
 
+def resources(workers: Sequence[Worker]) -> Series:
+    """What workers reported of themselves, by ``kind: what``."""
+    found: Series = defaultdict(list)
+    for worker in workers:
+        for line in worker.lines():
+            if line[0] == "resources":
+                for what, value in line[2].items():
+                    found[f"{worker.job.kind}: {what}"].append(float(value))
+    return found
+
+
 def soak(
     variant: Variant,
     minutes: float,
@@ -118,13 +129,7 @@ def soak(
         if keep is not None:
             fleet.save(keep / f"soak-{variant.name}-{seed}")
         found = exposure(fleet.lives(), veterans[0].job.keys, begin, end)
-        series: Series = {**servers}
-        for worker in veterans:
-            for line in worker.lines():
-                if line[0] == "resources":
-                    for kind, value in line[2].items():
-                        series.setdefault(f"{worker.job.kind}: {kind}", []).append(value)
-        first, last, broken = grown(series)
+        first, last, broken = grown({**servers, **resources(veterans)})
         if variant.lock and found.double:
             broken.append(f"two owners for {longest(found.double):.3f} s in spite of locks")
         broken += [f"escaped: {each}" for each in fleet.escaped()]

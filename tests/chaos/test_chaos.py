@@ -38,7 +38,7 @@ def live_through(fleet: Fleet, *faults: str) -> None:
     assert fleet.escaped() == []
 
 
-def test_nodes_of_every_kind_come_back_by_themselves_and_nothing_escapes() -> None:
+def test_nodes_of_every_kind_come_back_by_themselves_and_nothing_escapes_or_grows() -> None:
     with Fleet(MIXED, SHORT) as fleet:
         live_through(fleet, "flushall", "kill", "messages-lost", "cuts", "garbage", "restart-empty")
 
