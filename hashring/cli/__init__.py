@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "demo": "hashring.cli.demo",
     "group": "hashring.cli.group",
     "spark": "hashring.cli.spark",
+    "serve": "hashring.cli.serve",
 }
 """Each command's module, whose ``command`` is a :class:`click.Command`.
 

@@ -118,7 +118,12 @@ class Connection:
         return True
 
 
-def _store(url: str) -> RedisStore:
+def client_of(url: str) -> Any:
+    """A client for that URL; it has not connected yet.
+
+    Raises:
+        ConfigError: the URL cannot be.
+    """
     import redis  # noqa: PLC0415 - a tenth of a second that `--help` need not wait for
 
     try:
@@ -131,7 +136,11 @@ def _store(url: str) -> RedisStore:
             without_password(url),
             f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
         ) from None
-    return RedisStore(client, _PATIENCE)
+    return client
+
+
+def _store(url: str) -> RedisStore:
+    return RedisStore(client_of(url), _PATIENCE)
 
 
 @contextmanager

@@ -136,6 +136,20 @@ def migrate(state: GroupState, terms: Terms) -> Outcome:
     return Outcome(migrated, (*outcome.events, event), None)
 
 
+def hasten(state: GroupState, now: float, by: str) -> Outcome:
+    """Let what waits for the rebalance delay begin now; a note in the history in any case.
+
+    Args:
+        now: Redis time.
+        by: who asks.
+    """
+    holddown = state.holddown
+    if holddown is not None:
+        holddown = Holddown(holddown.began, min(now, holddown.until))
+    changed = replace(state, generation=state.generation + 1, holddown=holddown, committed=None)
+    return Outcome(changed, (Event(EventKind.ASKED, why=f"by {by}"),), now)
+
+
 class _Step:
     """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
 

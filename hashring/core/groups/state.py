@@ -362,6 +362,8 @@ class EventKind(str, Enum):
     """Its terms were changed."""
     DRAINED = "drained"
     READY = "ready"
+    ASKED = "asked"
+    """Somebody wanted a rebalance without waiting for the rest of its delay."""
     RECOVERING = "recovering"
     """Redis lost what was decided; members say what they hold."""
 

@@ -1,0 +1,137 @@
+"""``hashring serve``: a page to watch rings and groups, an API, metrics."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from typing import Any, Final
+
+import click
+
+from hashring.cli.connection import client_of, connected, without_password
+from hashring.cli.settings import Settings, ring_options
+from hashring.errors import ConfigError
+
+TOKEN_VARIABLE: Final = "HASHRING_TOKEN"
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.command("serve")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="The port; 0 for any free one.",
+)
+@click.option(
+    "--base-path", default="", metavar="/PATH", help="What all paths begin with, behind a proxy."
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that requests may ask for, besides IP addresses, localhost and this machine's "
+    "name; may be given more than once; * for any.",
+)
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help=f"Let whoever knows the token in {TOKEN_VARIABLE} remove nodes, release locks and ask "
+    "for rebalances.",
+)
+@ring_options()
+@click.pass_obj
+def command(
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    base_path: str,
+    allowed_hosts: tuple[str, ...],
+    allow_actions: bool,
+) -> int | None:
+    """Serve a page to watch rings and groups, an API, and metrics.
+
+    All rings and groups on this Redis are found and shown; the ring that --ring names is shown
+    even while it has no nodes. Redis may go away, and come back. Needs the extra web.
+
+    \b
+    Examples:
+      hashring serve
+      hashring serve --url redis://redis.internal:6379/0 --port 8080
+      HASHRING_TOKEN=... hashring serve --allow-actions
+    """
+    # Everything below waits in greenlets; what was imported so far holds no lock and no socket.
+    from gevent import monkey  # noqa: PLC0415
+
+    monkey.patch_all()
+    token = os.environ.get(TOKEN_VARIABLE, "") if allow_actions else None
+    if token is not None and len(token) < 8:
+        raise ConfigError(
+            TOKEN_VARIABLE,
+            "*" * len(token),
+            "--allow-actions needs a token of 8 characters or more in the environment",
+        )
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
+    with connected(settings) as connection:
+        from hashring.web import Service  # noqa: PLC0415
+        from hashring.web.server import STOPPING, make_server  # noqa: PLC0415
+
+        service = Service(
+            client_of(connection.url),
+            rings=[settings.ring] if "ring" in settings.given else [],
+            scoring=settings.scoring,
+            redis_shown=without_password(connection.url),
+            base_path=base_path,
+            allowed_hosts=[*allowed_hosts, host],
+            token=token,
+        )
+        server = make_server(service, host, port)
+        try:
+            server.start()
+        except OSError as error:
+            raise ConfigError(
+                "host:port", f"{host}:{port}", f"cannot listen there: {error}"
+            ) from None
+        service.start()
+        _say(server, base_path)
+        _until_told_to_end()
+        service.stop()
+        server.stop(timeout=STOPPING)
+    return 0
+
+
+def _until_told_to_end() -> None:
+    import gevent  # noqa: PLC0415
+    from gevent.event import Event  # noqa: PLC0415
+
+    told = Event()
+    handlers = [gevent.signal_handler(number, told.set) for number in _ENDS]
+    told.wait()
+    for handler in handlers:
+        handler.cancel()
+
+
+def _say(server: Any, base_path: str) -> None:
+    host, port = server.server_host, server.server_port
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"hashring: serving on http://{shown}:{port}{base_path}/", err=True)
+    if not _is_loopback(host):
+        click.echo(
+            f"hashring: {host} can be reached from other machines: everybody who can may see all "
+            "rings, keys' owners and locks",
+            err=True,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

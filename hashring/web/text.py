@@ -1,0 +1,73 @@
+"""How values are shown on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+from hashring.core.printable import printable
+
+LONGEST: Final = 300
+"""Characters of a text that anybody may have written; more are cut."""
+
+
+def shown(text: object) -> str:
+    """A name or a key for a page: printable, and of bounded length. HTML is escaped elsewhere."""
+    value = printable(str(text))
+    return value if len(value) <= LONGEST else value[:LONGEST] + "…"
+
+
+def duration(value: float) -> str:
+    """Seconds for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    value = abs(value)
+    if value < 9.95:
+        return f"{value:.1f} s"
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if value < limit:
+            return f"{value / divisor:.0f} {unit}"
+    return f"{value / 86_400:.0f} d"
+
+
+def clock(at: float) -> str:
+    """A time of day, UTC; with the date when that is not the day of the text's reader."""
+    return _utc(at).strftime("%H:%M:%S")
+
+
+def day(at: float) -> str:
+    """Date and time, UTC."""
+    return _utc(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(at: float) -> str:
+    """For the ``datetime`` of a ``time`` element."""
+    return _utc(at).isoformat(timespec="milliseconds")
+
+
+def _utc(at: float) -> datetime:
+    # A score written by hand may be beyond every calendar.
+    return datetime.fromtimestamp(min(max(at, 0.0), 253_402_300_799.0), timezone.utc)
+
+
+def percent(part: float) -> str:
+    """A part of one as ``12.3%``; ``<0.1%`` rather than nothing."""
+    value = 100 * part
+    if 0 < value < 0.05:
+        return "<0.1%"
+    return f"{value:.1f}%"
+
+
+def ratio(value: float | None) -> str:
+    """``1.42``."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Rising numbers as ``0-3, 7, 9-11``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "-"

@@ -1,0 +1,374 @@
+"""What is shown of rings and groups: pure, from what was read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Final
+
+from hashring.core.balance import Balance, balance
+from hashring.core.groups import foresight
+from hashring.core.groups.foresight import GroupStatus
+from hashring.core.groups.state import GroupState
+from hashring.core.hashing import RING_SIZE, hash_algorithm
+from hashring.errors import HashringError
+from hashring.metrics.fleet import GroupReading, RingReading
+from hashring.store.commands import Event, Scoring, Snapshot
+from hashring.store.events import iso_time
+from hashring.store.facts import DEFAULT_ALGORITHM, NodeFacts, Sees, node_facts, told_algorithms
+from hashring.store.group_commands import Decision, Reading
+
+_LATE: Final = 0.5
+"""A node with less than this part of its ttl left has missed heartbeats."""
+
+
+class NodeState(str, Enum):
+    """How a node is, as seen from Redis."""
+
+    UP = "up"
+    LATE = "late"
+    """It has missed heartbeats: half of its ttl is gone."""
+    FULL = "full"
+    """It holds as many keys as it may."""
+    EXPIRED = "expired"
+    """It owns nothing; the next heartbeat of any node takes it off the ring."""
+
+
+def element_id(name: str) -> str:
+    """An id for what a page shows of a node: any name becomes a plain word."""
+    return "n-" + blake2b(name.encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node, as the page shows it. All times are Redis time in seconds since 1970.
+
+    Attributes:
+        facts: what Redis says of it.
+        id: see :func:`element_id`.
+        state: how it is.
+        fair: the share that its points should have, from 0 to 1; 0 when it has expired.
+        beat_at: its last heartbeat.
+        expires_at: when it expires unless it renews.
+    """
+
+    facts: NodeFacts
+    id: str
+    state: NodeState
+    fair: float
+    beat_at: float
+    expires_at: float
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.facts.name
+
+    @property
+    def ratio(self) -> float | None:
+        """Its share against its fair share; ``None`` when it has none."""
+        return self.facts.share / self.fair if self.fair else None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal when there is nothing new to show."""
+        return (
+            self.facts.name,
+            self.state,
+            self.facts.replicas,
+            self.facts.share,
+            self.fair,
+            round(self.beat_at, 2),
+            round(self.expires_at, 2),
+            self.facts.sees,
+            self.facts.fingerprint,
+            self.facts.held,
+            self.facts.limit,
+            self.facts.unserved,
+            self.facts.started,
+            self.facts.weight,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON types."""
+        return {
+            **self.facts.as_dict(),
+            "state": self.state.value,
+            "fair_share": self.fair,
+            "heartbeat_at": iso_time(self.beat_at),
+            "expires_at": iso_time(self.expires_at),
+        }
+
+
+@dataclass(frozen=True)
+class Heir:
+    """A node that would own what another has.
+
+    Attributes:
+        node: its name.
+        points: how many points it would get.
+        gain: the part of the ring that is, from 0 to 1.
+    """
+
+    node: str
+    points: int
+    gain: float
+
+
+class RingView:
+    """A ring at one instant. Immutable.
+
+    Args:
+        name: the ring's name.
+        snapshot: what Redis said.
+        events: the end of its history, oldest first.
+        scoring: what the scores mean.
+
+    Attributes:
+        ring: who owns what, with the hash algorithm that the nodes tell.
+        algorithms: what the nodes tell; more than one when they do not agree.
+        nodes: in order of their names.
+        balance: ``None`` when nobody owns anything.
+    """
+
+    def __init__(
+        self, name: str, snapshot: Snapshot, events: tuple[Event, ...], scoring: Scoring
+    ) -> None:
+        self.name = name
+        self.snapshot = snapshot
+        self.events = events
+        self.algorithms = tuple(sorted(told_algorithms(snapshot)))
+        self.ring = snapshot.ring(_known(self.algorithms))
+        facts = node_facts(snapshot, scoring)
+        total = len(self.ring)
+        self.nodes = tuple(
+            self._node(fact, total) for fact in sorted(facts, key=lambda f: f.name.encode())
+        )
+        self.by_name: Mapping[str, NodeView] = {node.name: node for node in self.nodes}
+        self.balance: Balance | None = balance(self.ring)
+
+    def _node(self, facts: NodeFacts, total: int) -> NodeView:
+        now = self.snapshot.now
+        return NodeView(
+            facts,
+            element_id(facts.name),
+            _state(facts),
+            len(self.ring.points_of(facts.name)) / total if facts.name in self.ring else 0.0,
+            now - facts.delay,
+            now + facts.expires_in,
+        )
+
+    @property
+    def now(self) -> float:
+        """Redis time of the reading."""
+        return self.snapshot.now
+
+    @property
+    def epoch(self) -> int:
+        """Number of the last change."""
+        return self.snapshot.stamp.epoch
+
+    @property
+    def live(self) -> tuple[NodeView, ...]:
+        """The nodes that own something, or could."""
+        return tuple(node for node in self.nodes if node.state is not NodeState.EXPIRED)
+
+    @property
+    def expired(self) -> tuple[NodeView, ...]:
+        """The nodes that are on the ring and own nothing."""
+        return tuple(node for node in self.nodes if node.state is NodeState.EXPIRED)
+
+    @property
+    def agreeing(self) -> int:
+        """How many live nodes saw this very ring at their last heartbeat."""
+        return sum(node.facts.sees is Sees.CURRENT for node in self.live)
+
+    @property
+    def held(self) -> int | None:
+        """Keys that the nodes hold; ``None`` when none tells."""
+        told = [node.facts.held for node in self.live if node.facts.held is not None]
+        return sum(told) if told else None
+
+    @property
+    def limit(self) -> int | None:
+        """Keys that the nodes may hold together; ``None`` when not every one has a limit."""
+        told = [node.facts.limit for node in self.live]
+        known = [limit for limit in told if limit is not None]
+        return sum(known) if known and len(known) == len(told) else None
+
+    @property
+    def unserved(self) -> int:
+        """Keys that nobody serves, because every node is full."""
+        return sum(node.facts.unserved for node in self.live)
+
+    @property
+    def stray(self) -> tuple[str, ...]:
+        """Names that tell of themselves and have no replica on the ring."""
+        return tuple(sorted(set(self.snapshot.nodes) - self.by_name.keys()))
+
+    @cached_property
+    def duplicates(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """The points that several nodes have, with the nodes; the last one owns the point."""
+        wanted = set(self.ring.duplicate_points)
+        found: dict[int, list[str]] = {point: [] for point in sorted(wanted)}
+        for point, node in self.ring.replicas() if wanted else ():
+            if point in wanted:
+                found[point].append(node)
+        return tuple((point, tuple(nodes)) for point, nodes in found.items())
+
+    def heirs(self, node: str) -> tuple[Heir, ...]:
+        """Who would own what the node has, if it left; those who get most first."""
+        gains: dict[str, int] = {}
+        for move in self.ring.moves(self.ring.without_nodes(node)):
+            if move.after is not None:
+                gains[move.after] = gains.get(move.after, 0) + move.points
+        ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0].encode()))
+        return tuple(Heir(heir, points, points / RING_SIZE) for heir, points in ordered)
+
+    def metrics_reading(self, events: Sequence[Event]) -> RingReading:
+        """What the metrics are made of.
+
+        Args:
+            events: those that are new since the reading before.
+        """
+        return RingReading(
+            self.name,
+            self.now,
+            self.epoch,
+            [node.facts for node in self.nodes],
+            len(self.ring),
+            self.balance,
+            len(self.duplicates),
+            len(self.snapshot.garbage),
+            events,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ring, without its nodes, as JSON types."""
+        return {
+            "ring": self.name,
+            "at": iso_time(self.now),
+            "epoch": self.epoch,
+            "fingerprint": self.ring.fingerprint,
+            "hash_algorithms": list(self.algorithms),
+            "nodes": len(self.live),
+            "replicas": len(self.ring),
+            "expired": [node.name for node in self.expired],
+            "agreeing": self.agreeing,
+            "duplicate_points": [
+                {"point": point, "nodes": list(nodes)} for point, nodes in self.duplicates
+            ],
+            "garbage": len(self.snapshot.garbage),
+            "held": self.held,
+            "limit": self.limit,
+            "unserved": self.unserved,
+            "balance": None if self.balance is None else _evenness(self.balance),
+        }
+
+
+def _evenness(found: Balance) -> dict[str, float]:
+    return {
+        "peak_to_mean": found.peak_to_mean,
+        "cv": found.cv,
+        "expected_peak_to_mean": found.expected_peak_to_mean,
+        "expected_cv": found.expected_cv,
+    }
+
+
+def _state(facts: NodeFacts) -> NodeState:
+    if facts.expired:
+        return NodeState.EXPIRED
+    if facts.ttl is not None and facts.expires_in < _LATE * facts.ttl:
+        return NodeState.LATE
+    if facts.limit is not None and facts.held is not None and facts.held >= facts.limit:
+        return NodeState.FULL
+    return NodeState.UP
+
+
+def _known(algorithms: tuple[str, ...]) -> str:
+    for name in algorithms:
+        try:
+            return hash_algorithm(name).name
+        except HashringError:  # unknown here, or its package is not installed
+            continue
+    return DEFAULT_ALGORITHM
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A partition, as the grid shows it.
+
+    Attributes:
+        number: the partition.
+        owner: who holds it; ``None`` for nobody.
+        doing: what is under way: ``handoff``, ``warm-up``, ``drain``, or nothing.
+        to: whom it is going to.
+    """
+
+    number: int
+    owner: str | None
+    doing: str
+    to: str | None
+
+
+class GroupView:
+    """A partition group at one instant. Immutable.
+
+    Args:
+        name: the group's name.
+        reading: what Redis said.
+        state: the decision that stands.
+        decisions: the last ones, newest first.
+    """
+
+    def __init__(
+        self, name: str, reading: Reading, state: GroupState, decisions: tuple[Decision, ...]
+    ) -> None:
+        self.name = name
+        self.reading = reading
+        self.state = state
+        self.decisions = decisions
+        self.status: GroupStatus = foresight.status(state, reading.facts)
+
+    @property
+    def now(self) -> float:
+        """Redis time of the reading."""
+        return self.reading.facts.now
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """All partitions, by number."""
+        return tuple(self._cells())
+
+    def _cells(self) -> Iterator[Cell]:
+        state = self.state
+        for number in state.existing:
+            doing, to = "", None
+            if number in state.handoffs:
+                doing, to = "handoff", state.handoffs[number].to
+            elif number in state.warming:
+                doing, to = "warm-up", state.warming[number]
+            elif number in state.draining:
+                doing = "drain"
+            yield Cell(number, state.holder(number), doing, to)
+
+    def metrics_reading(self) -> GroupReading:
+        """What the metrics are made of."""
+        return GroupReading(self.name, self.status, self.decisions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The group as JSON types."""
+        return {
+            "group": self.name,
+            "at": iso_time(self.now),
+            **asdict(self.status),
+            "blocking": list(self.status.blocking),
+            "terms": asdict(self.state.terms),
+            "owners": [cell.owner for cell in self.cells],
+        }

@@ -1,0 +1,323 @@
+"""Looking at Redis, once for everybody: one watcher for each ring and group, one for Redis itself.
+
+A watcher reads when the channel tells of a change, and once in an interval. It never gives up:
+while Redis does not answer it keeps what it saw last, says since when, and tries again. The pages
+read what the watchers have; how many pages there are is nothing to Redis.
+
+Runs in threads, which are greenlets where ``threading`` is monkey-patched.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from hashring.errors import HashringError, RedisUnavailable
+from hashring.store.commands import Event, Scoring, snapshot
+from hashring.store.discovery import Found, discover
+from hashring.store.events import after, newest
+from hashring.store.executor import RedisStore, Subscription
+from hashring.store.group_commands import Decision, group_keys, read, read_decision
+from hashring.store.keys import ring_keys
+from hashring.web.views import GroupView, RingView
+
+V = TypeVar("V")
+
+log = logging.getLogger("hashring.web")
+
+INTERVAL: Final = 1.0
+"""Seconds between two looks when no change is told."""
+EVENTS: Final = 500
+"""How many of a ring's last events a watcher keeps."""
+DECISIONS: Final = 20
+"""How many of a group's last decisions a watcher keeps."""
+
+_PART: Final = 10  # reading may take one part in so many of the time
+_LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
+_RETRY: Final = 0.5  # seconds
+_SCAN_INTERVAL: Final = 10.0
+_SCAN_BREATH: Final = 0.005
+_SCAN_PART: Final = 20
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Redis does not answer, or refuses.
+
+    Attributes:
+        since: this machine's time of the first failure of the row, seconds since 1970.
+        error: the newest one.
+    """
+
+    since: float
+    error: HashringError
+
+
+class Watcher(Generic[V]):
+    """Looks again and again.
+
+    Attributes:
+        view: what was seen last; ``None`` when nothing was yet.
+        seen_at: when, by this process' monotonic clock.
+        took: seconds the last look took.
+        failure: why there is nothing newer; ``None`` when there is.
+        looked: called after each look.
+        looks: how often it has looked, successfully or not.
+
+    Args:
+        store: where Redis is.
+        channel: what tells of changes; ``None`` when nothing does.
+    """
+
+    def __init__(self, store: RedisStore, channel: bytes | None) -> None:
+        self.view: V | None = None
+        self.seen_at = 0.0
+        self.took = 0.0
+        self.failure: Failure | None = None
+        self.looks = 0
+        self._store = store
+        self._channel = channel
+        self.looked: Callable[[], None] = lambda: None
+        self._subscription: Subscription | None = None
+        self._stopping = threading.Event()
+        self._new = threading.Condition()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; does not wait for it."""
+        self._stopping.set()
+        with self._new:
+            self._new.notify_all()
+        subscription = self._subscription
+        if subscription is not None:
+            subscription.end()
+
+    def join(self) -> None:
+        """Wait for the end."""
+        self._thread.join()
+
+    def wait_for_first(self, timeout: float) -> None:
+        """Return once it has looked, or failed to, or the time is over (seconds)."""
+        self.wait_for_look(0, timeout)
+
+    def wait_for_look(self, looks: int, timeout: float) -> int:
+        """Return how often it has looked, once that is another number, or the time is over.
+
+        Args:
+            looks: how often it had looked as far as the caller knows.
+            timeout: seconds.
+        """
+        with self._new:
+            if self.looks == looks and not self.stopping:
+                self._new.wait(timeout)
+            return self.looks
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it has been told to stop."""
+        return self._stopping.is_set()
+
+    def look(self) -> V | None:
+        """Look.
+
+        Raises:
+            HashringError: there is nothing to see.
+        """
+        raise NotImplementedError
+
+    @property
+    def since_seen(self) -> float:
+        """Seconds since it was seen."""
+        return time.monotonic() - self.seen_at
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._channel is not None and self._subscription is None:
+                    self._subscription = self._store.subscribe(self._channel)
+                self._again()
+                self._pause()
+            except HashringError as error:
+                self._failed(error)
+            except Exception as error:  # whatever it is, the next look may go well
+                log.exception("%s", self)
+                self._failed(RedisUnavailable(f"{type(error).__name__}: {error}"))
+        self._unsubscribe()
+
+    def _again(self) -> None:
+        started = time.monotonic()
+        self.view = self.look()
+        self.seen_at = time.monotonic()
+        if self.failure is not None:
+            log.info("%s: Redis answers again", self)
+            self.failure = None
+        self._tell()
+        self.took = time.monotonic() - started
+
+    def _tell(self) -> None:
+        with self._new:
+            self.looks += 1
+            self._new.notify_all()
+        self.looked()
+
+    def _pause(self) -> None:
+        # Whatever is told during this time is read in one look.
+        self._stopping.wait(max(_LEAST_PAUSE, _PART * self.took / 2))
+        if self._subscription is None:
+            self._stopping.wait(INTERVAL)
+            return
+        patience = max(INTERVAL, _PART * self.took)
+        while self._subscription.wait(patience) is not None and not self._stopping.is_set():
+            patience = 0.0
+            # The rest of what came meanwhile, if any; then look.
+
+    def _failed(self, error: HashringError) -> None:
+        if self.failure is None:
+            log.warning("%s: %s", self, error)
+        since = self.failure.since if self.failure else time.time()
+        self.failure = Failure(since, error)
+        self._unsubscribe()
+        self._tell()
+        self._stopping.wait(_RETRY)
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+
+
+class RingWatcher(Watcher[RingView]):
+    """Watches a ring.
+
+    Attributes:
+        new_events: those that the last look brought.
+
+    Args:
+        name: the ring's name.
+        scoring: what its scores mean.
+    """
+
+    def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
+        self.keys = ring_keys(name)
+        super().__init__(store, self.keys.channel)
+        self.name = name
+        self._scoring = scoring
+        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self.new_events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        return f"ring {self.name!r}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has looked, and there is nothing of the ring."""
+        view = self.view
+        return self.failure is None and view is not None and not view.epoch and not view.nodes
+
+    def look(self) -> RingView:
+        """Read the ring and what is new in its history."""
+        seen = self._store.run(snapshot(self.keys, scoring=self._scoring))
+        if self._events:
+            new = list(after(self._store, self.keys.events, self._events[-1].id))
+            # After Redis came back empty the new ids may be smaller than the old ones.
+            lost = not new and seen.stamp.epoch < (self.view.epoch if self.view else 0)
+        if not self._events or lost:
+            self._events.clear()
+            new = newest(self._store, self.keys.events, EVENTS)
+        self._events.extend(new)
+        self.new_events = tuple(new)
+        return RingView(self.name, seen, tuple(self._events), self._scoring)
+
+
+class GroupWatcher(Watcher[GroupView]):
+    """Watches a partition group; sees ``None`` while there is none.
+
+    Args:
+        name: the group's name.
+    """
+
+    def __init__(self, store: RedisStore, name: str) -> None:
+        self.keys = group_keys(name)
+        super().__init__(store, self.keys.channel)
+        self.name = name
+        self._decisions: tuple[Decision, ...] = ()
+        self._tag = ""
+
+    def __str__(self) -> str:
+        return f"group {self.name!r}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has looked, and there is no such group."""
+        return self.failure is None and self.looks > 0 and self.view is None
+
+    def look(self) -> GroupView | None:
+        """Read the group, and its last decisions when there is a new one."""
+        reading = self._store.run(read(self.keys))
+        state = reading.standing()
+        if state is None:
+            return None
+        if reading.tag != self._tag or not self._decisions:
+            entries = self._store.call("XREVRANGE", self.keys.control, "+", "-", "COUNT", DECISIONS)
+            self._decisions = tuple(read_decision(entry) for entry in entries)
+            self._tag = reading.tag
+        return GroupView(self.name, reading, state, self._decisions)
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """Redis answers.
+
+    Attributes:
+        latency: seconds the last round trip took.
+    """
+
+    latency: float
+
+
+class PulseWatcher(Watcher[Pulse]):
+    """Watches whether Redis answers at all."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(store, None)
+
+    def __str__(self) -> str:
+        return "service"
+
+    def look(self) -> Pulse:
+        """A round trip."""
+        started = time.perf_counter()
+        self._store.call("PING")
+        return Pulse(time.perf_counter() - started)
+
+
+class NamesWatcher(Watcher[frozenset[Found]]):
+    """Watches which rings and groups there are."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(store, None)
+
+    def __str__(self) -> str:
+        return "search for rings and groups"
+
+    def look(self) -> frozenset[Found]:
+        """Walk over the keys of the database, in steps."""
+        names = set()
+        for found in discover(self._store):
+            if found is not None:
+                names.add(found)
+            elif self._stopping.wait(_SCAN_BREATH):
+                return self.view or frozenset()
+        return frozenset(names)
+
+    def _pause(self) -> None:
+        self._stopping.wait(max(_SCAN_INTERVAL, _SCAN_PART * self.took))

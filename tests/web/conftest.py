@@ -1,0 +1,166 @@
+"""The service as visitors meet it: its application in this process, or the command as a process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from flask.testing import FlaskClient
+from redis import Redis
+from werkzeug.test import TestResponse
+
+from hashring import RingNode
+from hashring.store.embedded import RedisServer
+from hashring.web import Service
+from tests.conftest import PATIENCE, ROOT, eventually
+
+SESSION = "0123456789abcdef"
+TOKEN = "correct horse battery staple"
+
+HOSTILE = [
+    "<script>document.title='owned'</script>",
+    "\"><img src=x onerror=document.title='owned'>",
+    "'onmouseover='document.title=1'",
+    "{{7*7}}${7*7}",
+    "../../etc/passwd",
+    "javascript:document.title='owned'",
+    "a\u202eb\u0085c",
+    "n" * 500,
+]
+"""Names that somebody might give a node, a ring or a member."""
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        yield client
+
+
+def put(
+    client: Redis,
+    node: str,
+    *points: int,
+    ring: str = "ring",
+    expires_in: float = 60.0,
+    told: dict[str, Any] | None = None,
+) -> None:
+    """Write a node into a ring by hand, as no node does."""
+    seconds, microseconds = client.time()
+    score = seconds + microseconds / 1e6 + expires_in
+    client.zadd(ring, {f"{point}:{node}:{n}": score for n, point in enumerate(points)})
+    if told is not None:
+        client.hset(f"{{{ring}}}:nodes", node, SESSION + json.dumps(told))
+
+
+class Visitor:
+    """Asks a service in this process."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.client: FlaskClient = service.app.test_client()
+
+    def get(self, path: str, /, *, headers: dict[str, str] | None = None, **query: Any) -> Any:
+        return self.client.get(path, query_string=urlencode(query, doseq=True), headers=headers)
+
+    def json(self, path: str, /, status: int = 200, **query: Any) -> Any:
+        answer = self.get(path, **query)
+        assert answer.status_code == status, answer.text
+        return answer.json
+
+    def page(self, path: str, /, **query: Any) -> str:
+        answer: TestResponse = self.get(path, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture
+def visit(redis: Redis) -> Iterator[Visit]:
+    """Makes services that watch the test's own Redis."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Visitor:
+            service = Service(redis, redis_shown="redis://test", **settings)
+            service.start()
+            stack.callback(service.stop)
+            return Visitor(service)
+
+        yield make
+
+
+@contextmanager
+def nodes_on(client: Redis, ring: str, *names: str, **settings: Any) -> Iterator[list[RingNode]]:
+    """Real nodes on a ring, which see each other."""
+    with ExitStack() as stack:
+        nodes = [
+            stack.enter_context(RingNode(client, ring, name=name, **settings)) for name in names
+        ]
+        eventually(
+            lambda: all(node.ring == nodes[-1].ring for node in nodes), "all of them see the ring"
+        )
+        yield nodes
+
+
+@dataclass
+class Running:
+    """``hashring serve`` as a process."""
+
+    process: subprocess.Popen[str]
+    port: int
+    said: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> tuple[int, str]:
+        """Status and body of one answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def serving(url: str, *arguments: str, **environment: str) -> Iterator[Running]:
+    """``hashring serve`` on any free port, killed at the end whatever happens."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HASHRING_")}
+    program = [sys.executable, "-c", "from hashring.cli import main; main()"]
+    process = subprocess.Popen(
+        [*program, "serve", "--url", url, "--port", "0", *arguments],
+        cwd=ROOT,
+        env={**kept, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            found = re.search(r"serving on http://.*:(\d+)/", line)
+            if found:
+                yield Running(process, int(found[1]), said)
+                break
+        else:
+            pytest.fail(f"it ended without serving: {''.join(said)}")
+    finally:
+        process.kill()
+        process.communicate()

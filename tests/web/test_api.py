@@ -1,0 +1,121 @@
+"""The API answers what is asked, and says what is wrong with what cannot be."""
+
+from __future__ import annotations
+
+from redis import Redis
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.store.keys import ring_keys
+from hashring.store.lock_commands import acquire
+from tests.conftest import eventually
+from tests.web.conftest import SESSION, Visit, nodes_on, put
+
+HALF = RING_SIZE // 2
+
+
+def test_rings_and_groups_are_found_without_being_named(redis: Redis, visit: Visit) -> None:
+    with nodes_on(redis, "accounts", "a"), nodes_on(redis, "{team}:feeds", "b"):
+        visitor = visit()
+        eventually(lambda: len(visitor.json("/api/rings")["rings"]) == 2, "both are found")
+        names = [ring["ring"] for ring in visitor.json("/api/rings")["rings"]]
+    assert names == ["accounts", "{team}:feeds"]
+
+
+def test_a_named_ring_is_listed_before_it_has_nodes(visit: Visit) -> None:
+    visitor = visit(rings=["later"])
+    assert [ring["ring"] for ring in visitor.json("/api/rings")["rings"]] == ["later"]
+    assert "no node on this ring" in visitor.page("/ring", name="later")
+
+
+def test_a_ring_that_was_not_found_yet_is_looked_for(redis: Redis, visit: Visit) -> None:
+    visitor = visit()
+    visitor.json("/api/ring", 404, ring="new")
+    with nodes_on(redis, "new", "a"):
+        assert visitor.json("/api/ring", ring="new")["nodes"] == 1
+
+
+def test_a_ring_tells_its_evenness_and_what_is_wrong(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", HALF, 7)
+    put(redis, "c", 7)
+    put(redis, "gone", 99, expires_in=-5)
+    redis.zadd("ring", {"garbage": 1})
+    told = visit(rings=["ring"]).json("/api/ring", ring="ring")
+    assert told["nodes"] == 3
+    assert told["replicas"] == 4
+    assert told["expired"] == ["gone"]
+    assert told["garbage"] == 1
+    assert told["duplicate_points"] == [{"point": 7, "nodes": ["b", "c"]}]
+    assert told["balance"]["peak_to_mean"] > 1
+    assert told["fingerprint"] == Ring({"a": [0], "b": [HALF, 7], "c": [7]}).fingerprint
+
+
+def test_nodes_tell_what_they_tell_of_themselves(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0, told={"host": "h", "pid": 5, "ttl": 90, "held": 3, "limit": 3})
+    put(redis, "b", HALF, told={"ttl": 600})
+    put(redis, "c", 99, expires_in=-1)
+    nodes = visit(rings=["ring"]).json("/api/nodes", ring="ring")["nodes"]
+    assert [(node["name"], node["state"]) for node in nodes] == [
+        ("a", "full"),
+        ("b", "late"),
+        ("c", "expired"),
+    ]
+    assert (nodes[0]["host"], nodes[0]["pid"], nodes[0]["held"]) == ("h", "5", 3)
+    assert (nodes[0]["share"], nodes[0]["fair_share"]) == (0.5, 0.5)
+
+
+def test_the_owner_of_a_key_comes_with_who_would_be_next_and_the_lock(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", HALF)
+    keys = ring_keys("ring")
+    command = acquire(keys, node="b", session=SESSION, ttl=60, locked=[b"hello"], most=1, awaited=0)
+    redis.eval(command.script.text, len(command.keys), *command.keys, *command.arguments)
+    told = visit(rings=["ring"]).json("/api/owner", ring="ring", key="hello")
+    assert (told["point"], told["owner"], told["next"]) == (907060870, "a", ["b"])
+    assert told["lock"]["node"] == "b"
+    assert int(told["lock"]["token"]) > 0
+
+
+def test_owners_of_many_keys_are_those_of_each(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", HALF)
+    visitor = visit(rings=["ring"])
+    keys = [f"key-{number}" for number in range(1000)]
+    answer = visitor.client.post("/api/owners", json={"ring": "ring", "keys": keys})
+    ring = Ring({"a": [0], "b": [HALF]})
+    assert answer.json["owners"] == [ring.owner(key) for key in keys]
+
+
+def test_a_plan_says_what_would_move(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", HALF)
+    visitor = visit(rings=["ring"])
+    told = visitor.json("/api/plan", ring="ring", leave="b")
+    assert told["moved"] == 0.5
+    assert told["flows"] == [{"from": "b", "to": "a", "part": 0.5}]
+    assert told["after"] == {"a": 1.0}
+    balanced = visitor.json("/api/plan", ring="ring", join="c", placement="balanced")
+    assert balanced["after"]["c"] > 0
+    assert "is not on" in visitor.json("/api/plan", 404, ring="ring", leave="x")["error"]
+    assert "already" in visitor.json("/api/plan", 400, ring="ring", join="a")["error"]
+    assert "no nodes" in visitor.json("/api/plan", 409, ring="ring", leave=["a", "b"])["error"]
+
+
+def test_changes_are_told_from_any_of_them_on(redis: Redis, visit: Visit) -> None:
+    with nodes_on(redis, "ring", "a", "b"):
+        visitor = visit(rings=["ring"])
+        changes = visitor.json("/api/changes", ring="ring")["changes"]
+        assert [change["nodes"] for change in changes] == [["a"], ["b"]]
+        later = visitor.json("/api/changes", ring="ring", after=changes[0]["id"])["changes"]
+        assert later == changes[1:]
+        assert visitor.json("/api/changes", ring="ring", count=1)["changes"] == changes[1:]
+
+
+def test_a_ring_without_nodes_has_no_owners(visit: Visit) -> None:
+    visitor = visit(rings=["ring"])
+    assert visitor.json("/api/owner", ring="ring", key="k")["owner"] is None
+    answer = visitor.client.post("/api/owners", json={"ring": "ring", "keys": ["k"]})
+    assert answer.json["owners"] == [None]
