@@ -9,6 +9,7 @@ from typing import Final
 
 from hashring.cli.findings import Finding, note, ok, problem
 from hashring.cli.output import counted, percent, seconds
+from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
 from hashring.store.commands import Event, Scoring, Snapshot
 from hashring.store.facts import NodeFacts, Sees, node_facts
@@ -302,6 +303,9 @@ def _shares(snapshot: Snapshot) -> Finding:
         f"from {least:.2f} ({printable(smallest)}) to {most:.2f} ({printable(largest)}) times "
         "what their points should have"
     )
+    found = balance(ring)
+    if found is not None and ring.node_count > 1:
+        text += f" (random points: up to {found.expected_peak_to_mean:.2f} on average)"
     remedy = "use more replicas, or placement='balanced'"
     if unlikely:
         return problem(
@@ -311,5 +315,5 @@ def _shares(snapshot: Snapshot) -> Finding:
             tuple(unlikely[:_SHOWN]),
         )
     if most > 1.5:
-        return note("shares", f"{text}, as random points have it", remedy)
+        return note("shares", text, remedy)
     return ok("shares", text)

@@ -38,9 +38,14 @@ class Spec(NamedTuple):
 
 
 class Families:
-    """The metrics of one answer, each present whether it has a value or not."""
+    """The metrics of one answer, each present whether it has a value or not.
+
+    A second value for the same labels is left out: one series that is there twice makes
+    Prometheus refuse the whole answer, and names that differ may be shown alike.
+    """
 
     def __init__(self, specs: Sequence[Spec]) -> None:
+        self._added: set[tuple[str, ...]] = set()
         self._families: dict[str, Metric] = {
             spec.name: (
                 HistogramMetricFamily(spec.name, spec.text, labels=spec.labels)
@@ -52,14 +57,21 @@ class Families:
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
         """A value; ``None`` for none."""
-        if value is not None:
+        if value is not None and self._is_new(name, labels):
             self._families[name].add_metric(labels, value)  # type: ignore[attr-defined]
 
     def add_buckets(self, name: str, labels: Sequence[str], values: Buckets) -> None:
         """The values of a histogram."""
-        self._families[name].add_metric(  # type: ignore[attr-defined]
-            labels, list(values.cumulated()), values.total
-        )
+        if self._is_new(name, labels):
+            self._families[name].add_metric(  # type: ignore[attr-defined]
+                labels, list(values.cumulated()), values.total
+            )
+
+    def _is_new(self, name: str, labels: Sequence[str]) -> bool:
+        series = (name, *labels)
+        known = series in self._added
+        self._added.add(series)
+        return not known
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._families.values())

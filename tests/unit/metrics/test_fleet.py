@@ -265,6 +265,15 @@ def test_no_name_breaks_the_answer(name: str) -> None:
     assert sum(key == "hashring_ring_node_up" for key, _ in samples) == 2
 
 
+def test_names_that_are_shown_alike_do_not_make_a_series_twice() -> None:
+    collector = FleetCollector()
+    collector.saw_ring(reading(replace(FACTS, name="a\0"), replace(FACTS, name="a\\x00")))
+    collector.saw_ring(replace(reading(FACTS), ring="r\0"))
+    collector.saw_ring(replace(reading(FACTS), ring="r\\x00"))
+    samples = read(collector)  # which fails on a series that is there twice
+    assert one(samples, "hashring_ring_node_up", ring="accounts", node="a\\x00") == 1
+
+
 def test_of_a_huge_ring_only_so_many_nodes_have_series() -> None:
     collector = FleetCollector()
     many = tuple(replace(FACTS, name=f"n{i}") for i in range(NODES_SHOWN + 5))
