@@ -57,7 +57,7 @@ def json_line(value: Any) -> None:
 
 
 def write_text(option: str, file: str, text: str) -> None:
-    """Write a file, or standard output for ``-``.
+    """Write a file, over one that is there, or standard output for ``-``.
 
     Args:
         option: the option that named the file, for the error's message.
@@ -66,7 +66,8 @@ def write_text(option: str, file: str, text: str) -> None:
         click.BadParameter: it cannot be written.
     """
     if file == "-":
-        click.echo(text, nl=False)
+        # As bytes: whatever the terminal's encoding, what is written is what a file would hold.
+        click.echo(text.encode(), nl=False)
         return
     try:
         with open(file, "w", encoding="utf-8") as opened:

@@ -85,8 +85,8 @@ class ProcessCollector(Collector):
     """The metrics of nodes and members of this process; see :func:`register`.
 
     Holds none of them alive. A node has series while it runs, and when it has ended otherwise than
-    by ``stop()``; a member while it runs. No call to Redis is made. Of several with the same name
-    on the same ring, the one added last is shown.
+    by ``stop()``; a member while it runs; neither in a forked child, whose they are not. No call
+    to Redis is made. Of several with the same name on the same ring, the one added last is shown.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class ProcessCollector(Collector):
         for ref in sources:
             source = ref()
             if isinstance(source, BaseNode):
-                if source.state not in _SILENT:
+                if source.state not in _SILENT and not source.inherited:
                     status = source.status
                     nodes[label(status.ring), label(status.name)] = source
             elif source is not None and source.running:

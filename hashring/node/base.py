@@ -404,6 +404,11 @@ class BaseNode:
         return self._machine.state
 
     @property
+    def inherited(self) -> bool:
+        """Whether it runs in a parent process, and not in this one."""
+        return self._parent is not None
+
+    @property
     def status(self) -> NodeStatus:
         """Everything the node can say of itself now."""
         return status_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -198,6 +199,22 @@ def test_a_member_has_its_numbers_while_it_runs(client: Redis, registry: Collect
         assert value(registry, "hashring_member_partitions", **of_m) == 8
         assert value(registry, "hashring_member_failing", **of_m) == 0
     assert not read(registry)
+
+
+def test_a_forked_child_does_not_show_the_nodes_of_its_parent(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    with (
+        RingNode(client, RING, name="a", **SHORT) as node,
+        PartitionGroup(client, "orders", 8, member="m") as group,
+    ):
+        register(node, registry)
+        register(group, registry)
+        assert read(registry)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if not read(registry) else 1)
+        assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_only_nodes_and_members_can_be_registered(registry: CollectorRegistry) -> None:
