@@ -34,7 +34,7 @@ from hashring.running.backend import (
     start_native_thread,
 )
 from hashring.store.client import is_async
-from hashring.store.executor import RedisStore, Store, Told
+from hashring.store.executor import RedisStore, Store, Subscribed, Told
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory import MemoryStore
 
@@ -93,6 +93,7 @@ class Run:
         ended: says that all is over.
         inbox: what the renewer is told.
         over: set when the renewer has let go of everything.
+        hears: the subscription stands, so that messages wake the renewer.
         failure: why the member did not enter.
         deaf: nobody runs callbacks any more.
     """
@@ -103,6 +104,7 @@ class Run:
     inbox: queue.SimpleQueue[Wake | Stop] = field(default_factory=native_queue)
     over: Any = field(default_factory=native_latch)
     listened: Any = field(default_factory=native_latch)
+    hears: bool = False
     failure: BaseException | None = None
     deaf: bool = False
 
@@ -484,9 +486,11 @@ class BaseMember(ABC):
         try:
             while not run.over.wait(0):
                 notice = subscription.wait(_LISTEN)
+                run.hears = run.hears or isinstance(notice, Subscribed)
                 if notice is not None and (not isinstance(notice, Told) or self._concerns(notice)):
                     run.inbox.put(Wake())
         finally:
+            run.hears = False
             subscription.close()
 
     # --- the caller ---------------------------------------------------------------------------

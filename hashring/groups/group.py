@@ -285,6 +285,11 @@ class GroupMember(BaseMember):
             return min(RETRY, self.heartbeat_interval)
         return self.heartbeat_interval
 
+    @property
+    def _is_told(self) -> bool:
+        """Whether messages about decisions arrive here."""
+        return self._run is not None and self._run.hears
+
     def _step(self, store: Store) -> bool:
         """Take the next step of the group; whether anything was decided.
 
@@ -301,7 +306,7 @@ class GroupMember(BaseMember):
             if self._terms != state.terms and state.terms.assignor == self._assignor.name:
                 self._take_up(state.terms)
             outcome = kernel.step(state, reading.facts, self._assignor)
-            done = store.run(commit(self._keys, reading, outcome, self.member))
+            done = store.run(commit(self._keys, reading, outcome, self.member, goes_on=True))
             if done is None:
                 continue
             decided = decided or outcome.state is not state
@@ -375,5 +380,5 @@ class _Decider:
             self.error = self._member._logged(error, self.error)
         else:
             self.error = None
-            if decided:
+            if decided and not self._member._is_told:
                 self._member._wake()

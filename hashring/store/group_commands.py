@@ -249,12 +249,19 @@ class Committed:
 
 
 def commit(
-    keys: GroupKeys, reading: Reading, outcome: Outcome, by: str, history: int = DECISIONS_KEPT
+    keys: GroupKeys,
+    reading: Reading,
+    outcome: Outcome,
+    by: str,
+    *,
+    goes_on: bool = False,
+    history: int = DECISIONS_KEPT,
 ) -> Command[Committed | None]:
     """Write what a step decided; ``None`` when another decision was written since the reading.
 
     Args:
         by: who decided, for the history.
+        goes_on: whether they take the next step, too, if one is due at once.
     """
     before, after = reading.standing(), outcome.state
     decided = after is not before
@@ -279,6 +286,7 @@ def commit(
         by,
         history,
         dump_terms(after.terms) if decided and terms else "",
+        CLAIM if goes_on else 0,
         len(views) // 2,
         *views,
         *gone,
@@ -297,10 +305,14 @@ def _changed_views(
     for name, view in have.items():
         old = had.get(name)
         same_seat = name in seats and seats[name].session == after.roster[name].session
-        text = dump_view(view)
-        if old is None or not same_seat or dump_view(old) != text:
-            found += (name, f"{after.roster[name].session} {text}")
+        if old is None or not same_seat or _own(old) != _own(view):
+            found += (name, f"{after.roster[name].session} {dump_view(view)}")
     return found
+
+
+def _own(view: View) -> tuple[object, ...]:
+    """A view without the generation and the phase, which are the group's and stand elsewhere."""
+    return view.held, view.revoked, view.warming, view.draining
 
 
 def concerned(payload: bytes) -> frozenset[str]:

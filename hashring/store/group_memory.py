@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+# Which generation a member acts on; see group_beat.lua.
+_SEEN: Final = re.compile(rb'"seen":\d+')
 
 
 @dataclass
@@ -75,7 +79,8 @@ class GroupCall:
         data.leases[name] = self._now + ttl
         if record[2] != report.encode():
             data.members[name] = (session, record[1], report.encode())
-            self._changed()
+            if _SEEN.sub(b"", record[2]) != _SEEN.sub(b"", report.encode()):
+                self._changed()
         due = (
             data.fields.get("due", math.inf) <= self._now
             and data.fields.get("claimed", 0.0) <= self._now
@@ -129,6 +134,7 @@ class GroupCall:
         by: str,
         history: int,
         terms: str,
+        claim: float,
         views: int,
         *rest: str,
     ) -> Any:
@@ -158,13 +164,15 @@ class GroupCall:
             )
             del data.control[:-history]
             self._publish(b"\n".join([tag, *(r.encode() for r in rest[: 2 * views : 2])]))
-        fields.pop("claimed", None)
         at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
-        if at is None:
-            fields.pop("due", None)
-            return [b"ok", self._at(), 0]
-        fields["due"] = at
-        return [b"ok", self._at(), int(at <= self._now)]
+        again = at is not None and at <= self._now
+        fields.pop("claimed", None)
+        if again and claim:
+            fields["claimed"] = self._now + claim
+        fields.pop("due", None)
+        if at is not None:
+            fields["due"] = at
+        return [b"ok", self._at(), int(again)]
 
     def _forget(self, name: bytes, session: str) -> None:
         data = self._data

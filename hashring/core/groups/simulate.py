@@ -104,7 +104,7 @@ class _Redis:
             stalled=words.stalled,
             expires=now + self.terms.ttl,
         )
-        if replace(fresh, expires=known.expires) != known:
+        if replace(fresh, expires=known.expires, seen=known.seen) != known:
             self._changed()
         self.records[name] = fresh
         due = self.due is not None and self.due <= now

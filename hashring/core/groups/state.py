@@ -291,6 +291,10 @@ class GroupState:
         for partition, owner in enumerate(self.owners):
             if partition not in self.free and owner in held:
                 held[owner][partition] = self.tokens[partition]
+        revoked: dict[str, dict[int, float]] = {name: {} for name in held}
+        for partition, handoff in self.handoffs.items():
+            if partition in held.get(handoff.owner, ()):
+                revoked[handoff.owner][partition] = handoff.deadline
         warm = [
             *self.warming.items(),
             *((p, handoff.to) for p, handoff in self.handoffs.items()),
@@ -304,7 +308,7 @@ class GroupState:
                 self.generation,
                 self.phase,
                 own,
-                {p: self.handoffs[p].deadline for p in own if p in self.handoffs},
+                revoked[name],
                 frozenset(warming[name]),
                 self.draining & own.keys(),
                 seated=True,

@@ -16,7 +16,11 @@ end
 redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
 if report ~= ARGV[4] then
   redis.call('HSET', KEYS[2], ARGV[1], session .. ' ' .. joined .. ' ' .. ARGV[4])
-  changed()
+  -- Which generation it acts on is asked for when a handoff is overdue, and then a step is due
+  -- anyway; by itself it changes nothing.
+  if string.gsub(report, '"seen":%d+', '') ~= string.gsub(ARGV[4], '"seen":%d+', '') then
+    changed()
+  end
 end
 local due = 0
 if number('due', math.huge) <= now and number('claimed', 0) <= now then

@@ -3,7 +3,8 @@
 -- ARGV  1 tag the decision is based on  2 generation; empty when nothing was decided  3 state
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
---       11 how many views  then for each view: member, view
+--       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
+--       12 how many views  then for each view: member, view
 --       then: members that are gone, with the session each had
 -- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
 
@@ -17,11 +18,11 @@ if ARGV[2] ~= '' then
   if ARGV[10] ~= '' then
     redis.call('HSET', KEYS[1], 'terms', ARGV[10])
   end
-  local views = tonumber(ARGV[11])
-  for i = 12, 11 + 2 * views, 2 do
+  local views = tonumber(ARGV[12])
+  for i = 13, 12 + 2 * views, 2 do
     redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
   end
-  for i = 12 + 2 * views, #ARGV, 2 do
+  for i = 13 + 2 * views, #ARGV, 2 do
     -- A name that came back meanwhile, as another session, keeps its entry.
     local session = record(ARGV[i])
     if session == ARGV[i + 1] and lease_of(ARGV[i]) <= now then
@@ -36,20 +37,26 @@ if ARGV[2] ~= '' then
     'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   -- Who is concerned; the others hear of it with their next renewal.
   local concerned = {}
-  for i = 12, 11 + 2 * views, 2 do
+  for i = 13, 12 + 2 * views, 2 do
     concerned[#concerned + 1] = ARGV[i]
   end
   redis.call('PUBLISH', KEYS[5], table.concat({tag, unpack(concerned)}, '\n'))
 end
-redis.call('HDEL', KEYS[1], 'claimed')
 local due = ARGV[5]
 if number('changes', 0) ~= tonumber(ARGV[6]) then
   -- A fact that changed since it was read is still to be acted on.
   due = text(now)
 end
+local again = due ~= '' and tonumber(due) <= now
+if again and tonumber(ARGV[11]) > 0 then
+  -- Who decided goes on, so nobody else has to.
+  redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[11])))
+else
+  redis.call('HDEL', KEYS[1], 'claimed')
+end
 if due == '' then
   redis.call('HDEL', KEYS[1], 'due')
-  return {'ok', at, 0}
+else
+  redis.call('HSET', KEYS[1], 'due', due)
 end
-redis.call('HSET', KEYS[1], 'due', due)
-return {'ok', at, tonumber(due) <= now and 1 or 0}
+return {'ok', at, again and 1 or 0}
