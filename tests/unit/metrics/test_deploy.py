@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hashring.cli import main
+from hashring.cli.serve import TOKEN_VARIABLE
+from hashring.cli.serve import command as serve
 from hashring.core.change import REASONS, ChangeKind
 from hashring.core.groups.foresight import WaitKind
 from hashring.core.groups.state import EventKind, Phase
@@ -209,3 +212,28 @@ def test_the_manifests_parts_belong_together() -> None:
     arguments = container["args"]
     assert arguments[arguments.index("--port") + 1] == str(port["containerPort"])
     assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
+
+
+def test_what_they_start_is_a_command_with_options_that_exist() -> None:
+    words = unit()["Service"]["ExecStart"].split()
+    assert words[:2] == ["/opt/hashring/bin/hashring", "serve"]
+    [container] = manifest()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "serve"
+    for arguments in (words[2:], container["args"][1:]):
+        context = serve.make_context("serve", list(arguments))
+        assert context.params["port"] == 8765
+
+
+def test_their_environment_is_what_the_command_reads() -> None:
+    text = (DEPLOY / "systemd" / "hashring.env").read_text()
+    names = set(re.findall(r"(?m)^#?([A-Z_]+)=", text))
+    assert names == {"HASHRING_REDIS_URL", TOKEN_VARIABLE}
+    assert {option.envvar for option in main.params} >= {"HASHRING_REDIS_URL"}
+
+
+def test_the_image_installs_extras_that_exist() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    for file in ("kubernetes/Dockerfile", "systemd/hashring.service"):
+        [extras] = re.findall(r"hashring-fleet\[([\w,]+)\]", (DEPLOY / file).read_text())
+        assert set(extras.split(",")) <= set(config["options.extras_require"])
