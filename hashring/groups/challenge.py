@@ -39,6 +39,7 @@ from hashring.store.challenge_commands import (
     write_table,
 )
 from hashring.store.executor import Told
+from hashring.store.memory import MemoryStore
 
 
 def lease_challenge(
@@ -57,7 +58,8 @@ def lease_challenge(
     """A member of a lease challenge; start it with ``start()`` or ``with``.
 
     Args:
-        redis: a sync client of redis-py or valkey-py.
+        redis: a sync client of redis-py or valkey-py; in tests of the fixed mode, a
+            :class:`hashring.testing.MemoryStore`.
         name: the challenge's name.
         partitions: how many; the same for all members.
         mode: ``"fixed"``, or ``"faithful"`` for the article's own algorithm.
@@ -77,6 +79,8 @@ def lease_challenge(
             redis, name, partitions, member=member, rules=rules or Rules(), callbacks=callbacks
         )
     if mode == "faithful":
+        if isinstance(redis, MemoryStore):
+            raise ConfigError("mode", mode, "needs a Redis: a MemoryStore has mode='fixed'")
         if rules is not None:
             raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
         return _Faithful(

@@ -66,9 +66,9 @@ class LiveMember(BaseMember):
         self._backend, self._ended, self._called = backend, ended, called
         self._launch(run)
         try:
-            entered.wait()
+            _wait(entered)
             if run.failure is not None:
-                ended.wait()
+                _wait(ended)
                 raise run.failure
             backend.spawn(
                 lambda: self._call(backend, calls, called), f"hashring group {self.name} caller"
@@ -99,7 +99,7 @@ class LiveMember(BaseMember):
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
         if self._lock._is_owned() or self._caller == backend.current() or not backend.may_wait():
             return
-        ended.wait()
+        _wait(ended)
         # A callback that never returns must not keep anybody from leaving.
         called.wait(self._grace + 1.0)
         self._close_asking()
@@ -168,6 +168,12 @@ def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[Change | None], None]]:
     inbox = backend.inbox()
     put = backend.threadsafe(inbox.put)
     return inbox, lambda change: put(END if change is None else change)
+
+
+def _wait(latch: Latch) -> None:
+    # With a timeout: without any timer gevent's hub would find nothing to wait for, and say so.
+    while not latch.wait(_LONG):
+        pass
 
 
 def _next(inbox: Inbox) -> Any:

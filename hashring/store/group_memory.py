@@ -183,3 +183,36 @@ class GroupCall:
             data.leases.pop(name, None)
         if record is None or same:
             data.views.pop(name, None)
+
+
+class TableCall:
+    """One run of a script about a lease challenge in its fixed mode; there is no other here."""
+
+    def __init__(
+        self,
+        tables: dict[bytes, tuple[bytes, bytes]],
+        keys: tuple[bytes, ...],
+        now: float,
+        publish: Callable[[bytes, bytes], None],
+    ) -> None:
+        self._tables = tables
+        self._keys = keys
+        self._now = now
+        self._publish = publish
+
+    def challenge_read(self) -> Any:
+        """``challenge_read.lua``."""
+        tag, table = self._tables.get(self._keys[0], (b"", b""))
+        return [b"%d" % round(self._now * 1e6), tag, table]
+
+    def challenge_write(self, base: str, table: str, message: str) -> int:
+        """``challenge_write.lua``."""
+        tag, _ = self._tables.get(self._keys[0], (b"", b""))
+        if tag != base.encode():
+            return 0
+        count = int(tag.rpartition(b":")[2] or 0) + 1
+        at = b"%d:%d" % (round(self._now * 1e6), count)
+        self._tables[self._keys[0]] = (at, table.encode())
+        if message:
+            self._publish(self._keys[1], message.encode())
+        return 1

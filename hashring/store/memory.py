@@ -22,7 +22,7 @@ from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
 from hashring.store.commands import SESSION_LENGTH, Command, holder_of, told_of
 from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
-from hashring.store.group_memory import GroupCall, GroupData
+from hashring.store.group_memory import GroupCall, GroupData, TableCall
 from hashring.store.keys import RingKeys
 
 T = TypeVar("T")
@@ -77,6 +77,7 @@ class MemoryServer:
         self._lock = threading.RLock()
         self._rings: dict[bytes, _RingState] = {}
         self._groups: dict[bytes, GroupData] = {}
+        self._tables: dict[bytes, tuple[bytes, bytes]] = {}
         self._tokens: dict[bytes, int] = {}
         self._locks: dict[bytes, _LockState] = {}
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
@@ -90,7 +91,7 @@ class MemoryServer:
 
     @property
     def _data(self) -> tuple[dict[bytes, Any], ...]:
-        return self._rings, self._groups, self._tokens, self._locks
+        return self._rings, self._groups, self._tables, self._tokens, self._locks
 
     def zadd(self, ring: bytes, member: bytes, score: float) -> None:
         """Put a member into the ring's ZSET behind everyone's back: garbage, for tests."""
@@ -183,11 +184,13 @@ class MemoryServer:
             self.calls += 1
             now = self._clock()
             name = command.keys[0]
-            call: _Call | _LockCall | GroupCall
+            call: _Call | _LockCall | GroupCall | TableCall
             if command.script.name.startswith("group_"):
                 control = command.keys[-1]
                 data = self._groups.setdefault(control, GroupData())
                 call = GroupCall(data, now, lambda tag: self.publish(control, tag))
+            elif command.script.name.startswith("challenge_"):
+                call = TableCall(self._tables, command.keys, now, self.publish)
             elif command.script.name.startswith("locks_"):
                 call = _LockCall(self, command.keys, now)
             else:

@@ -1,0 +1,108 @@
+"""Whole programs with a member of a partition group: alone in their process, and at their end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hashring.store.embedded import RedisServer
+from tests.conftest import PATIENCE, ROOT
+
+HEAD = """
+import sys, time
+from hashring import PartitionGroup
+from redis import Redis
+
+group = PartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, rebalance_delay=0)
+"""
+
+ASYNC_HEAD = """
+import asyncio, sys
+from hashring import AsyncPartitionGroup
+from redis.asyncio import Redis
+
+group = AsyncPartitionGroup(Redis.from_url(sys.argv[1]), "orders", 4, rebalance_delay=0)
+"""
+
+PATCHED = "from gevent import monkey\nmonkey.patch_all()\n"
+
+WAITS = """
+group.start()
+while len(group.held) < 4:
+    time.sleep(0.01)
+print("held", flush=True)
+"""
+
+# gevent must not find that there is nothing to wait for: no other greenlet runs.
+GEVENT = """
+group.gevent_start()
+import gevent
+while len(group.held) < 4:
+    gevent.sleep(0.01)
+print("held", flush=True)
+"""
+
+ASYNC = """
+async def main():
+    await group.start()
+    while len(group.held) < 4:
+        await asyncio.sleep(0.01)
+    print("held", flush=True)
+    {end}
+
+asyncio.run(main())
+"""
+
+PROGRAMS = {
+    "thread": HEAD + WAITS + "group.stop()",
+    "greenlet": HEAD + GEVENT + "group.stop()",
+    "greenlet-patched": PATCHED + HEAD + GEVENT + "group.stop()",
+    "thread-patched": PATCHED + HEAD + WAITS + "group.stop()",
+    "asyncio": ASYNC_HEAD + ASYNC.format(end="await group.stop()"),
+    "thread, never stopped": HEAD + WAITS,
+    "thread-patched, never stopped": PATCHED + HEAD + WAITS,
+    "asyncio, never stopped": ASYNC_HEAD + ASYNC.format(end=""),
+}
+
+
+def run(program: str, server: RedisServer) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, server.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_ends_by_itself_and_says_nothing_wrong(
+    redis_server: RedisServer, name: str
+) -> None:
+    done = run(PROGRAMS[name], redis_server).communicate(timeout=PATIENCE)
+    assert done == ("held\n", "")
+
+
+STOPS_ON_SIGTERM = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: (group.stop(), print("left", flush=True), sys.exit()))
+while True:
+    group.release(0)
+    group.lag(0, 1.0)
+"""
+
+
+@pytest.mark.parametrize("head", [HEAD, PATCHED + HEAD], ids=["thread", "thread-patched"])
+def test_stop_in_a_signal_handler_leaves_whatever_it_interrupts(
+    redis_server: RedisServer, head: str
+) -> None:
+    # The loop is nearly always inside a call that the renewer shares a lock with.
+    process = run(head + WAITS + STOPS_ON_SIGTERM, redis_server)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=PATIENCE)
+    assert (out, error, process.returncode) == ("left\n", "", 0)
