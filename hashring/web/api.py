@@ -270,7 +270,10 @@ class Api:
 
 
 def _body() -> dict[str, Any]:
-    asked = request.get_json()
+    try:
+        asked = request.get_json()
+    except RecursionError:
+        abort(400, "the body is JSON nested too deeply")
     if not isinstance(asked, dict):
         abort(400, "the body is no JSON object")
     return asked

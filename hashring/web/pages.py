@@ -80,6 +80,7 @@ class Templates:
             duration=text.duration,
             clock=text.clock,
             day=text.day,
+            field=text.field,
             iso=text.iso,
             percent=text.percent,
             ratio=text.ratio,

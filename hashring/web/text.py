@@ -18,6 +18,11 @@ def shown(text: object) -> str:
     return value if len(value) <= LONGEST else value[:LONGEST] + "…"
 
 
+def field(value: str) -> str:
+    """A text for a form's field: whole, but for NUL, which no page can hold."""
+    return value.replace("\0", "\ufffd")
+
+
 def duration(value: float) -> str:
     """Seconds for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
     value = abs(value)
@@ -50,11 +55,8 @@ def _utc(at: float) -> datetime:
 
 
 def percent(part: float) -> str:
-    """A part of one as ``12.3%``; ``<0.1%`` rather than nothing."""
-    value = 100 * part
-    if 0 < value < 0.05:
-        return "<0.1%"
-    return f"{value:.1f}%"
+    """A part of one as ``12.34%``."""
+    return f"{100 * part:.2f}%"
 
 
 def ratio(value: float | None) -> str:

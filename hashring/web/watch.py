@@ -175,7 +175,7 @@ class Watcher(Generic[V]):
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return
-        patience = max(INTERVAL, _PART * self.took)
+        patience = 0.0 if self.stopping else max(INTERVAL, _PART * self.took)
         while self._subscription.wait(patience) is not None and not self._stopping.is_set():
             patience = 0.0
             # The rest of what came meanwhile, if any; then look.
