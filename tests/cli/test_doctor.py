@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,14 +17,18 @@ from hashring.cli.output import counted
 from hashring.cli.ring_checks import ring_checks
 from hashring.cli.server_checks import RIGHTS
 from hashring.core.change import Change, ChangeKind, Stamp
-from hashring.store.commands import Event, Scoring, Snapshot, snapshot
+from hashring.core.placement import random_points
+from hashring.core.ring import Ring
+from hashring.store.commands import Event, Scoring, snapshot
 from hashring.store.embedded import RedisServer
-from hashring.store.executor import RedisStore
 from hashring.store.keys import ring_keys
 from hashring.store.scripts import script
 from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
 
 Finding = dict[str, Any]
+
+# No heartbeat comes by itself while a test looks.
+CALM = {"ttl": 600.0, "heartbeat_interval": 200.0}
 
 
 def finding(done: Done, check: str) -> Finding:
@@ -37,7 +43,7 @@ def problems(done: Done) -> list[str]:
 
 
 def test_a_healthy_ring_has_no_problem(client: Redis, run: Run) -> None:
-    with nodes_on(client, "alder", "birch", "cedar") as nodes:
+    with nodes_on(client, "alder", "birch", "cedar", placement="balanced") as nodes:
         for node in nodes:
             node.heartbeat()
         text = run("doctor")
@@ -62,14 +68,14 @@ def test_it_changes_nothing(client: Redis, run: Run) -> None:
     put(client, "gone", 7, expires_in=-100)
     client.zadd("ring", {"abc": 1e12})
     client.hset("{ring}:nodes", "stray", SESSION + "{}")
-    with nodes_on(client, "alder"):
+    with nodes_on(client, "alder", **CALM):
         before = {key: client.dump(key) for key in client.keys("*")}
         run("doctor", status=1)
         assert {key: client.dump(key) for key in client.keys("*")} == before
 
 
 def test_nodes_take_no_notice_of_its_message(client: Redis, run: Run) -> None:
-    with nodes_on(client, "alder", "birch") as nodes:
+    with nodes_on(client, "alder", "birch", **CALM) as nodes:
         before = [(n.status.bad_messages, n.status.gaps, n.status.fetches) for n in nodes]
         run("doctor")
         for node in nodes:
@@ -241,15 +247,6 @@ def test_what_expired_and_was_not_swept(client: Redis, run: Run) -> None:
     assert re.fullmatch(r"gone: expired \d+ s ago, and no heartbeat has swept it", found["text"])
 
 
-def test_what_has_just_expired_is_only_a_note(client: Redis) -> None:
-    put(client, "alive", 6, told={})
-    put(client, "gone", 5, expires_in=-0.01)
-    assert look(client, [])["expired"] == (
-        "note",
-        "gone: just expired; the next heartbeat sweeps it",
-    )
-
-
 def test_entries_without_replicas_and_replicas_without_entries(client: Redis, run: Run) -> None:
     put(client, "old:1", 5)
     assert finding(run("doctor", "--json"), "entries")["text"].startswith(
@@ -270,7 +267,7 @@ def test_nodes_that_hash_differently(client: Redis, run: Run) -> None:
 
 
 def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, run: Run) -> None:
-    with nodes_on(client, "alder") as (alder,):
+    with nodes_on(client, "alder", **CALM) as (alder,):
         alder.heartbeat()
         put(client, "by-hand", 5)  # tells nobody
         found = finding(run("doctor", "--json", status=1), "agreement")
@@ -332,22 +329,43 @@ def test_what_a_node_tells_of_its_limit_may_be_anything(
     assert finding(run("doctor", "--json"), "limits")["level"] == "ok"
 
 
-# --- the ring at moments that a test cannot wait for: the same checks on a given history ----------
+# --- the ring at moments that a test cannot wait for: the same checks on a ring made up ----------
+
+
+NOW = 1_700_000_000  # Redis time, in seconds
+
+
+def written(
+    node: str, *points: int, expires_in: float = 60.0, told: dict[str, Any] | None = None
+) -> tuple[list[Any], list[bytes]]:
+    """A node's members with their scores, and its entry, as Redis has them."""
+    members: list[Any] = []
+    for number, point in enumerate(points):
+        members += [f"{point}:{node}:{number}".encode(), repr(NOW + expires_in).encode()]
+    entry = [] if told is None else [node.encode(), (SESSION + json.dumps(told)).encode()]
+    return members, entry
 
 
 def look(
-    client: Redis, events: list[Event], scoring: Scoring | None = None
+    nodes: Iterable[tuple[list[Any], list[bytes]]], events: Iterable[Event] = ()
 ) -> dict[str, tuple[str, str]]:
-    scoring = scoring or Scoring.expiry(0)
-    read: Snapshot = RedisStore(client, 5).run(snapshot(ring_keys("ring"), scoring=scoring))
+    """What the checks find on a ring of these nodes, at the tag ``now``."""
+    scoring = Scoring.expiry(0)
+    members: list[Any] = []
+    entries: list[bytes] = []
+    for some, entry in nodes:
+        members += some
+        entries += entry
+    raw = (b"7", b"now", b"%d" % (NOW * 10**6), members, entries, b"")
+    read = snapshot(ring_keys("ring"), scoring=scoring).read(raw)
     return {
-        found.check: (found.level.value, found.text) for found in ring_checks(read, events, scoring)
+        found.check: (found.level.value, found.text)
+        for found in ring_checks(read, list(events), scoring)
     }
 
 
-def event(client: Redis, seconds_ago: float, node: str, reason: str) -> Event:
-    now = client.time()[0]
-    at = int((now - seconds_ago) * 1000)
+def event(seconds_ago: int, node: str, reason: str) -> Event:
+    at = (NOW - seconds_ago) * 1000
     stamp = Stamp(epoch=1, tag="t", members=1, at=at * 1000)
     change = Change(ChangeKind.JOIN, (node,), (5,), "p", stamp, "s", reason)
     return Event(f"{at}-0", "join", node, change)
@@ -357,69 +375,80 @@ def told(tag: str) -> dict[str, Any]:
     return {"ttl": 60, "hash_algorithm": "crc-32", "sees": {"tag": tag, "fingerprint": "f"}}
 
 
-def test_a_node_that_beat_long_after_the_change_and_does_not_know_it(client: Redis) -> None:
-    client.set("{ring}:epoch", "7 abc")
-    put(client, "deaf", 5, expires_in=58, told=told("other"))
-    level, text = look(client, [event(client, 30, "x", "start")])["agreement"]
-    assert level == "problem"
-    assert re.fullmatch(r"deaf: did not hear of the last change, \d+ s ago", text)
+def test_what_has_just_expired_is_only_a_note() -> None:
+    nodes = [written("alive", 6, told={}), written("gone", 5, expires_in=-0.9)]
+    assert look(nodes)["expired"] == ("note", "gone: just expired; the next heartbeat sweeps it")
+    nodes[1] = written("gone", 5, expires_in=-1.1)
+    assert look(nodes)["expired"][0] == "problem"
 
 
-def test_a_node_that_has_not_beaten_since_the_change_is_not_blamed(client: Redis) -> None:
-    client.set("{ring}:epoch", "7 abc")
-    put(client, "calm", 5, expires_in=20, told=told("other"))
-    assert look(client, [event(client, 30, "x", "start")])["agreement"] == (
+def test_a_node_that_beat_long_after_the_change_and_does_not_know_it() -> None:
+    deaf = written("deaf", 5, expires_in=60 - 28, told=told("old"))  # it beat 28 s ago
+    assert look([deaf], [event(30, "x", "start")])["agreement"] == (
+        "problem",
+        "deaf: did not hear of the last change, 30 s ago",
+    )
+
+
+@pytest.mark.parametrize("beat", [29.5, 40])
+def test_a_node_that_has_not_beaten_since_the_change_is_not_blamed(beat: float) -> None:
+    calm = written("calm", 5, expires_in=60 - beat, told=told("old"))
+    assert look([calm], [event(30, "x", "start")])["agreement"] == (
         "note",
         "calm: has not beaten since the last change",
     )
 
 
-def test_a_name_that_changes_hands_again_and_again(client: Redis) -> None:
-    restarts = [event(client, ago, "worker", "restart") for ago in (30, 20, 10)]
-    assert look(client, restarts[:2])["names"][0] == "ok"
-    assert look(client, restarts)["names"] == (
+def test_a_name_that_changes_hands_again_and_again() -> None:
+    restarts = [event(ago, "worker", "restart") for ago in (30, 20, 10)]
+    assert look([], restarts[:2])["names"][0] == "ok"
+    assert look([], restarts)["names"] == (
         "problem",
         "worker: taken over again and again: several processes run under one name",
     )
 
 
-def test_restarts_of_long_ago_do_not_count(client: Redis) -> None:
-    restarts = [event(client, ago, "worker", "restart") for ago in (900, 800, 700)]
-    assert look(client, restarts)["names"][0] == "ok"
+def test_restarts_of_long_ago_do_not_count() -> None:
+    restarts = [event(ago, "worker", "restart") for ago in (900, 800, 700)]
+    assert look([], restarts)["names"][0] == "ok"
 
 
-def test_containers_with_one_host_name_and_pid(client: Redis) -> None:
+def test_containers_with_one_host_name_and_pid() -> None:
     place = {"host": "app", "pid": 1}
-    put(client, "app:1", 5, told=place)
-    put(client, "app:1.2", 6, told=place)  # the second node of one process
-    assert look(client, [])["names"][0] == "ok"
-    put(client, "app:1.3f9a", 7, told=place)
-    level, text = look(client, [])["names"]
+    nodes = [written("app:1", 5, told=place), written("app:1.2", 6, told=place)]
+    assert look(nodes)["names"][0] == "ok"  # the second is the second node of one process
+    nodes.append(written("app:1.3f9a", 7, told=place))
+    level, text = look(nodes)["names"]
     assert level == "note"
     assert text == "app:1, app:1.3f9a: different processes with the same host name and pid"
 
 
-def test_a_node_that_is_lost_and_back_often(client: Redis) -> None:
-    returns = [event(client, ago, "starved", "return") for ago in (30, 20, 10)]
-    level, text = look(client, returns)["heartbeats"]
+def test_a_node_that_is_lost_and_back_often() -> None:
+    returns = [event(ago, "starved", "return") for ago in (30, 20, 10)]
+    level, text = look([], returns)["heartbeats"]
     assert level == "problem"
     assert text.startswith("starved: expired or was removed, and came back, at least 3 times")
 
 
-def test_shares_that_no_chance_explains(client: Redis) -> None:
-    put(client, "crowded", *range(0, 1600, 100))
-    put(client, "alone", 2**31, *range(2**31 + 1000, 2**31 + 2500, 100))
-    level, text = look(client, [])["shares"]
-    assert level == "ok"  # each has half
-    put(client, "third", *range(2**31 + 5000, 2**31 + 6600, 100))
-    level, text = look(client, [])["shares"]
+def test_shares_that_no_chance_explains() -> None:
+    nodes = [
+        written("crowded", *range(0, 1600, 100)),
+        written("alone", 2**31, *range(2**31 + 1000, 2**31 + 2500, 100)),
+    ]
+    assert look(nodes)["shares"][0] == "ok"  # each has half
+    nodes.append(written("third", *range(2**31 + 5000, 2**31 + 6600, 100)))
+    level, text = look(nodes)["shares"]
     assert level == "problem"
     assert text.startswith("from 0.00 (alone) to 1.50 (")
 
 
-def test_shares_of_random_points_are_no_problem(client: Redis) -> None:
-    with nodes_on(client, *(f"node-{number}" for number in range(10)), n_replicas=16):
-        level, text = look(client, [])["shares"]
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_of_random_points_are_no_problem(seed: int) -> None:
+    rng, ring = random.Random(seed), Ring()
+    for name in "abcdefghij":
+        ring = ring.with_node(name, random_points(ring, name, 16, rng))
+    nodes = [written(name, *ring.points_of(name)) for name in ring.nodes]
+    level, text = look(nodes)["shares"]
     assert level in ("ok", "note")
     assert text.endswith(" (random points: up to 1.42 on average)")
 
