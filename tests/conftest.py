@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -68,6 +69,32 @@ def _module_server() -> Iterator[RedisServer]:
 def redis_server(_module_server: RedisServer) -> RedisServer:
     """A real, empty server of this module's own, on a unix socket."""
     return _emptied(_module_server)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[list[RedisServer]]:
+    """Three primaries with all slots."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                RedisServer(port=0, config=["cluster-enabled yes", "cluster-node-timeout 2000"])
+            )
+            for _ in range(3)
+        ]
+        clients = [stack.enter_context(Redis.from_url(server.url)) for server in servers]
+        for number, client in enumerate(clients):
+            client.execute_command("CLUSTER MEET", "127.0.0.1", servers[0].port)
+            slots = range(number * 5462, min((number + 1) * 5462, 16384))
+            client.execute_command("CLUSTER ADDSLOTS", *slots)
+        eventually(
+            lambda: all(
+                client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+                and client.execute_command("CLUSTER INFO")["cluster_known_nodes"] == "3"
+                for client in clients
+            ),
+            "the cluster is up",
+        )
+        yield servers
 
 
 @pytest.fixture(scope="module", params=servers().values(), ids=servers().keys())

@@ -3,7 +3,8 @@
 ``python -m tests.interrupted URL RUNNER CALL ACTION``, in a process of its own, since what it
 looks for are calls that never return. For the first line of hashring that the call runs in this
 thread (in any of its greenlets), then the second, and so on: make a node, call, and there do what
-a signal handler would, which is to call ``stop()`` or to raise. Prints how many times it did so.
+a signal handler would, which is to call ``stop()`` or to raise. After ``stop()``, ask at every line
+that follows whether the node owns anything. Prints how many times it did so.
 
 RUNNER  thread, greenlet, greenlet-patched, thread-patched
 CALL    start, stop, poll, heartbeat, select
@@ -36,11 +37,13 @@ from hashring import NodeStateError, RingNode  # noqa: E402
 from hashring.running.backend import GeventBackend, ThreadBackend, _Home  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
+# Where nothing is done, only computed: an interruption there is one of the line that asked.
+PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/commands.py")
 RING = f"interrupted-{os.getpid()}"
-# A call that goes on until it is stopped is interrupted in this many lines, and one that runs in
-# several greenlets in every fifth of them.
-MOST = 200
-STEP = 1 if RUNNER == "thread" else 5
+# A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
+# in a thread, else in every fifth.
+MOST = 450
+EVERY = 200 if RUNNER == "thread" else 0
 PATIENCE = 30
 
 if RUNNER == "greenlet":
@@ -62,10 +65,16 @@ class Interrupter:
         self.left = line
         self.node = node
         self.where = ""
+        self.owned = ""
+        """Where the node owned something although it had been stopped."""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        path = frame.f_code.co_filename
+        if not path.startswith(PACKAGE) or path.startswith(PURE):
             return None
+        if self.where:
+            self._ask(frame)
+            return self
         # Python looks for no signal between `try:` and what it guards, nor at the end of `with`.
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         # A greenlet's first line is before anybody could catch what is raised in it.
@@ -73,15 +82,22 @@ class Interrupter:
         if event == "line" and not first and not text.startswith(("try:", "with ")):
             self.left -= 1
             if self.left == 0:
-                sys.settrace(None)
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 if ACTION == "raise":
+                    sys.settrace(None)
                     raise Interrupt
                 self.node.stop()
                 if CALL == "poll" and self.where in EARLY:
                     # Nothing had begun that it could have stopped, so the call goes on.
                     threading.Timer(0.2, self.node.stop).start()
+                if self.where in EARLY or CALL == "select":
+                    # With locks, asking is an act.
+                    sys.settrace(None)
         return self
+
+    def _ask(self, frame: FrameType) -> None:
+        if self.node.contains("key") or self.node.get_ranges():
+            self.owned = self.owned or f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def call(node: RingNode) -> None:
@@ -124,6 +140,7 @@ def attempt(line: int, redis: Redis) -> bool:
         sys.settrace(None)
     what = f"{CALL}, {ACTION} at {interrupter.where}: {outcome}, then {node.state.value}"
     reached = bool(interrupter.where)
+    assert not interrupter.owned, f"{what}, but it owned its keys at {interrupter.owned}"
     if reached:
         if node.state.value == "live" and CALL == "start" and ACTION == "stop":
             assert interrupter.where in EARLY, what
@@ -167,14 +184,15 @@ EARLY = {
 
 def main() -> None:
     redis = Redis.from_url(URL)
-    line = 1
+    times, line = 0, 1
     while line < MOST:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         if not attempt(line, redis):
             break
-        line += STEP
+        times += 1
+        line += 1 if line < EVERY else 5
     faulthandler.cancel_dump_traceback_later()
-    print(line // STEP)
+    print(times)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import click
 
 from hashring.cli.settings import Settings
-from hashring.errors import ConfigError, RedisRefused
+from hashring.errors import ConfigError, RedisRefused, RedisUnavailable
 from hashring.store.commands import Command, Snapshot, snapshot
 from hashring.store.executor import RedisStore, Subscription
 from hashring.store.keys import RingKeys, ring_keys
@@ -29,6 +29,8 @@ def without_password(url: str) -> str:
 
 class Connection:
     """One ring on one Redis. Follows a Redis Cluster to the server that has the ring.
+
+    A command without a key is asked of the server at hand: see :meth:`locate`.
 
     Attributes:
         url: the URL, with its password.
@@ -50,11 +52,21 @@ class Connection:
         self.started = started
         self._scoring = settings.scoring
         self._store = _store(url)
+        self._given = url
 
     @property
     def shown_url(self) -> str:
         """The URL, without its password."""
         return without_password(self.url)
+
+    def locate(self) -> None:
+        """Go to the server of the cluster that has the ring, if it is a cluster.
+
+        Raises:
+            RedisUnavailable: Redis cannot be reached.
+        """
+        with suppress(RedisRefused):  # whoever may not ask this finds out at what it asks next
+            self.call("ZCARD", self.keys.ring)
 
     def snapshot(self) -> Snapshot:
         """The ring now.
@@ -70,12 +82,7 @@ class Connection:
         Raises:
             StoreError: it was not done, or nobody knows whether it was.
         """
-        try:
-            return self._store.run(command)
-        except RedisRefused as error:
-            if not self._follow(error):
-                raise
-        return self._store.run(command)
+        return self._ask(lambda: self._store.run(command))
 
     def call(self, *arguments: Any) -> Any:
         """A plain command.
@@ -83,12 +90,7 @@ class Connection:
         Raises:
             StoreError: it was not done.
         """
-        try:
-            return self._store.call(*arguments)
-        except RedisRefused as error:
-            if not self._follow(error):
-                raise
-        return self._store.call(*arguments)
+        return self._ask(lambda: self._store.call(*arguments))
 
     def subscribe(self) -> Subscription:
         """A subscription to the ring's channel.
@@ -102,6 +104,26 @@ class Connection:
         """Close all connections."""
         self._store.close()
 
+    def _ask(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except RedisUnavailable:
+            # The server that has the ring is gone. Whoever takes its place, those that the user
+            # named know it.
+            if self.url == self._given:
+                raise
+            self._go(self._given)
+        except RedisRefused as error:
+            if not self._follow(error):
+                raise
+            return ask()
+        try:
+            return ask()
+        except RedisRefused as error:
+            if not self._follow(error):
+                raise
+        return ask()
+
     def _follow(self, error: RedisRefused) -> bool:
         moved = error.__cause__
         if type(moved).__name__ != "MovedError":
@@ -112,10 +134,13 @@ class Connection:
         host = f"[{host}]" if ":" in host else host
         port = getattr(moved, "port", parts.port)
         at = f"{user}@{host}:{port}" if user else f"{host}:{port}"
-        self.close()
-        self.url = urlunsplit(parts._replace(netloc=at))
-        self._store = _store(self.url)
+        self._go(urlunsplit(parts._replace(netloc=at)))
         return True
+
+    def _go(self, url: str) -> None:
+        self.close()
+        self.url = url
+        self._store = _store(url)
 
 
 def client_of(url: str) -> Any:

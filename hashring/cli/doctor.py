@@ -36,6 +36,7 @@ def command(settings: Settings) -> int | None:
       hashring doctor --json | jq '.findings[] | select(.level == "problem")'
     """
     with connected(settings) as connection:
+        connection.locate()
         parts = {
             "server": list(server_checks(connection, mixed=settings.wire is not None)),
             "ring": list(_ring_findings(settings, connection)),

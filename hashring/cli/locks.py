@@ -22,6 +22,7 @@ _STEP: Final = 1000
 
 def all_locks(connection: Connection) -> list[Lock]:
     """Every lock of the ring, by key. Steps through the keys of the whole database."""
+    connection.locate()
     names = sorted(set(_lock_names(connection)))
     found: list[Lock] = []
     for first in range(0, len(names), LOCKS_A_CALL):

@@ -63,10 +63,10 @@ class AsyncRingNode(BaseNode):
             raise NodeStateError(
                 f"node {self.name!r} runs already: call stop() before starting it again"
             )
-        self._stopping = False
         self._adopt_in_child()
+        lease = self._begin_lease()
         self._machine.start(monotonic(), strict=True)
-        run = self._run = _Loop(self)
+        run = self._run = _Loop(self, lease)
         try:
             await run.settled.wait()
         except asyncio.CancelledError:
@@ -249,8 +249,9 @@ class AsyncRingNode(BaseNode):
 class _Loop:
     """One run of a node's protocol, from ``start()`` to its end."""
 
-    def __init__(self, node: AsyncRingNode) -> None:
+    def __init__(self, node: AsyncRingNode, lease: list[Any]) -> None:
         self._node = node
+        self._lease = lease
         self._machine = node._machine
         self._config = node._machine.config
         self.store = AsyncRedisStore(node._redis, self._config.io_timeout)
@@ -363,7 +364,7 @@ class _Loop:
         self._log.success(failing)
 
     def _publish(self) -> None:
-        change = self._node._publish()
+        change = self._node._publish(self._lease)
         if change is not None and self._callback is not None:
             self._changes.put_nowait(change)
 

@@ -40,9 +40,10 @@ _LONGEST_SILENCE: Final = 5.0
 MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
 
-# Bounds, deadline, and a table of the bounds (see `cells_of`): a plain tuple is unpacked fastest.
-_NodeLease = tuple[tuple[int, ...], float, tuple[bool | None, ...], int]
-_NOTHING: Final[_NodeLease] = ((), float("-inf"), *cells_of(()))
+# Bounds, deadline, and a table of the bounds (see `cells_of`): a plain sequence is unpacked fastest,
+# and Python unpacks and replaces a list in one piece.
+_NodeLease = list[Any]
+_NOTHING: Final[_NodeLease] = [(), float("-inf"), *cells_of(())]
 
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
@@ -141,9 +142,6 @@ class BaseNode:
         self._on_change = on_change
         self._locks = self._lock_config(lock, limit, lock_ttl, idle, max_handoff_time)
         self._parent: int | None = None
-        # Whether stop() was called since the last start: whatever the loop still learns, the
-        # node owns nothing.
-        self._stopping = False
         # Held while a start decides whether it is the only one. Reentrant: a signal handler may
         # run anywhere.
         self._launching = threading.RLock()
@@ -224,7 +222,9 @@ class BaseNode:
             # The plain question has no branch for locks: it is asked millions of times.
             self.contains = self._contains_held  # type: ignore[method-assign]
         self._point_of_bytes = self._algorithm.point_of_bytes
-        # What `contains` reads, in one piece; None in a forked child.
+        # What `contains` reads, in one piece. Each run of the node writes into a list of its own,
+        # and stop() puts _NOTHING here: what the run learns after that is written where nobody
+        # looks. None in a forked child.
         self._lease: _NodeLease | None = _NOTHING
 
     # --- about keys ---------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class BaseNode:
             if inside is None:
                 inside = bisect_right(bounds, point) & 1
             if inside:
-                return monotonic() < deadline
+                return monotonic() < deadline  # type: ignore[no-any-return]
         except (AttributeError, UnicodeEncodeError, TypeError):
             return self._contains_other(key)
         return False
@@ -336,7 +336,7 @@ class BaseNode:
         """Why a key cannot be held now."""
         book = cast(LockBook, self._book)
         shown = data.decode("utf-8", "replace")
-        if self._lease is None or monotonic() >= self._lease[1]:
+        if monotonic() >= (self._lease or _NOTHING)[1]:
             return NotHeld(shown, None, f"this node is {self.state.value}, and owns nothing")
         holder = book.holder(data)
         if holder is not None:
@@ -381,8 +381,8 @@ class BaseNode:
 
     def get_ranges(self) -> tuple[Range, ...]:
         """The ranges this node owns now: rising, disjoint, neighbours merged; none once fenced."""
-        view = self._view
-        return view.ranges if monotonic() < view.deadline and not self._stopping else ()
+        view = self._shown()
+        return view.ranges if monotonic() < view.deadline else ()
 
     def get_node_count(self) -> int:
         """How many nodes are on the ring, as this node last saw it."""
@@ -412,7 +412,7 @@ class BaseNode:
     def status(self) -> NodeStatus:
         """Everything the node can say of itself now."""
         return status_of(
-            self._machine, self._view, monotonic(), self._keys.ring.decode("utf-8", "replace")
+            self._machine, self._shown(), monotonic(), self._keys.ring.decode("utf-8", "replace")
         )
 
     @property
@@ -451,28 +451,47 @@ class BaseNode:
 
     # --- for the runners ----------------------------------------------------------------------
 
-    def _publish(self) -> tuple[tuple[Range, ...], tuple[Range, ...]] | None:
-        """Show readers the machine's view; what was gained and lost, if anything was."""
+    def _begin_lease(self) -> _NodeLease:
+        """What a run that begins now is to show its ranges in; see :meth:`_publish`."""
+        lease = self._lease = list(_NOTHING)
+        return lease
+
+    def _publish(
+        self, lease: _NodeLease | None
+    ) -> tuple[tuple[Range, ...], tuple[Range, ...]] | None:
+        """Show readers the machine's view; what was gained and lost, if anything was.
+
+        Args:
+            lease: what ``_lease`` was when the run began: readers look at it unless ``stop()``
+                was called since.
+        """
         before, after = self._view, self._machine.view(monotonic())
         if after is before:
             return None
         # The ring first, then the ranges: both are whole in themselves.
         self._view = after
-        held = self._lease
-        # A heartbeat moves the deadline alone: the table is made when the bounds change.
-        cells = held[2:] if held and held[0] is after.bounds else cells_of(after.bounds)
-        self._lease = (after.bounds, after.deadline, *cells)
-        if self._stopping:
-            # Looked at after the ranges were shown: stop() says so before it takes them away.
-            self._lease = _NOTHING
+        if lease is not None and lease is not _NOTHING:
+            # A heartbeat moves the deadline alone: the table is made when the bounds change.
+            cells = lease[2:] if lease[0] is after.bounds else cells_of(after.bounds)
+            lease[:] = (after.bounds, after.deadline, *cells)
         if after.ranges == before.ranges:
             return None
         return ownership_change(before, after)
 
     def _own_nothing(self) -> None:
         """From now on, until the next start, whatever the loop does."""
-        self._stopping = True
-        self._lease = _NOTHING
+        if self._lease is not None:
+            self._lease = _NOTHING
+
+    @property
+    def _stopping(self) -> bool:
+        """Whether ``stop()`` was called since the last start."""
+        return self._lease is _NOTHING
+
+    def _shown(self) -> View:
+        """The last view, without ranges once ``stop()`` was called."""
+        view = self._view
+        return View((), float("-inf"), (), view.ring) if self._stopping else view
 
     # --- fork ---------------------------------------------------------------------------------
 

@@ -122,9 +122,8 @@ class RingNode(BaseNode):
                 self._own_nothing()
                 started.inbox.put(Stop())
                 patience = 2 * self._machine.config.io_timeout
-                ended = started.cancel() or started.ended.wait(patience)
-                self._forget_runner()
-                if ended:
+                if started.cancel() or started.ended.wait(patience):
+                    self._forget_runner()
                     self._stop_by_hand()
             raise
 
@@ -135,7 +134,10 @@ class RingNode(BaseNode):
         forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
         it does not wait when what it interrupted is the node's own work (a question about a
         locked key, the loop) or gevent's hub: then the node leaves once the handler has returned.
+        In a forked child, which inherits its parent's handlers and blocks, it does nothing.
         """
+        if self._parent is not None:
+            return
         self._stops += 1
         self._own_nothing()
         runner = self._runner
@@ -347,8 +349,8 @@ class RingNode(BaseNode):
         """
         machine = self._machine
         if self._runner is None and machine.state in _STARTABLE:
-            self._stopping = False
             self._adopt_in_child()
+            self._begin_lease()
             machine = self._machine
             machine.start(monotonic(), strict=False)
         self._ask(machine.beat_step)
@@ -386,6 +388,7 @@ class RingNode(BaseNode):
         Raises:
             RedisUnavailable, RedisRefused: it could not; the node owns nothing all the same.
         """
+        self._refuse_if_forked()
         if self._runner is None:
             self._own_nothing()
             self._machine.stop()
@@ -426,8 +429,7 @@ class RingNode(BaseNode):
                 publish=lambda: None,
                 label=f"hashring {self.name}",
             )
-            runner.publish = self._publisher(runner)
-            self._stopping = False
+            runner.publish = self._publisher(runner, self._begin_lease())
             self._runner = runner
         self._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
@@ -440,15 +442,15 @@ class RingNode(BaseNode):
         runner = self._runner
         return runner if runner is not None and runner.backend is backend else None
 
-    def _publisher(self, runner: Runner) -> Callable[[], None]:
+    def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
         on_change = self._on_change
         if on_change is None:
-            return lambda: (self._publish(), None)[1]
+            return lambda: (self._publish(lease), None)[1]
         changes: Inbox | None = None
 
         def publish() -> None:
             nonlocal changes
-            change = self._publish()
+            change = self._publish(lease)
             if change is not None:
                 if changes is None:
                     told = changes = runner.backend.inbox()
@@ -486,7 +488,7 @@ class RingNode(BaseNode):
                 self._run_now(step)
             except StoreError as error:
                 logger.warning("hashring %s: %s; it expires by itself", self.name, error)
-        self._publish()
+        self._publish(self._lease)
         if self._store is not None:
             self._store.close()
 
@@ -507,14 +509,14 @@ class RingNode(BaseNode):
 
     def _run_now(self, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""
-        sent = monotonic()
+        lease, sent = self._lease, monotonic()
         try:
             reply = self._get_store().run(step.command)
         except StoreError as error:
             step.failed(error, monotonic())
             raise
         step.done(reply, sent, monotonic())
-        self._publish()
+        self._publish(lease)
 
     def _abandon(self) -> None:
         super()._abandon()

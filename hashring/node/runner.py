@@ -122,9 +122,10 @@ class Runner:
 
     def run(self) -> None:
         """The loop. Returns when the machine has finished; lets nothing out."""
-        self._self = self.backend.current()
-        begun = not self._cancelled
+        begun = False
         try:
+            self._self = self.backend.current()
+            begun = not self._cancelled
             while begun and not self._abandoned and self._turn():
                 pass
         finally:
@@ -136,11 +137,16 @@ class Runner:
             finally:
                 # Whatever else a signal handler raises here, nobody may wait for ever.
                 try:
-                    self.settled.set()
+                    self._set_all()
                 finally:
-                    self.ended.set()
+                    # Again: the first time may be what was interrupted.
+                    self._set_all()
             if not self._abandoned:
                 self.backend.close()
+
+    def _set_all(self) -> None:
+        self.settled.set()
+        self.ended.set()
 
     def _turn(self) -> bool:
         """One step, and all that follows from it; whether there are more."""

@@ -22,6 +22,10 @@ _PASSWORD: Final = "check the user and the password in the URL"
 _NO_PASSWORD: Final = "give the password in the URL: redis://user:password@host"
 _PRIMARY: Final = "connect to the primary (or through Sentinel)"
 _ADDRESS: Final = "check host, port and that Redis runs"
+_CLUSTER: Final = (
+    "this server is one of a Redis Cluster, and the ring is on another: use a client of the "
+    "cluster (RedisCluster)"
+)
 _LOADING: Final = "Redis is loading its data: wait"
 _MEMORY: Final = "raise maxmemory, or free memory"
 _ALLOW: Final = (
@@ -72,6 +76,7 @@ _CLASSES: Final[dict[str, tuple[type[StoreError], str]]] = {
         _ALLOW,
     ),
     "ReadOnlyError": (ReadOnlyReplica, _PRIMARY),
+    "MovedError": (RedisRefused, _CLUSTER),
     "OutOfMemoryError": (OutOfMemory, _MEMORY),
     "BusyLoadingError": (RedisUnavailable, _LOADING),
     "TimeoutError": (RedisUnavailable, "Redis did not answer in time"),
@@ -90,6 +95,8 @@ def translate(error: Exception, doing: str) -> StoreError:
     """
     names = [base.__name__ for base in type(error).__mro__]
     text = str(error) or type(error).__name__
+    if names[0] == "MovedError":
+        text = f"MOVED {text}"
     # A refusal at connecting (a password) is an AuthenticationError that is a ConnectionError
     # too, so texts and the nearer classes go before the farther ones.
     for code, kind, remedy in _CODES:

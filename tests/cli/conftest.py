@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -122,10 +123,16 @@ def line_with(process: subprocess.Popen[str], text: str, stream: str = "stdout")
     """The next line of its output that holds the text."""
     source = getattr(process, stream)
     seen = []
-    for line in source:
-        seen.append(line)
-        if text in line:
-            return str(line)
+    impatience = threading.Timer(PATIENCE, process.kill)
+    impatience.start()
+    try:
+        for line in source:
+            seen.append(line)
+            if text in line:
+                return str(line)
+    finally:
+        impatience.cancel()
+        impatience.join()
     pytest.fail(f"{process.args} ended without saying {text!r}: {''.join(seen)}")
 
 

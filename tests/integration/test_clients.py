@@ -223,32 +223,6 @@ def test_a_failover_under_sentinel_is_survived() -> None:
             shared(nodes)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[list[RedisServer]]:
-    """Three primaries with all slots."""
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(
-                RedisServer(port=0, config=["cluster-enabled yes", "cluster-node-timeout 2000"])
-            )
-            for _ in range(3)
-        ]
-        clients = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
-        for number, client in enumerate(clients):
-            client.execute_command("CLUSTER MEET", "127.0.0.1", servers[0].port)
-            slots = range(number * 5462, min((number + 1) * 5462, 16384))
-            client.execute_command("CLUSTER ADDSLOTS", *slots)
-        eventually(
-            lambda: all(
-                client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
-                and client.execute_command("CLUSTER INFO")["cluster_known_nodes"] == "3"
-                for client in clients
-            ),
-            "the cluster is up",
-        )
-        yield servers
-
-
 @pytest.mark.parametrize("ring", ["accounts", "b", "c", "{team}:accounts"])
 @pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
 def test_redis_cluster(cluster: list[RedisServer], ring: str, package: Any) -> None:

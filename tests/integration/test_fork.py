@@ -125,6 +125,36 @@ def test_a_child_of_a_running_node_is_refused_until_it_starts_as_a_node_of_its_o
     )
 
 
+@pytest.mark.parametrize("name", ["", "name='worker-1'"])
+def test_stop_in_a_child_leaves_the_parents_node_alone(
+    runner: str, redis_server: RedisServer, name: str
+) -> None:
+    """A child has its parent's signal handlers, and leaves its parent's ``with`` blocks."""
+    run(
+        runner,
+        redis_server,
+        f"""
+        parent = node({name})
+        begin(parent)
+        members = redis.zrange("ring", 0, -1)
+        def child():
+            parent.stop()
+            parent.stop()
+            try:
+                parent.contains("key")
+            except NodeForked:
+                pass
+            else:
+                raise AssertionError("it answered")
+        wait(in_child(child))
+        assert redis.zrange("ring", 0, -1) == members
+        assert redis.xlen("{{ring}}:events") == 1
+        assert parent.contains("key") and parent.state.value == "live"
+        parent.stop()
+        """,
+    )
+
+
 def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
     runner: str, redis_server: RedisServer
 ) -> None:

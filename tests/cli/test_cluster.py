@@ -1,0 +1,131 @@
+"""The commands on a Redis Cluster: given any of its servers, they find the one with the ring."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from redis import Redis, RedisCluster
+from redis.crc import key_slot
+
+from hashring import RedisRefused, RingNode
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
+
+RING = "accounts"
+
+
+def place(cluster: list[RedisServer]) -> int:
+    """Which of the servers has the ring."""
+    return key_slot(RING.encode()) // 5462
+
+
+@pytest.fixture
+def other(cluster: list[RedisServer]) -> str:
+    """The URL of a server that has not got the ring."""
+    return cluster[place(cluster) - 1].url
+
+
+@pytest.fixture
+def client(cluster: list[RedisServer]) -> Iterator[RedisCluster]:
+    connected = RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    with ExitStack() as stack:
+        stack.callback(connected.close)
+        yield connected
+        for name in connected.keys(f"*{RING}*"):
+            connected.delete(name)
+
+
+@pytest.mark.parametrize("command", ["print", "nodes", "owner hello", "events"])
+def test_the_ring_is_read_from_the_server_that_has_it(
+    client: RedisCluster, cluster: list[RedisServer], run: Run, command: str
+) -> None:
+    with nodes_on(client, "alder", ring=RING):
+        for server in cluster:
+            done = run(*command.split(), "--ring", RING, "--json", url=server.url)
+            assert "alder" in done.out
+
+
+def test_locks_are_listed_and_released_on_the_server_that_has_them(
+    client: RedisCluster, other: str, run: Run
+) -> None:
+    keys = ["one", "two", "three"]
+    with RingNode(client, RING, name="alder", lock=True) as node:
+        assert node.select(keys) == keys
+        found = run("locks", "--ring", RING, "--json", url=other).json
+        assert sorted(lock["key"] for lock in found["locks"]) == sorted(keys)
+        run("release", "--ring", RING, "--yes", "two", url=other)
+        found = run("locks", "--ring", RING, "--json", url=other).json
+        assert sorted(lock["key"] for lock in found["locks"]) == ["one", "three"]
+
+
+def test_doctor_looks_at_the_server_that_has_the_ring(
+    cluster: list[RedisServer], client: RedisCluster, other: str, run: Run
+) -> None:
+    server = cluster[place(cluster)]
+    with nodes_on(client, "alder", ring=RING), Redis.from_url(server.url) as there:
+        there.config_set("maxmemory", "1gb")
+        there.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            done = run("doctor", "--ring", RING, "--json", url=other, status=1)
+        finally:
+            there.config_set("maxmemory", 0)
+            there.config_set("maxmemory-policy", "noeviction")
+    assert done.json["url"] == server.url
+    problems = [found["check"] for found in done.json["findings"] if found["level"] == "problem"]
+    assert problems == ["eviction"]
+
+
+def test_a_node_is_removed_and_watched(client: RedisCluster, other: str, run: Run) -> None:
+    with (
+        RingNode(client, RING, name="alder") as node,
+        ending(spawn("hashring", "watch", "--ring", RING, "--json", url=other)) as process,
+    ):
+        assert json.loads(line_with(process, '"ring"'))["shares"] == {"alder": 1.0}
+        run("remove", "alder", "--ring", RING, "--yes", url=other)
+        assert json.loads(line_with(process, '"event"'))["kind"] == "leave"
+        until(lambda: node.contains("key"), "it comes back")
+        process.send_signal(signal.SIGINT)
+        assert finished(process)[0] == 130
+
+
+def test_a_demo_plays_on_the_server_that_has_its_ring(client: RedisCluster, other: str) -> None:
+    with ending(spawn("hashring", "demo", "--ring", RING, url=other)) as process:
+        line_with(process, "birch joins")
+        process.send_signal(signal.SIGINT)
+        assert finished(process)[0] == 130
+    assert client.exists(RING) == 0
+
+
+def test_a_client_of_one_server_is_told_to_be_one_of_the_cluster(other: str) -> None:
+    with Redis.from_url(other) as single:
+        node = RingNode(single, RING)
+        with pytest.raises(RedisRefused, match=r"MOVED .* use a client of the cluster") as caught:
+            node.start()
+        assert "this server is one of a Redis Cluster" in str(caught.value)
+
+
+def test_watch_goes_back_to_the_given_server_when_that_with_the_ring_is_gone() -> None:
+    config = ["cluster-enabled yes", "cluster-require-full-coverage no"]
+    with (
+        RedisServer(port=0, config=config) as given,
+        RedisServer(port=0, config=config) as gone,
+        Redis.from_url(given.url) as client,
+        Redis.from_url(gone.url) as there,
+    ):
+        slot = key_slot(RING.encode())
+        there.execute_command("CLUSTER ADDSLOTS", slot)
+        client.execute_command("CLUSTER ADDSLOTS", *(n for n in range(16384) if n != slot))
+        client.execute_command("CLUSTER MEET", "127.0.0.1", gone.port)
+        until(lambda: there.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "it is up")
+        until(lambda: str(gone.port) in str(client.execute_command("CLUSTER SLOTS")), "both know")
+        with ending(spawn("hashring", "watch", "--ring", RING, url=given.url)) as process:
+            assert "0 nodes" in line_with(process, "")
+            gone.kill()
+            # As its replica would, had it one.
+            client.execute_command("CLUSTER SETSLOT", slot, "NODE", client.cluster("MYID"))
+            with nodes_on(client, "alder", ring=RING):
+                line_with(process, "1 node: 100.00% alder")
