@@ -40,8 +40,8 @@ _LONGEST_SILENCE: Final = 5.0
 MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
 
-# Bounds, deadline, and a table of the bounds (see `cells_of`): a plain sequence is unpacked fastest,
-# and Python unpacks and replaces a list in one piece.
+# Bounds, deadline, and a table of the bounds (see `cells_of`). A plain sequence is unpacked fastest,
+# and a list is unpacked, and replaced, in one piece.
 _NodeLease = list[Any]
 _NOTHING: Final[_NodeLease] = [(), float("-inf"), *cells_of(())]
 
