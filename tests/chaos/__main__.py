@@ -108,7 +108,7 @@ def _newest_server() -> Path:
     help="Write results there; - for stdout.",
 )
 @click.option("--read", "read", multiple=True, type=click.Path(path_type=Path, exists=True),
-              help="Results of earlier runs, instead of running.")  # fmt: skip
+              help="Results of earlier runs, instead of running; the last counts.")  # fmt: skip
 @click.option("--docs", is_flag=True, help="Write tables and plot into docs/.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the histories there.")
 @click.option("--list", "listing", is_flag=True, help="List faults and variants.")
@@ -146,7 +146,9 @@ def main(  # noqa: PLR0917 - an option each
     if minutes is not None:
         sys.exit(soak_both(minutes, timing, seed, json_file, keep))
     if read:
-        results = [_result(each) for path in read for each in json.loads(path.read_text())]
+        found = [_result(each) for path in read for each in json.loads(path.read_text())]
+        # Of what was run twice, the later.
+        results = list({(each.fault, each.variant, each.seed): each for each in found}.values())
     else:
         wanted = [FAULTS[name] for name in faults or (FAULTS if sequences is None else ())]
         chosen = [VARIANTS[name] for name in variants or VARIANTS]
@@ -154,8 +156,8 @@ def main(  # noqa: PLR0917 - an option each
             sequences = 0 if faults else 3
         tasks = [Task((fault,), variant, seed) for fault in wanted for variant in chosen]
         tasks += [
-            Task(tuple(found), variant, its_seed)
-            for its_seed, found in random_sequences(sequences, LENGTH, seed)
+            Task(tuple(chain), variant, its_seed)
+            for its_seed, chain in random_sequences(sequences, LENGTH, seed)
             for variant in chosen
         ]
         results = run_all(tasks, timing, jobs, keep)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.chaos.fleet import Fleet, Timing, Worker
+from tests.proxy import Proxy
 
 GARBAGE_MEMBERS = (
     b"abc",
@@ -259,7 +260,7 @@ def half_open(fleet: Fleet) -> None:
     fleet.mark("healed")
 
 
-def _slow(fleet: Fleet) -> None:
+def slow(fleet: Fleet) -> None:
     for worker in fleet.running:
         if worker.proxy is not None:
             worker.proxy.delay(SLOW)
@@ -287,20 +288,22 @@ def pubsub_killed(fleet: Fleet) -> None:
 
 
 def messages_lost(fleet: Fleet) -> None:
-    fleet.mark("fault")
-    for worker in fleet.running:
-        if worker.proxy is not None:
-            worker.proxy.lose_messages()
-    _all_change(fleet)
-    fleet.mark("healed")
+    _without_messages(fleet, Proxy.lose_messages)
 
 
 def messages_late(fleet: Fleet) -> None:
+    _without_messages(fleet, lambda proxy: proxy.delay_messages(LATE))
+
+
+def _without_messages(fleet: Fleet, fail: Callable[[Proxy], None]) -> None:
+    proxies = [worker.proxy for worker in fleet.running if worker.proxy is not None]
     fleet.mark("fault")
-    for worker in fleet.running:
-        if worker.proxy is not None:
-            worker.proxy.delay_messages(LATE)
+    for proxy in proxies:
+        fail(proxy)
     _all_change(fleet)
+    time.sleep(fleet.timing.ttl)
+    for proxy in proxies:
+        proxy.heal()
     fleet.mark("healed")
 
 
@@ -367,7 +370,7 @@ FAULTS = {
         Fault("cut-off", "a node's network swallows everything beyond the ttl", cut_off, _crash),
         Fault("cuts", "all connections cut, ten times", connections_cut),
         Fault("half-open", "a node's subscription is deaf while nodes come and go", half_open),
-        Fault("slow", f"answers {SLOW:g} s late", _slow, slow=3 * SLOW),
+        Fault("slow", f"answers {SLOW:g} s late", slow, slow=3 * SLOW),
         Fault("pubsub-killed", "CLIENT KILL TYPE pubsub, eight times", pubsub_killed),
         Fault("messages-lost", "every pub/sub message is lost", messages_lost),
         Fault("messages-late", f"every pub/sub message is {LATE:g} s late", messages_late),
