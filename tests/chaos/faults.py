@@ -365,7 +365,7 @@ FAULTS = {
             _outage,
         ),
         Fault("garbage", "garbage on the ring and on its channel", garbage),
-        Fault("maxmemory", "Redis full for longer than the ttl", maxmemory, _outage),
+        Fault("maxmemory", "Redis full for longer than the ttl", maxmemory),
         Fault("script-flush", "SCRIPT FLUSH, ten times", script_flush),
         Fault("cut-off", "a node's network swallows everything beyond the ttl", cut_off, _crash),
         Fault("cuts", "all connections cut, ten times", connections_cut),

@@ -183,7 +183,7 @@ def plot(results: Sequence[Result], horizon: float) -> str:
         f'width="{width}" height="{height}">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         '<text x="10" y="20" font-weight="bold">Longest that a key had two owners',
-        "or none, in seconds (logarithmic)</text>",
+        "or none, in seconds (logarithmic); never: it was not right again</text>",
     ]
 
     def at(value: float) -> float:

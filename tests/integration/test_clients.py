@@ -370,6 +370,23 @@ def test_a_full_redis_is_named_and_nothing_is_left(redis_server: RedisServer) ->
     assert client.keys() == []
 
 
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_redis_that_fills_up_takes_no_key_from_the_nodes_that_run(
+    every_server: RedisServer, lock: bool
+) -> None:
+    client = redis.Redis.from_url(every_server.url)
+    with RingNode(client, "r", ttl=60, heartbeat_interval=0.1, lock=lock) as node:
+        assert node.select(KEYS) == KEYS
+        client.config_set("maxmemory", "1")
+        try:
+            before = node.status.heartbeats
+            eventually(lambda: node.status.heartbeats > before + 5, "heartbeats go on")
+            assert node.status.last_error is None
+            assert node.select(KEYS) == KEYS
+        finally:
+            client.config_set("maxmemory", "0")
+
+
 @pytest.mark.parametrize("key", ["r", "{r}:epoch", "{r}:nodes", "{r}:events"])
 def test_a_key_of_the_wrong_type_is_named_and_left_alone(
     redis_server: RedisServer, key: str

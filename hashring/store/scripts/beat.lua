@@ -45,6 +45,11 @@ if status == 'ok' then
     dropped = dropped
       + redis.call('ZREM', KEYS[1], unpack(ARGV, 10 + i, 10 + math.min(i + 999, drop)))
   end
+  if not joining then
+    -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
+    -- to write: so that it begins. A member is never empty.
+    redis.call('ZREM', KEYS[1], '')
+  end
   local score = seconds(now + lead)
   local added = 0
   for i = 11 + drop, #ARGV, 500 do
