@@ -270,6 +270,9 @@ class Api:
 
 
 def _body() -> dict[str, Any]:
+    # A body of unknown length is read up to the limit and cut there.
+    if len(request.get_data()) >= (request.max_content_length or 0):
+        abort(413)
     try:
         asked = request.get_json()
     except RecursionError:

@@ -50,5 +50,6 @@ def make_server(service: Service, host: str, port: int) -> Any:
         handler_class=_Handler,
         log=None,
         error_log=log,
-        environ={"SERVER_SOFTWARE": "hashring"},
+        # The server ends a body where it ends, a chunked one too, so it can be read without a length.
+        environ={"SERVER_SOFTWARE": "hashring", "wsgi.input_terminated": True},
     )

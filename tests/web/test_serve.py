@@ -1,0 +1,305 @@
+"""``hashring serve`` as a process: it listens, streams, outlives Redis, and ends when told to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring.store.embedded import RedisServer
+from tests.conftest import PATIENCE, eventually
+from tests.proxy import Proxy
+from tests.web.conftest import TOKEN, Running, nodes_on, put, serving
+
+
+class Stream:
+    """Server-sent events, one by one."""
+
+    def __init__(self, running: Running, path: str, **headers: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE)
+        self.connection.request("GET", path, headers=headers)
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200, self.answer.read()
+        assert self.answer.headers["Content-Type"].startswith("text/event-stream")
+
+    def events(self) -> Iterator[tuple[str, Any]]:
+        """Id and data of each."""
+        id_ = ""
+        for line in iter(self.answer.readline, b""):
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name == "id":
+                id_ = value
+            elif name == "data":
+                yield id_, json.loads(value)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@pytest.fixture(scope="module")
+def module_redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(module_redis: RedisServer) -> Iterator[Running]:
+    with serving(module_redis.url) as found:
+        yield found
+
+
+@pytest.fixture
+def client(module_redis: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(module_redis.socket)) as found:
+        yield found
+
+
+def page_state(running: Running, ring: str) -> tuple[str, str]:
+    """The version of a ring's page, and the page."""
+    status, page = running.ask(f"/ring?name={ring}")
+    assert status == 200, page
+    found = re.search(r'data-version="([^"]+)"', page)
+    assert found
+    return found[1], page
+
+
+def test_a_page_hears_of_a_node_that_joins_and_of_one_that_leaves(
+    client: Redis, running: Running
+) -> None:
+    with nodes_on(client, "one", "first"):
+        version, page = page_state(running, "one")
+        assert "first" in page
+        stream = Stream(running, f"/ring/feed?name=one&since={version}")
+        events = stream.events()
+        with nodes_on(client, "one", "second"):
+            rows = next(data["parts"]["rows"] for _, data in events if "rows" in data["parts"])
+            assert "second" in rows
+        rows = next(data["parts"]["rows"] for _, data in events if "rows" in data["parts"])
+        assert "second" not in rows
+        stream.close()
+
+
+def test_a_page_that_was_away_gets_what_it_missed_or_everything(
+    client: Redis, running: Running
+) -> None:
+    with nodes_on(client, "two", "first"):
+        version, _ = page_state(running, "two")
+        with nodes_on(client, "two", "second"):
+            for since in (version, "another-process.7", "", "nonsense"):
+                stream = Stream(running, f"/ring/feed?name=two&since={since}")
+                found = next(d["parts"] for _, d in stream.events() if "rows" in d["parts"])
+                assert "second" in found["rows"]
+                assert ("figures" in found) or since == version
+                stream.close()
+
+
+def test_a_heartbeat_alone_sends_the_node_s_row_and_no_other(
+    client: Redis, running: Running
+) -> None:
+    put(client, "still", 1, ring="three")
+    with nodes_on(client, "three", "beats", heartbeat_interval=0.2, ttl=30):
+        version, _ = page_state(running, "three")
+        stream = Stream(running, f"/ring/feed?name=three&since={version}")
+        seen = 0
+        for _, data in stream.events():
+            parts = [html for name, html in data["parts"].items() if name.startswith("n-")]
+            assert not any("still" in html for html in parts)
+            seen += any("beats" in html for html in parts)
+            if seen > 2:
+                break
+        stream.close()
+
+
+def test_changes_stream_as_json_from_any_of_them_on(client: Redis, running: Running) -> None:
+    with nodes_on(client, "four", "first"):
+        stream = Stream(running, "/api/changes/live?ring=four&after=0-0")
+        events = stream.events()
+        id_, first = next(events)
+        assert (first["kind"], first["nodes"], first["id"]) == ("join", ["first"], id_)
+        with nodes_on(client, "four", "second"):
+            assert next(events)[1]["nodes"] == ["second"]
+        assert next(events)[1]["kind"] == "leave"
+        stream.close()
+        again = Stream(running, "/api/changes/live?ring=four", **{"Last-Event-ID": id_})
+        assert next(again.events())[1]["nodes"] == ["second"]
+        again.close()
+
+
+def test_open_pages_ask_redis_nothing(client: Redis, running: Running) -> None:
+    with nodes_on(client, "five", "first", heartbeat_interval=10):
+
+        def commands() -> int:
+            before = client.info("stats")["total_commands_processed"]
+            looks = client.info("commandstats").get("cmdstat_ping", {}).get("calls", 0)
+            # Over as many looks, whatever the time they take.
+            eventually(
+                lambda: client.info("commandstats")["cmdstat_ping"]["calls"] >= looks + 2,
+                "two looks",
+            )
+            return int(client.info("stats")["total_commands_processed"] - before)
+
+        page_state(running, "five")
+        alone = commands()
+        streams = [Stream(running, "/ring/feed?name=five") for _ in range(60)]
+        for stream in streams:
+            next(stream.events())
+        together = commands()
+        for stream in streams:
+            stream.close()
+    # Each of sixty pages that asked anything at all would more than double it.
+    assert together < 2 * alone + 60
+
+
+def test_a_key_of_ten_kilobytes_and_a_body_without_end(client: Redis, running: Running) -> None:
+    put(client, "a", 1, ring="six")
+    key = "%F0%9F%A6%8A" * 2_500
+    status, text = running.ask(f"/api/owner?ring=six&key={key}")
+    assert (status, json.loads(text)["owner"]) == (200, "a")
+    status, text = running.ask(
+        "/api/owners", "POST", b"x" * 3_000_000, **{"Content-Type": "application/json"}
+    )
+    assert status == 413
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE)
+    connection.request(
+        "POST",
+        "/api/owners",
+        iter([b"x" * 65_536] * 40),
+        {"Content-Type": "application/json"},
+        encode_chunked=True,
+    )
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert running.ask("/healthz")[0] == 200
+
+
+def test_metrics_are_of_the_rings_there_are_and_of_no_node_that_is_gone(
+    client: Redis, running: Running
+) -> None:
+    with nodes_on(client, "seven", "stays"):
+        with nodes_on(client, "seven", "goes"):
+            eventually(lambda: 'node="goes"' in running.ask("/metrics")[1], "the node's series")
+        eventually(lambda: 'node="goes"' not in running.ask("/metrics")[1], "it is gone")
+        text = running.ask("/metrics")[1]
+    assert 'hashring_ring_node_up{node="stays",ring="seven"} 1.0' in text
+    assert 'hashring_ring_changes_total{reason="stop",ring="seven"}' in text
+
+
+def test_redis_goes_and_comes_back_and_the_page_stays(redis_server: RedisServer) -> None:
+    with Proxy(redis_server.socket) as proxy, serving(proxy.url) as running:
+        with Redis(unix_socket_path=str(redis_server.socket)) as client:
+            put(client, "a", 1, expires_in=600)
+            client.set("{ring}:epoch", "1 ab")
+        assert "Redis does not answer" not in page_state(running, "ring")[1]
+        assert running.ask("/readyz")[0] == 200
+        proxy.refuse()
+        eventually(lambda: running.ask("/readyz")[0] == 503, "it says that Redis is gone")
+        told = json.loads(running.ask("/readyz")[1])
+        assert told["since"] > 0
+        eventually(
+            lambda: "Redis does not answer" in page_state(running, "ring")[1], "the page says so"
+        )
+        _, page = page_state(running, "ring")
+        assert "What follows is as of" in page
+        assert ">a</a>" in page
+        status, answer = running.ask("/api/owner?ring=ring&key=k")
+        assert (status, json.loads(answer)["owner"]) == (200, "a")
+        assert json.loads(answer)["failure"]["since"] > 0
+        assert running.ask("/healthz")[0] == 200
+        assert running.ask("/ring?name=unheard-of")[0] == 503
+        proxy.heal()
+        eventually(lambda: running.ask("/readyz")[0] == 200, "it heals")
+        eventually(
+            lambda: "Redis does not answer" not in page_state(running, "ring")[1],
+            "so does the page",
+        )
+
+
+def test_it_starts_without_redis_and_finds_it_later(redis_server: RedisServer) -> None:
+    with Proxy(redis_server.socket) as proxy:
+        proxy.refuse()
+        with serving(proxy.url, "--ring", "ring") as running:
+            eventually(lambda: running.ask("/readyz")[0] == 503, "it is not ready")
+            status, page = running.ask("/ring?name=ring")
+            assert (status, "Nothing has been read yet" in page) == (200, True)
+            assert running.ask("/api/ring?ring=ring")[0] == 503
+            assert "Redis does not answer" in running.ask("/")[1]
+            proxy.heal()
+            eventually(lambda: running.ask("/readyz")[0] == 200, "it finds Redis")
+            eventually(lambda: running.ask("/api/ring?ring=ring")[0] == 200, "and the ring")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_when_told_to_though_pages_are_open(
+    redis_server: RedisServer, number: signal.Signals
+) -> None:
+    with serving(redis_server.url, "--ring", "ring") as running:
+        streams = [Stream(running, "/ring/feed?name=ring") for _ in range(20)]
+        silent = http.client.HTTPConnection("127.0.0.1", running.port)
+        silent.connect()
+        running.process.send_signal(number)
+        assert running.process.wait(PATIENCE) == 0
+        # Whoever watches is told that it is over, and not cut off in the middle.
+        for stream in streams:
+            stream.answer.read()
+            stream.close()
+        silent.close()
+
+
+def refusal(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Exit status and words of a command that does not begin to serve."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HASHRING_")}
+    done = subprocess.run(
+        [sys.executable, "-c", "from hashring.cli import main; main()", "serve", *arguments],
+        env={**kept, "HASHRING_REDIS_URL": "redis://127.0.0.1:1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_what_it_cannot_begin_with_is_said(running: Running) -> None:
+    for arguments, environment, text in (
+        (("--allow-actions",), {}, "HASHRING_TOKEN"),
+        (("--allow-actions",), {"HASHRING_TOKEN": "short"}, "8 characters"),
+        (("--port", str(running.port)), {}, "cannot listen there"),
+        (("--base-path", "x"), {}, "base_path='x'"),
+        (("--ring", "a}b"), {}, "braces"),
+        (("--url", "http://x"), {}, "url='http://x'"),
+    ):
+        status, said = refusal(*arguments, **environment)
+        assert (status, text in said) == (2, True), said
+        assert "Traceback" not in said
+        assert "short" not in said.replace("shorter", "")
+
+
+def test_listening_beyond_this_machine_is_said(redis_server: RedisServer) -> None:
+    with serving(
+        redis_server.url, "--host", "0.0.0.0", "--allow-actions", HASHRING_TOKEN=TOKEN
+    ) as (running):
+        assert running.process.stderr is not None
+        assert "can be reached from other machines" in running.process.stderr.readline()
+        assert running.ask("/healthz")[0] == 200
+
+
+def test_a_password_is_shown_nowhere(redis_server: RedisServer) -> None:
+    with Proxy(redis_server.socket) as proxy:
+        url = proxy.url.replace("redis://", "redis://:s3cret@")
+        with serving(url, "--ring", "ring") as running:
+            pages = [
+                running.ask(path)[1] for path in ("/", "/ring?name=ring", "/readyz", "/metrics")
+            ]
+            running.process.send_signal(signal.SIGTERM)
+            _, said = running.process.communicate(timeout=PATIENCE)
+    assert "***" in pages[0]
+    assert not any("s3cret" in text for text in [*pages, said, *running.said])
