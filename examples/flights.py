@@ -36,9 +36,9 @@ from typing import Any
 
 from redis import Redis
 
+from hashring import PartitionGroup
 from hashring.core.hashing import hash_algorithm
 from hashring.errors import MissingDependencyError
-from hashring.groups.live import PartitionGroup
 from hashring.store.embedded import RedisServer
 
 GROUP = "flights"

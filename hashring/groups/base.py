@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hashring.core.assignors.protocol import is_finite
 from hashring.core.groups.member import Change, ChangeKind, Membership
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
@@ -149,7 +150,7 @@ class BaseMember(ABC):
         self.name = name
         self._named = member is not None
         self.member = check_node_name(_made_up() if member is None else member)
-        if not _is_number(interval) or not 0 < interval <= ttl / 3:
+        if not is_finite(interval) or not 0 < interval <= ttl / 3:
             raise ConfigError(
                 "heartbeat_interval",
                 interval,
@@ -158,7 +159,7 @@ class BaseMember(ABC):
             )
         self.heartbeat_interval = interval
         if progress_timeout is not None and not (
-            _is_number(progress_timeout) and 0 < progress_timeout < math.inf
+            is_finite(progress_timeout) and progress_timeout > 0
         ):
             raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
         self._redis = redis
@@ -299,7 +300,7 @@ class BaseMember(ABC):
         Raises:
             ConfigError: ``behind`` is no finite number, 0 or more.
         """
-        if not _is_number(behind) or not 0 <= behind < math.inf:
+        if not is_finite(behind) or behind < 0:
             raise ConfigError("behind", behind, "give a finite number, 0 or more")
         self.tick()
         with self._lock:
@@ -594,10 +595,6 @@ class BaseMember(ABC):
 
 def _made_up() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _members: weakref.WeakSet[BaseMember] = weakref.WeakSet()

@@ -8,7 +8,13 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
-from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
+from hashring.core.assignors import (
+    AssignFunction,
+    Assignor,
+    Member,
+    as_assignor,
+    assignor_named,
+)
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.core.groups.member import Change
@@ -114,7 +120,7 @@ class GroupMember(BaseMember):
         self.weight = Member(self.member, weight=weight).weight
         self._partitions = partitions
         self._migrate = migrate
-        self._terms = self._mine
+        self._terms = self._offered = self._mine
         self._session = ""
         self._claims: dict[int, int] = {}
         self._known = ""
@@ -126,7 +132,7 @@ class GroupMember(BaseMember):
     @property
     def partitions(self) -> int:
         """How many partitions the group has, as far as this member knows."""
-        return self._terms.partitions
+        return self._offered.partitions
 
     @property
     def error(self) -> Exception | None:
@@ -136,7 +142,7 @@ class GroupMember(BaseMember):
     @property
     def assignor(self) -> str:
         """The name of the group's assignor."""
-        return self._terms.assignor
+        return self._offered.assignor
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -171,7 +177,9 @@ class GroupMember(BaseMember):
             due = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
             if (yield commit(self._keys, reading, due, self.member)) is not None:
                 break
-        self._terms = outcome.state.terms
+        self._offered = outcome.state.terms
+        if not self._running:
+            self._terms = self._offered
         self._wake()
 
     # --- joining ------------------------------------------------------------------------------
@@ -191,9 +199,18 @@ class GroupMember(BaseMember):
         start_native_thread(self._decider.run, f"hashring group {self.name} decider")
 
     def _take_up(self, terms: Terms) -> None:
-        self._terms = terms
+        self._terms = self._offered = terms
+        self.heartbeat_interval = min(self.heartbeat_interval, terms.ttl / 3)
         self._membership.ttl = terms.ttl
         self._grace = terms.max_handoff_time
+
+    def _take_up_anew(self) -> None:
+        """Before it joins again: the group's terms may have changed while it was away."""
+        terms = self._store.run(read(self._keys)).terms
+        if terms is not None and terms != self._terms:
+            if terms.assignor != self._assignor.name:
+                self._assignor = self._same_rule(terms.assignor)
+            self._take_up(terms)
 
     def _agreed_terms(self) -> Talk[Terms]:
         """The terms to join with: the group's own where it has some."""
@@ -256,11 +273,14 @@ class GroupMember(BaseMember):
 
     def _beat(self) -> float:
         while True:
+            if self._offered != self._terms:
+                self._take_up(self._offered)
             asked_at = monotonic()
             with self._lock:
                 facts = self._facts()
             answer = self._store.run(beat(self._keys, facts, self._terms.ttl, self._known))
             if answer is None:
+                self._take_up_anew()
                 self._join()
                 # Not before there is a decision later than the last one seen here: a Redis that
                 # has lost it would find this session gone, too.
@@ -303,8 +323,11 @@ class GroupMember(BaseMember):
             state = reading.standing()
             if state is None:
                 return decided
-            if self._terms != state.terms and state.terms.assignor == self._assignor.name:
-                self._take_up(state.terms)
+            # Taken up by the renewer, which is in the middle of a lease of the old length.
+            self._offered = state.terms
+            if state.terms.assignor != self._assignor.name:
+                # Two rules in one group would undo each other's decisions for ever.
+                self._assignor = self._same_rule(state.terms.assignor)
             outcome = kernel.step(state, reading.facts, self._assignor)
             done = store.run(commit(self._keys, reading, outcome, self.member, goes_on=True))
             if done is None:
@@ -313,6 +336,13 @@ class GroupMember(BaseMember):
             if not done.again:
                 break
         return decided
+
+    def _same_rule(self, assignor: str) -> Assignor:
+        """The assignor that the group was migrated to, if it is one of this project's."""
+        try:
+            return assignor_named(assignor)
+        except ConfigError:
+            raise GroupMismatch(self.name, "assignor", self._assignor.name, assignor) from None
 
     def _hand_over(self) -> float:
         self._leaving = self._redis_now

@@ -15,7 +15,7 @@ import time
 
 from redis import Redis
 
-from hashring.groups.live import PartitionGroup
+from hashring import PartitionGroup
 from hashring.store.embedded import RedisServer
 
 PARTITIONS = 256

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 
+from hashring import PartitionGroup
 from hashring.cli.group import group_group
 from hashring.errors import ConfigError, UnknownMemberError
-from hashring.groups.live import PartitionGroup
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
+from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.assignors import Learner, Situation
 from hashring.core.groups.foresight import Reason
 from hashring.core.groups.member import ChangeKind
-from hashring.core.groups.state import Phase
+from hashring.core.groups.state import EventKind, Phase
 from hashring.errors import (
     AssignorError,
     ConfigError,
@@ -21,9 +24,10 @@ from hashring.errors import (
     MemberExists,
     NodeStateError,
     RedisUnavailable,
+    UnknownMemberError,
 )
-from hashring.groups.live import PartitionGroup
 from hashring.store.embedded import RedisServer
+from hashring.store.group_commands import group_keys, read_decision
 from tests.conftest import eventually
 
 Make = Callable[..., PartitionGroup]
@@ -344,3 +348,155 @@ def test_without_redis_it_does_not_start_and_leaves_nothing_behind() -> None:
     client = Redis(unix_socket_path="/nonexistent/socket")
     with pytest.raises(RedisUnavailable):
         PartitionGroup(client, "orders", 4).start()
+
+
+def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> None:
+    def broken(situation: Situation) -> dict[str, list[int]]:
+        return {"a": [situation.members[5].joined]}
+
+    with pytest.raises(AssignorError, match="assignor 'broken' raised IndexError: tuple index"):
+        make("a", assignor=broken).start()
+
+
+def test_an_assignor_that_goes_wrong_later_stops_nobodys_work(make: Make) -> None:
+    def rule(situation: Situation) -> dict[str, list[int]]:
+        return {"a": list(range(situation.partitions if len(situation.members) == 1 else 1))}
+
+    a = make("a", assignor=rule)
+    a.start()
+    eventually(settled(a), "a has everything")
+    before = a.held
+    with pytest.raises(AssignorError, match="left partition 1 without a member"):
+        make("b", assignor=rule).start()
+    assert a.held == before
+    eventually(lambda: a.error is None, "b is gone, and the rule is right again")
+
+
+def test_an_assignor_that_never_returns_costs_nobody_the_lease(make: Make, redis: Redis) -> None:
+    entered, may_return = threading.Event(), threading.Event()
+
+    def slow(situation: Situation) -> dict[str, list[int]]:
+        if len(situation.members) > 1:
+            entered.set()
+            may_return.wait()
+        return {"a": list(range(situation.partitions))}
+
+    settings = {"ttl": 0.9, "heartbeat_interval": 0.1}
+    a, b = make("a", assignor=slow, **settings), make("b", assignor=slow, **settings)
+    a.start()
+    eventually(settled(a), "a has everything")
+    before = a.held
+    joining = threading.Thread(target=b.start)
+    joining.start()
+    assert entered.wait(60)
+    begin = redis.time()[0]
+    eventually(lambda: redis.time()[0] >= begin + 3, "three leases have gone by")
+    assert a.held == before
+    may_return.set()
+    joining.join()
+
+
+def test_members_follow_when_the_group_is_migrated_to_another_rule(make: Make) -> None:
+    a = make("a", 8)
+    a.start()
+    eventually(settled(a), "a has everything")
+    b = make("b", 8, assignor="contiguous", migrate=True)
+    b.start()
+    eventually(lambda: sorted(a.held) == [0, 1, 2, 3], "by the new rule")
+    eventually(lambda: sorted(b.held) == [4, 5, 6, 7], "by the new rule")
+    assert a.assignor == b.assignor == "contiguous"
+    eventually(lambda: a.status().phase is Phase.READY, "it comes to rest")
+
+
+def test_a_member_without_the_groups_new_rule_decides_nothing(make: Make, redis: Redis) -> None:
+    def mine(situation: Situation) -> dict[str, list[int]]:
+        return {situation.candidates()[-1].name: list(range(situation.partitions))}
+
+    a = make("a", 8, ttl=1.0)
+    a.start()
+    eventually(settled(a), "a has everything")
+    b = make("b", 8, assignor=mine, migrate=True, ttl=1.0)
+    b.start()
+    eventually(lambda: len(b.held) == 8, "b has everything by its rule")
+    b.stop()
+    eventually(lambda: isinstance(a.error, GroupMismatch), "a says that it does not know the rule")
+    entries = [read_decision(entry) for entry in redis.xrange(group_keys("orders").control, "-")]
+    migrated = next(n for n, e in enumerate(entries) if e.events[0].kind is EventKind.MIGRATED)
+    assert {entry.by for entry in entries[migrated:]} == {"b"}
+
+
+def test_a_member_that_was_away_takes_up_what_the_group_has_become(
+    make: Make, redis: Redis
+) -> None:
+    a = make("a", 8)
+    a.start()
+    eventually(settled(a), "a has everything")
+    keys = group_keys("orders")
+    with redis.pipeline(transaction=True) as pipe:
+        # As after a pause, in which its lease ended and somebody changed the count.
+        state = redis.hget(keys.state.decode(), "terms")
+        terms = json.loads(state) | {"partitions": 6}  # type: ignore[arg-type]
+        pipe.delete(*(key.decode() for key in keys.script_keys()))
+        pipe.hset(keys.state.decode(), "terms", json.dumps(terms, sort_keys=True))
+        pipe.execute()
+    eventually(settled(a, count=6), "a has the six there are")
+    assert a.partitions == 6
+    assert a.error is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"ttl": "10"}, "ttl='10': must be a finite number of seconds above 0"),
+        ({"ttl": float("nan")}, "ttl=nan: must be a finite number of seconds above 0"),
+        ({"rebalance_delay": None}, "rebalance_delay=None: must be a finite number of seconds"),
+        ({"handoffs": 1.5}, "handoffs=1.5: must be a whole number"),
+        ({"handoffs": 0}, "handoffs=0: without handoffs nothing could move"),
+        ({"partitions": "8"}, "partitions='8': must be a whole number"),
+        ({"partitions": True}, "partitions=True: must be a whole number"),
+        ({"weight": "2"}, "weight='2': of member 'a' must be a finite number above 0"),
+        ({"member": ""}, "name='': a node's name is"),
+        ({"heartbeat_interval": "1"}, "heartbeat_interval='1': must be above 0"),
+        ({"progress_timeout": "1"}, "progress_timeout='1': must be above 0"),
+        ({"on_revoked": 3}, "on_revoked=3: give something that can be called"),
+        ({"assignor": Learner}, "assignor=<class"),
+        ({"assignor": None}, "assignor=None: choose one of"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused(make: Make, settings: Any, text: str) -> None:
+    member = settings.pop("member", "a")
+    with pytest.raises(ConfigError) as raised:
+        make(member, **settings)
+    assert str(raised.value).startswith(text)
+
+
+def test_a_plan_wants_lists_of_names(make: Make) -> None:
+    a = make("a", 4)
+    a.start()
+    with pytest.raises(ConfigError, match="join='bcd': give a list of names"):
+        a.plan(join="bcd")
+    with pytest.raises(ConfigError, match="leave='a': give a list of names"):
+        a.plan(leave="a")
+    with pytest.raises(ConfigError, match="join='a': is a member already"):
+        a.plan(join=["a"])
+    with pytest.raises(UnknownMemberError, match="'z' is not a member"):
+        a.plan(leave=["z"])
+    with pytest.raises(ConfigError, match="partitions=0"):
+        a.plan(partitions=0)
+    assert a.plan(join=["b", "c"], leave=["a"]).after == {"a": 0, "b": 2, "c": 2}
+
+
+def test_a_warm_up_is_behind_by_a_number(make: Make) -> None:
+    a = make("a", 4)
+    for wrong in (-1, float("nan"), "far"):
+        with pytest.raises(ConfigError, match="behind="):
+            a.lag(0, wrong)  # type: ignore[arg-type]
+
+
+def test_each_kind_of_client_has_its_class() -> None:
+    with pytest.raises(ConfigError, match="is an asyncio client: use AsyncPartitionGroup"):
+        PartitionGroup(AsyncRedis(), "orders", 4)
+    with pytest.raises(ConfigError, match="is not an asyncio client: use PartitionGroup"):
+        AsyncPartitionGroup(Redis(), "orders", 4)
+    with pytest.raises(ConfigError, match="not a client of redis-py or valkey-py"):
+        PartitionGroup("localhost", "orders", 4)

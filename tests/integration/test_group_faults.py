@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring.groups.live import PartitionGroup
+from hashring import PartitionGroup
 from hashring.store.embedded import RedisServer
 from hashring.store.group_commands import group_keys
 from tests.conftest import eventually
@@ -25,7 +25,7 @@ from tests.conftest import eventually
 MEMBER = """
 import json, sys, threading
 from redis import Redis
-from hashring.groups.live import PartitionGroup
+from hashring import PartitionGroup
 
 socket, name, burn, settings = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 group = PartitionGroup(Redis(unix_socket_path=socket), "orders", member=name, **settings)

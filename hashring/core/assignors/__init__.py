@@ -41,6 +41,8 @@ def as_assignor(given: str | Assignor | AssignFunction) -> Assignor:
     if isinstance(given, str):
         if given in ASSIGNORS:
             return ASSIGNORS[given]()
+    elif isinstance(given, type):
+        raise ConfigError("assignor", given, f"is a class: pass one of it, {given.__name__}()")
     elif hasattr(given, "assign") and isinstance(getattr(given, "name", None), str):
         return cast("Assignor", given)
     elif callable(given):

@@ -16,10 +16,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from hashring.errors import AssignorError, ConfigError
+from hashring.errors import AssignorError, ConfigError, HashringError
 
 Owners = tuple[str | None, ...]
 """For each partition its member, or ``None``."""
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is a number, and neither infinite nor NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class MemberState(str, Enum):
@@ -52,7 +57,7 @@ class Member:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError("name", self.name, "a member's name is a non-empty str")
-        if not (self.weight > 0 and math.isfinite(self.weight)):
+        if not is_finite(self.weight) or self.weight <= 0:
             raise ConfigError(
                 "weight", self.weight, f"of member {self.name!r} must be a finite number above 0"
             )
@@ -220,12 +225,17 @@ def checked_target(assignor: Assignor, situation: Situation) -> Target:
     Without members there is no owner to name, and the assignor is not asked.
 
     Raises:
-        AssignorError: the answer names a member that is not there, leaves a partition out, moves
-            one to a member that must get nothing new, or is no target at all.
+        AssignorError: the assignor raised, or its answer names a member that is not there, leaves
+            a partition out, moves one to a member that must get nothing new, or is no target.
     """
     if not situation.members:
         return Target.at_once([None] * situation.partitions)
-    target = assignor.assign(situation)
+    try:
+        target = assignor.assign(situation)
+    except HashringError:
+        raise
+    except Exception as error:
+        raise AssignorError(assignor.name, f"raised {type(error).__name__}: {error}") from error
     if not isinstance(target, Target):
         raise AssignorError(
             assignor.name, f"returned {type(target).__name__}, not a Target (see Target.at_once)"
@@ -234,6 +244,13 @@ def checked_target(assignor: Assignor, situation: Situation) -> Target:
     takers = {member.name for member in situation.candidates()}
     for owners in (target.owners, target.interim):
         _check_owners(assignor.name, owners, situation, names, takers)
+    for partition in (*target.warmups, *target.standbys):
+        if partition not in range(situation.partitions):
+            raise AssignorError(
+                assignor.name,
+                f"wants partition {partition!r} warm, but partitions are numbered 0 to "
+                f"{situation.partitions - 1}",
+            )
     for partition, member in target.warmups.items():
         _check_known(assignor.name, partition, member, names)
     for partition, members in target.standbys.items():

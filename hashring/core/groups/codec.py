@@ -70,6 +70,7 @@ def dump_state(state: GroupState) -> str:
             "draining": sorted(state.draining),
             "token": state.token,
             "recovering": state.recovering,
+            "longest_ttl": state.longest_ttl,
         }
     )
 
@@ -101,6 +102,7 @@ def load_state(text: str | bytes, committed: float) -> GroupState:
             frozenset(body["draining"]),
             body["token"],
             body["recovering"],
+            longest_ttl=body["longest_ttl"],
         ).stamped(committed)
     except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):

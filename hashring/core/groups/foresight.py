@@ -277,6 +277,9 @@ def foresee(
         AssignorError: the assignor gave a wrong answer.
     """
     present = {m.name: m for m in facts.members if m.expires > facts.now}
+    for what, names in (("join", join), ("leave", leave)):
+        if isinstance(names, str):
+            raise ConfigError(what, names, "give a list of names")
     leaving = set(leave)
     for name in sorted(leaving):
         if name not in present:

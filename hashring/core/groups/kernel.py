@@ -132,7 +132,13 @@ def migrate(state: GroupState, terms: Terms) -> Outcome:
         if now != (was := getattr(outcome.state.terms, name))
     ]
     event = Event(EventKind.MIGRATED, why=", ".join(changed))
-    migrated = replace(outcome.state, terms=terms, generation=state.generation + 1, committed=None)
+    migrated = replace(
+        outcome.state,
+        terms=terms,
+        generation=state.generation + 1,
+        committed=None,
+        longest_ttl=state.longest_lease,
+    )
     return Outcome(migrated, (*outcome.events, event), None)
 
 
@@ -215,7 +221,7 @@ class _Step:
             self.warming = {}
             self.standbys = {}
             self.roster = {}
-            self.recovering = self.now + self.terms.ttl
+            self.recovering = self.now + self.before.longest_lease
             self.phase = Phase.REBALANCING
             self.holddown = None
             self._tell(EventKind.RECOVERING, why=f"members have seen generation {latest}")
@@ -569,4 +575,6 @@ class _Step:
             yield handoff.deadline
             # Not committed yet: it will be a moment from now, and one ttl after that is a bound.
             unheard = handoff.lease_end
-            yield max(handoff.deadline, self.now + self.terms.ttl if unheard is None else unheard)
+            yield max(
+                handoff.deadline, self.now + state.longest_lease if unheard is None else unheard
+            )

@@ -12,13 +12,12 @@ Times are seconds of Redis time, except where a name says otherwise. Everything 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from hashring.core.assignors.protocol import Owners
+from hashring.core.assignors.protocol import Owners, is_finite
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -53,12 +52,14 @@ class Terms:
 
     def __post_init__(self) -> None:
         check_partitions(self.partitions)
-        if not (self.ttl > 0 and math.isfinite(self.ttl)):
+        if not is_finite(self.ttl) or self.ttl <= 0:
             raise ConfigError("ttl", self.ttl, "must be a finite number of seconds above 0")
         for name in ("rebalance_delay", "max_handoff_time", "leave_timeout"):
             value = getattr(self, name)
-            if not (value >= 0 and math.isfinite(value)):
+            if not is_finite(value) or value < 0:
                 raise ConfigError(name, value, "must be a finite number of seconds, 0 or more")
+        if not isinstance(self.handoffs, int) or isinstance(self.handoffs, bool):
+            raise ConfigError("handoffs", self.handoffs, "must be a whole number")
         if self.handoffs < 1:
             raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
 
@@ -221,6 +222,8 @@ class GroupState:
         recovering: until when nothing is granted, since members may return that hold it;
             ``None`` when there is nothing to wait for.
         committed: when this state was written; ``None`` for one that is not.
+        longest_ttl: the longest ttl before the terms were changed; a member that has not heard
+            of the change may have a lease of that length.
     """
 
     terms: Terms
@@ -239,6 +242,12 @@ class GroupState:
     token: int = 0
     recovering: float | None = None
     committed: float | None = None
+    longest_ttl: float = 0.0
+
+    @property
+    def longest_lease(self) -> float:
+        """Seconds that a lease lasts at most which was renewed before now."""
+        return max(self.terms.ttl, self.longest_ttl)
 
     @classmethod
     def new(cls, terms: Terms) -> GroupState:
@@ -263,9 +272,9 @@ class GroupState:
         """This state as it was written at that time.
 
         From then on every renewal tells of the handoffs it began, so an owner's earlier lease
-        ends one ttl later at the latest.
+        ends one lease later at the latest.
         """
-        lease_end = committed + self.terms.ttl
+        lease_end = committed + self.longest_lease
         return replace(
             self,
             committed=committed,

@@ -397,3 +397,19 @@ def test_an_uncommitted_handoff_is_never_forced() -> None:
     handoff = replace(desk.state.handoffs[1], lease_end=None)
     assert handoff.ends_by(handoff.generation - 1) is None
     assert handoff.ends_by(handoff.generation) == handoff.deadline
+
+
+def test_after_the_ttl_was_lowered_a_silent_owner_has_the_lease_it_had() -> None:
+    desk = Desk(2, max_handoff_time=3.0).join("a").settle()
+    desk.state = kernel.migrate(desk.state, replace(desk.state.terms, ttl=5.0)).state.stamped(
+        desk.now
+    )
+    # The owner renewed for 100 s before that, and has not heard of anything since.
+    desk.join("b").step()
+    assert desk.asked == {1: ("a", "b")}
+    for seconds, held in ((50.0, 2), (49.0, 2), (1.0, 1)):
+        desk.now += seconds
+        desk.set("b", expires=desk.now + 5.0)
+        desk.set("a", expires=desk.now + 1.0)
+        desk.step()
+        assert desk.sizes["a"] == held
