@@ -70,16 +70,6 @@ class Ours:
                 await asyncio.sleep(0.0005)
         return found
 
-    async def crash_last(self) -> float:
-        """As SIGKILL does: nothing of the last node runs any more."""
-        run = self.nodes.pop()._run
-        if run._listener is not None:
-            run._listener.cancel()
-        run.task.cancel()
-        began = time.perf_counter()
-        await asyncio.gather(run.task, return_exceptions=True)
-        return began
-
     async def heartbeats(self) -> int:
         return sum(node.status.heartbeats for node in self.nodes)
 
@@ -97,7 +87,11 @@ class Theirs:
     """Nodes of redis-hashring in this process, as threads."""
 
     def __init__(self, url: str, ring: str, options: dict[str, Any]) -> None:
-        self._url, self._ring, self._options = url, ring, options
+        self._url, self._ring = url, ring
+        self._interval = options.pop("heartbeat_interval", None)
+        if self._interval is not None:
+            redis_hashring.POLL_INTERVAL_SECONDS = self._interval
+        self._options = options
         self.nodes: list[Any] = []
 
     async def start(self, count: int) -> float:
@@ -128,7 +122,8 @@ class Theirs:
     cost = Ours.cost
 
     async def heartbeats(self) -> int:
-        raise NotImplementedError("redis-hashring does not count them")
+        """It does not count them: what its nodes have sent by the clock."""
+        return round(len(self.nodes) * time.perf_counter() / (self._interval or 10.0))
 
     async def stop(self) -> None:
         await asyncio.gather(*(asyncio.to_thread(node.stop) for node in self.nodes))
@@ -249,8 +244,19 @@ class Fleet:
         costs = self.ask_all("cost")
         return sum(cpu for cpu, _ in costs), sum(memory for _, memory in costs)
 
+    def kill(self) -> float:
+        """End the processes by SIGKILL; returns when that was."""
+        at = time.perf_counter()
+        for process, _ in self._hosts:
+            process.kill()
+        for process, _ in self._hosts:
+            process.join()
+        return at
+
     def close(self) -> None:
         for process, pipe in self._hosts:
+            if not process.is_alive():
+                continue
             try:
                 pipe.send(("stop", ()))
             except OSError:

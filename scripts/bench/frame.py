@@ -83,11 +83,13 @@ class Result:
         lines: its table.
         plots: its plots.
         notes: sentences that belong below the table.
+        values: numbers that other pages are made of, by name.
     """
 
     lines: list[Line] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
 
     def add(self, what: str, ours: str, against: str = "", **more: Any) -> None:
         self.lines.append(Line(what, ours, against, **more))
@@ -101,6 +103,7 @@ class Result:
             [Line(**line) for line in data["lines"]],
             [Plot(**plot) for plot in data["plots"]],
             list(data["notes"]),
+            dict(data.get("values", {})),
         )
 
 

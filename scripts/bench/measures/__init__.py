@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frame import Measure
 
-from measures import contains, libraries, memory, programs, ring_changes, select
+from measures import contains, libraries, memory, programs, ring_changes, scaling, select, thousand
 
 MEASURES: tuple[Measure, ...] = (
     contains.MEASURE,
@@ -12,6 +12,8 @@ MEASURES: tuple[Measure, ...] = (
     libraries.MEASURE,
     memory.MEASURE,
     *ring_changes.MEASURES,
+    *thousand.MEASURES,
+    scaling.MEASURE,
     *programs.MEASURES,
 )
 

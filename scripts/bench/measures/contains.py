@@ -34,7 +34,7 @@ def floor(bounds: tuple[int, ...], keys: list[str]) -> Callable[[], None]:
 def take(run: Run) -> Result:
     rng = Random(7)
     keys = [f"account-{rng.randrange(10**8):08d}" for _ in range(64)]
-    rounds = 3 if run.quick else 25
+    rounds = 5 if run.quick else 120
     sizes = (16, 1000) if run.quick else (1, 4, 16, 64, 250, 1000)
     nodes = {size: plain_node(size) for size in sizes}
     calls: dict[str, Callable[[], object]] = {}
@@ -45,7 +45,7 @@ def take(run: Run) -> Result:
         calls[f"crc {size}"] = asked(crc.contains, keys)
     calls["xxh 16"] = asked(their_node(nodes[16], HashAlgorithm.XXHASH).contains, keys)
     run.say(f"{len(calls)} ways, {rounds} rounds in turn")
-    times = best(calls, rounds=rounds, seconds=0.01)
+    times = best(calls, rounds=rounds, seconds=0.002)
     ns = {name: seconds * 1e9 / len(keys) for name, seconds in times.items()}
 
     result = Result()

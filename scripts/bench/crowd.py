@@ -1,0 +1,147 @@
+"""Redis under the load of very many nodes, without running those nodes.
+
+A crowd is the replicas of its nodes in Redis, put there by the nodes' own commands, and as many
+subscriptions, held by processes that read what comes and do nothing with it. So Redis does all
+of its work, and this machine's few cores need not do that of the nodes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import selectors
+import socket
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+from redis import Redis
+
+from hashring.core.replica import Replica
+from hashring.store.commands import Scoring, beat, leave
+from hashring.store.executor import RedisStore
+from hashring.store.keys import ring_keys
+
+KEYS = ring_keys("crowd")
+SCORING = Scoring.expiry(600.0)
+SESSION = "0123456789abcdef"
+FINGERPRINT = "0123456789abcdef"
+
+
+def _listen(pipe: Connection, path: str, count: int) -> None:
+    """Hold so many subscriptions, and count the bytes that come."""
+    ready = selectors.DefaultSelector()
+    ready.register(pipe, selectors.EVENT_READ)
+    name = KEYS.channel
+    subscribe = b"*2\r\n$9\r\nSUBSCRIBE\r\n$%d\r\n%s\r\n" % (len(name), name)
+    for _ in range(count):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(path)
+        connection.sendall(subscribe)
+        connection.recv(1024)
+        ready.register(connection, selectors.EVENT_READ)
+    pipe.send(count)
+    while True:
+        for key, _ in ready.select():
+            if key.fileobj is pipe:
+                return
+            key.fileobj.recv(65536)
+
+
+class Crowd:
+    """So many nodes of 16 replicas on a Redis.
+
+    Args:
+        path: the server's socket.
+    """
+
+    def __init__(self, client: Redis, path: Path, nodes: int) -> None:
+        self._client = client
+        self.store = RedisStore(client, 60.0)
+        self._path = path
+        rng = random.Random(nodes)
+        self.nodes = [
+            (
+                name := f"host-{number:05d}:4711",
+                [
+                    Replica(rng.randrange(2**32), name, f"{rng.randrange(2**32):08x}")
+                    for _ in range(16)
+                ],
+            )
+            for number in range(nodes)
+        ]
+        self._listeners: list[tuple[Any, Connection]] = []
+
+    def beat(self, number: int, *, joining: bool = False, fetch: bool = False) -> None:
+        """A heartbeat of one of the nodes."""
+        name, replicas = self.nodes[number]
+        told = {
+            "host": name.partition(":")[0],
+            "pid": 4711,
+            "weight": 1.0,
+            "hash_algorithm": "crc-32",
+            "named": False,
+            "ttl": 60.0,
+            "sees": {"tag": SESSION, "fingerprint": FINGERPRINT},
+        }
+        self.store.run(
+            beat(
+                KEYS,
+                node=name,
+                session=SESSION,
+                scoring=SCORING,
+                replicas=replicas,
+                told=told,
+                joining=joining,
+                fetch=fetch,
+            )
+        )
+
+    def leave(self, number: int) -> None:
+        """One of the nodes leaves."""
+        name, replicas = self.nodes[number]
+        self.store.run(leave(KEYS, node=name, session=SESSION, replicas=replicas))
+
+    def join_all(self) -> None:
+        for number in range(len(self.nodes)):
+            self.beat(number, joining=True)
+
+    def listen(self, count: int) -> None:
+        """Let so many of the nodes listen, from two processes."""
+        context = multiprocessing.get_context("spawn")
+        for half in (count // 2, count - count // 2):
+            ours, other = context.Pipe()
+            process = context.Process(
+                target=_listen, args=(other, str(self._path), half), daemon=True
+            )
+            process.start()
+            other.close()
+            self._listeners.append((process, ours))
+        for _, pipe in self._listeners:
+            pipe.recv()
+
+    def close(self) -> None:
+        for process, pipe in self._listeners:
+            pipe.send("end")
+            process.join(10)
+            pipe.close()
+        self._listeners.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def cpu_of(client: Redis) -> float:
+    """Seconds of CPU of the server until now, once it has nothing left to do."""
+    last = -1.0
+    while True:
+        found = client.info("cpu")
+        used = float(found["used_cpu_user"] + found["used_cpu_sys"])
+        if used - last < 0.002:
+            return used
+        last = used
+        time.sleep(0.02)

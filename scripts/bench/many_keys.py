@@ -1,0 +1,45 @@
+"""``select`` over very many keys, and redis-hashring's way: one JSON line of seconds.
+
+    python many_keys.py (with|without) KEYS ROUNDS
+
+A program of its own: what numpy is to a process, it is for good.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from random import Random
+
+from peers import plain_node, their_node
+from redis_hashring import HashAlgorithm
+
+
+def compare(count: int, rounds: int) -> dict[str, float]:
+    """Seconds of select, and of redis-hashring's way, over so many keys; the best of the rounds."""
+    rng = Random(7)
+    node = plain_node(16, others=99)
+    keys = [f"account-{rng.randrange(10**9)}" for _ in range(count)]
+    peers = {
+        "crc": their_node(node, HashAlgorithm.CRC32),
+        "xxh": their_node(node, HashAlgorithm.XXHASH),
+    }
+    times = dict.fromkeys(("ours", *peers), float("inf"))
+    for _ in range(rounds):
+        began = time.perf_counter()
+        mine = node.select(keys)
+        times["ours"] = min(times["ours"], time.perf_counter() - began)
+        for name, peer in peers.items():
+            began = time.perf_counter()
+            theirs = [key for key in keys if peer.contains(key)]
+            times[name] = min(times[name], time.perf_counter() - began)
+            if name == "crc":
+                assert mine == theirs
+    return times
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "without":
+        sys.modules["numpy"] = None  # type: ignore[assignment]
+    print(json.dumps(compare(*map(int, sys.argv[2:]))))

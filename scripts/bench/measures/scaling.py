@@ -1,0 +1,195 @@
+"""Where one Redis ends: its costs against the number of nodes, and what that makes of a ring."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from crowd import Crowd, cpu_of
+from frame import Measure, Plot, Result, Run, median
+from redis import Redis
+from simulated import HEARTBEAT, TTL, Costs, World
+from targets import SCALE
+
+from hashring.store.embedded import RedisServer
+
+CONFIG = ("maxclients 12000",)
+
+
+def beats(run: Run, nodes: int, count: int) -> tuple[float, float, float]:
+    """Seconds of Redis for a heartbeat, and for one that is answered with the ring; its bytes."""
+    with (
+        RedisServer(config=CONFIG) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        Crowd(client, server.socket, nodes) as crowd,
+    ):
+        run.say(f"{nodes:,} nodes: {count:,} heartbeats")
+        crowd.join_all()
+        step = max(1, nodes // count)
+        before = cpu_of(client)
+        for number in range(count):
+            crowd.beat(number * step % nodes)
+        plain = (cpu_of(client) - before) / count
+        fetches = max(5, min(200, 100_000 // nodes))
+        sent = client.info("stats")["total_net_output_bytes"]
+        before = cpu_of(client)
+        for number in range(fetches):
+            crowd.beat(number % nodes, fetch=True)
+        used = (cpu_of(client) - before) / fetches
+        sent = client.info("stats")["total_net_output_bytes"] - sent
+        return plain, used, sent / fetches
+
+
+def tells(run: Run, nodes: int, listeners: int, count: int) -> tuple[float, float]:
+    """Seconds of Redis for a change that so many hear of, and its bytes; a leave or a join."""
+    with (
+        RedisServer(config=CONFIG) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        Crowd(client, server.socket, nodes) as crowd,
+    ):
+        run.say(f"{listeners:,} subscribers: {count} changes")
+        crowd.join_all()
+        crowd.listen(listeners)
+        sent = client.info("stats")["total_net_output_bytes"]
+        before = cpu_of(client)
+        for number in range(count // 2):
+            crowd.leave(number)
+            crowd.beat(number, joining=True)
+        used = (cpu_of(client) - before) / count
+        time.sleep(0.2)
+        sent = client.info("stats")["total_net_output_bytes"] - sent
+        return used, sent / count
+
+
+def line(x: list[float], y: list[float]) -> tuple[float, float]:
+    """Constant and slope, by least squares."""
+    slope, constant = np.polyfit(x, y, 1)
+    return float(constant), float(slope)
+
+
+def take(run: Run) -> Result:
+    result = Result()
+    sizes = (10, 100) if run.quick else (10, 100, 1000, 10_000)
+    plain, fetching, ring_bytes = {}, {}, {}
+    for nodes in sizes:
+        plain[nodes], fetching[nodes], ring_bytes[nodes] = beats(
+            run, nodes, 200 if run.quick else 2000
+        )
+    listeners = (10, 100) if run.quick else (10, 100, 1000, 3000, 10_000)
+    telling, message = {}, 0.0
+    for count in listeners:
+        telling[count], sent = tells(run, 100, count, 20 if run.quick else 60)
+        message = sent / count
+    base, tell = line([float(n) for n in listeners], list(telling.values()))
+    fetch = line([16.0 * n for n in sizes], [fetching[n] - plain[n] for n in sizes])[1]
+    beat = median(list(plain.values()))
+    for nodes in sizes:
+        result.add(
+            f"{nodes:,} nodes: a heartbeat; one that is answered with the ring: time of Redis",
+            f"{plain[nodes] * 1e6:.0f} µs; {fetching[nodes] * 1e6:,.0f} µs",
+        )
+    for count in listeners:
+        result.add(
+            f"a change told to {count:,} subscribers: time of Redis",
+            f"{telling[count] * 1e3:.2f} ms",
+        )
+    costs = Costs(beat, max(base, 0.0), max(fetch, 0.0), max(tell, 1e-9))
+    per_ring = float(ring_bytes[sizes[-1]]) / sizes[-1]
+    result.values = {
+        "beat": beat,
+        "join": costs.join,
+        "fetch": costs.fetch,
+        "tell": costs.tell,
+        "message": message,
+        "ring_bytes": per_ring,
+    }
+    result.notes.append(
+        f"The laws: a heartbeat takes Redis {beat * 1e6:.0f} µs whatever the ring's size; a change "
+        f"{costs.join * 1e6:.0f} µs and {costs.tell * 1e6:.2f} µs for each subscriber; an answer "
+        f"with the ring {costs.fetch * 1e6:.2f} µs for each replica. A message has {message:.0f} "
+        f"bytes, a ring {per_ring:.0f} bytes for each node."
+    )
+    simulate(run, costs, result)
+    if not run.quick:
+        result.plots += [
+            Plot(
+                "scaling-beat",
+                "Time of Redis for a heartbeat",
+                "nodes on the ring",
+                "µs",
+                {"measured": [(n, round(plain[n] * 1e6, 1)) for n in sizes]},
+                log_x=True,
+            ),
+            Plot(
+                "scaling-tell",
+                "Time of Redis for a change",
+                "subscribers",
+                "ms",
+                {
+                    "measured": [(n, round(telling[n] * 1e3, 3)) for n in listeners],
+                    "fitted": [
+                        (n, round((costs.join + costs.tell * n) * 1e3, 3)) for n in listeners
+                    ],
+                },
+                log_x=True,
+                log_y=True,
+            ),
+        ]
+    return result
+
+
+def simulate(run: Run, costs: Costs, result: Result) -> None:
+    """Rings in virtual time, with these costs of Redis."""
+    for nodes, sample in ((20, 20),) if run.quick else ((100, 100), (1000, 100), (10_000, 40)):
+        run.say(f"{nodes:,} nodes in virtual time")
+        world = World(nodes, sample, costs)
+        world.run(2.5 * HEARTBEAT)
+        busy, began = world.busy, world.now
+        world.run(2 * HEARTBEAT)
+        rest = (world.busy - busy) / (world.now - began)
+        waits = []
+        for _ in range(5):
+            began = world.now
+            joiner = world.add(1.0)
+            world.run(1)
+            stamp = joiner.machine.stamp
+            assert stamp is not None
+            waits += [node.saw[stamp.epoch] - began for node in world.running if node is not joiner]
+        victim = world.running[0]
+        beaten = victim.machine.last_beat
+        assert beaten is not None
+        world.crash(victim)
+        world.run(beaten + TTL - world.now - 0.01)
+        calls = world.calls
+        world.run(1.01)
+        extra = world.calls - calls - nodes / HEARTBEAT
+        late = [node for node in world.running if victim.machine.name in node.machine.ring]
+        took = max(max(node.saw.values()) for node in world.running) - beaten - TTL
+        assert not late
+        key = f"sim-{nodes}"
+        result.values |= {
+            f"{key}-rest": rest,
+            f"{key}-join": max(waits),
+            f"{key}-crash": took,
+            f"{key}-extra": max(0.0, extra),
+        }
+        result.add(
+            f"simulated, {nodes:,} nodes: Redis at rest; a join seen by the last; a crash seen by "
+            "the last, after the ttl; heartbeats besides the regular ones that it takes",
+            f"{rest * 100:.2f} % of a core; {max(waits) * 1e3:.1f} ms; {took * 1e3:.0f} ms; "
+            f"{max(0.0, extra):,.0f}",
+        )
+
+
+MEASURE = Measure(
+    "scaling",
+    SCALE,
+    "Scaling",
+    "What the calls of nodes cost one Redis against the number of nodes: rings of up to 10,000 "
+    "nodes are put there by the nodes' own commands, and up to 10,000 subscriptions held by two "
+    "processes that do nothing else. With the fitted costs, rings of up to 10,000 nodes then run "
+    "in virtual time: the nodes' real protocol, a sample of them for all, against a Redis that "
+    "takes as long as was measured. What follows from it: `scaling.rst <scaling.rst>`_.",
+    200,
+    take,
+)
