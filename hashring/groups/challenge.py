@@ -36,6 +36,7 @@ from hashring.store.challenge_commands import (
     race,
     read_table,
     signal,
+    told_partition,
     write_table,
 )
 from hashring.store.executor import Told
@@ -370,10 +371,10 @@ class FaithfulChallenge(BaseMember):
             self._store.run(end(self._keys, partition, self._me))
 
     def _concerns(self, told: Told) -> bool:
-        if told.payload.isdigit() and int(told.payload) < self._partitions:
-            self._news.put(told)
-            return True
-        return False
+        if told_partition(told.payload, self._partitions) is None:
+            return False
+        self._news.put(told)
+        return True
 
 
 class _Fixed(FixedChallenge, LiveMember):

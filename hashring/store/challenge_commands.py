@@ -130,6 +130,15 @@ def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[int]:
     return Command(script("challenge_signal"), names, (partition, int(clear)), int)
 
 
+def told_partition(payload: bytes, partitions: int) -> int | None:
+    """The partition that a message on one of the article's channels names; ``None`` for none."""
+    # The length first: int() of a very long text raises.
+    if not payload.isdigit() or len(payload) > len(str(partitions)):
+        return None
+    number = int(payload)
+    return number if number < partitions else None
+
+
 def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, str]]:
     """Try to set the grab; whether the node has it, and who works on the partition."""
     names = (keys.allocation, keys.grab)

@@ -104,7 +104,7 @@ def load_terms(text: str | bytes) -> Terms:
     """
     try:
         return Terms(**json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise GroupFormatError("terms", text, "are not whole") from error
 
 

@@ -39,7 +39,7 @@ from hashring.errors import (
     ReplicaFormatError,
     RingFileError,
 )
-from hashring.store import challenge_commands, commands, lock_commands
+from hashring.store import challenge_commands, commands, group_commands, lock_commands
 from hashring.store.memory import MemoryServer, MemoryStore
 
 _VALUES = (
@@ -272,6 +272,25 @@ def _table(data: bytes) -> object:
     return challenge_commands._load(data)
 
 
+@_either(GroupFormatError)
+def _terms(data: bytes) -> object:
+    return group_commands.load_terms(data)
+
+
+def _grab(data: bytes) -> object:
+    found = challenge_commands.told_partition(data, 100)
+    if found is not None and not 0 <= found < 100:
+        raise AssertionError(f"{data!r} is partition {found}")
+    return found
+
+
+@_either(GroupFormatError)
+def _decision(data: bytes) -> object:
+    number, _, rest = data.partition(b" ")
+    fields = {b"generation": number, b"phase": rest[:9], b"by": rest[:3], b"events": rest}
+    return group_commands.read_decision((b"1-0", fields))
+
+
 class Handler:
     """A node's handler of messages: whatever it is told, the next heartbeat puts it right."""
 
@@ -324,6 +343,10 @@ def _group_targets() -> list[Target]:
         Target("members' views", [codec.dump_view(view).encode()], _view),
         Target("group events", [codec.dump_events(events).encode()], _group_events),
         Target("lease tables", [table], _table),
+        Target("terms", [group_commands.dump_terms(Terms(6)).encode()], _terms),
+        Target("grabs", [b"7", b"99", b"0"], _grab),
+        Target("decisions", [b"3 " + codec.dump_events(events).encode()], _decision),
+        Target("decisions' notices", [b"3:17\na\nb"], group_commands.concerned),
     ]
 
 

@@ -26,12 +26,16 @@ def seconds(value: float) -> str:
 
 def line(result: Result) -> str:
     """One result, for a terminal."""
+
+    def promised(bound: float) -> str:
+        return f" (<= {bound:.2f})" if result.fault in FAULTS else ""
+
     bounds = result.bounds
     verdict = "pass" if not result.broken else "MISS: " + "; ".join(result.broken)
     return (
         f"{result.fault}, {result.variant}, seed {result.seed}: "
-        f"two owners {seconds(result.longest_double)} s (<= {bounds.double:.2f}), "
-        f"none {seconds(result.longest_none)} s (<= {bounds.none:.2f}), "
+        f"two owners {seconds(result.longest_double)} s{promised(bounds.double)}, "
+        f"none {seconds(result.longest_none)} s{promised(bounds.none)}, "
         f"right again after {seconds(result.recovery)} s (<= {bounds.recovery:.2f}), "
         f"{len(result.escaped)} escaped, machine {result.late:.2f} s late; {verdict}"
     )

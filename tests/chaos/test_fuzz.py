@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hashring.core.change import parse_change
 from hashring.core.groups.codec import load_facts, load_state, load_view
 from hashring.errors import GroupFormatError, MessageFormatError
+from hashring.store.challenge_commands import told_partition
+from hashring.store.group_commands import load_terms
 from tests.chaos.fuzz import CHANGES, Target, fuzz, targets
 
 TARGETS = targets()
@@ -73,3 +75,16 @@ def test_what_a_group_keeps_may_be_nested_too_deeply_to_read() -> None:
         load_view(1, "Ready", DEEP)
     with pytest.raises(GroupFormatError, match="is not whole"):
         load_view(1, "unknown", None)
+    with pytest.raises(GroupFormatError, match="are not whole"):
+        load_terms(DEEP)
+
+
+def test_a_group_cannot_last_for_longer_than_a_float_tells() -> None:
+    with pytest.raises(GroupFormatError, match="are not whole"):
+        load_terms(json.dumps({"partitions": 4, "ttl": 10**400}))
+
+
+@pytest.mark.parametrize("payload", [b"", b"4", b"-1", b"x", b"9" * 5000, "٣".encode()])
+def test_what_names_no_partition_is_passed_over(payload: bytes) -> None:
+    assert told_partition(payload, 4) is None
+    assert told_partition(b"3", 4) == 3
