@@ -419,6 +419,10 @@ class NodeMachine:
             self._follow_full(change)
             counted = self.counters.changes
             counted[change.cause] = counted.get(change.cause, 0) + 1
+            if change.kind is ChangeKind.EXPIRE:
+                # Somebody was first. Whoever it was knows what expires next; did it end, the next
+                # heartbeat of anybody tells. All nodes beating for each crash is what costs.
+                self._at.sweep = float("inf")
             if change.was not in (None, mine.members) or not self._is_whole(ring, change.stamp):
                 # Somebody touched the ZSET without telling.
                 self._at.fetch = min(self._at.fetch, now + self._moment())

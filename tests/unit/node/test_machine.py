@@ -663,6 +663,18 @@ def test_the_node_beats_a_moment_after_the_next_expiry(dice: float, soonest: flo
     assert hand.waits_until() == pytest.approx(at + dice * MOMENT)
 
 
+def test_an_expiry_that_another_node_has_swept_is_waited_for_no_more() -> None:
+    hand = Hand()
+    hand.dice.value = 0.999
+    hand.soonest = 0.3
+    hand.live()
+    regular = hand.machine._at.beat
+    assert hand.waits_until() < regular
+    hand.wait(0.31)
+    hand.tell(hand.change(ChangeKind.EXPIRE, "you"))
+    assert hand.waits_until() == regular
+
+
 def test_an_expiry_after_the_next_heartbeat_changes_nothing() -> None:
     hand = Hand()
     hand.soonest = 30.0
