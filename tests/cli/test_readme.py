@@ -28,19 +28,37 @@ def blocks(language: str) -> list[str]:
     return [re.sub(r"^  ", "", block, flags=re.M).strip() + "\n" for block in found]
 
 
-PROGRAMS = blocks("python")
+PROGRAMS = [each for each in blocks("python") if "PartitionGroup" not in each]
+GROUP_PROGRAMS = [each for each in blocks("python") if "PartitionGroup" in each]
+
+
+def started(program: str, server: RedisServer, directory: Path) -> subprocess.Popen[str]:
+    assert "Redis()" in program
+    file = directory / "program.py"
+    file.write_text(program.replace("Redis()", f"Redis(unix_socket_path={str(server.socket)!r})"))
+    return subprocess.Popen([sys.executable, file], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("program", GROUP_PROGRAMS, ids=["threads", "asyncio"])
+def test_a_program_with_a_group_holds_partitions_and_leaves(
+    client: Redis, redis_server: RedisServer, tmp_path: Path, program: str
+) -> None:
+    process = started(program, redis_server, tmp_path)
+    with ending(process):
+        assert process.stdout is not None
+        begun = [process.stdout.readline() for _ in range(4)]
+        assert begun == [f"begin {number}\n" for number in range(4)]
+        assert client.zcard("{orders}:group:leases") == 1
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE)
+    until(lambda: client.zcard("{orders}:group:leases") == 0, "it has left")
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_a_program_runs_owns_keys_and_leaves_the_ring(
     client: Redis, redis_server: RedisServer, tmp_path: Path, number: int
 ) -> None:
-    assert "Redis()" in PROGRAMS[number]
-    file = tmp_path / "program.py"
-    file.write_text(
-        PROGRAMS[number].replace("Redis()", f"Redis(unix_socket_path={str(redis_server.socket)!r})")
-    )
-    process = subprocess.Popen([sys.executable, file], stdout=subprocess.PIPE, text=True)
+    process = started(PROGRAMS[number], redis_server, tmp_path)
     with ending(process):
         assert process.stdout is not None
         line = process.stdout.readline()
