@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,11 +15,11 @@ import click
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import columns, counted, document, json_line, local_time, seconds
 from hashring.cli.settings import Settings, ring_options
-from hashring.core.assignors import Member, assignor_named
+from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
 from hashring.core.groups.state import Event, GroupState
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, GroupMismatch
 from hashring.store.discovery import discover
 from hashring.store.group_commands import (
     DECISIONS_KEPT,
@@ -226,27 +229,52 @@ def _joiner(text: str) -> Member:
         raise ConfigError("join", text, "give NAME or NAME=WEIGHT") from None
 
 
+def _imported(text: str) -> Assignor:
+    module, _, name = text.partition(":")
+    # As `python -m` would: what is in the directory one stands in can be imported.
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise ConfigError(
+            "assignor", text, f"cannot be imported ({error}): give MODULE:NAME"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return as_assignor(found)
+
+
 @group_group.command("plan")
 @click.argument("group")
 @click.option("--join", "joins", multiple=True, metavar="NAME[=WEIGHT]", help="Who joins.")
 @click.option("--leave", "leaves", multiple=True, metavar="NAME", help="Who leaves.")
 @click.option("--partitions", type=int, help="The new count.")
+@click.option(
+    "--assignor",
+    metavar="MODULE:NAME",
+    help="Where the group's assignor can be imported from, if it is one of your own.",
+)
 @ring_options()
 @click.pass_obj
 def plan(
     settings: Settings,
     group: str,
+    *,
     joins: tuple[str, ...],
     leaves: tuple[str, ...],
     partitions: int | None,
+    assignor: str | None,
 ) -> None:
     """Say what would move, and why; without options, what is moving. Touches nothing."""
+    own = None if assignor is None else _imported(assignor)
     with connected(settings) as connection:
         state, reading = _standing(connection, group)
+    if own is not None and own.name != state.terms.assignor:
+        raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
     found = foresight.foresee(
         state,
         reading.facts,
-        assignor_named(state.terms.assignor),
+        own or assignor_named(state.terms.assignor),
         join=[_joiner(text) for text in joins],
         leave=leaves,
         partitions=partitions,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 
-from hashring import PartitionGroup
+from hashring import PartitionGroup, Situation
 from hashring.cli.group import group_group
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.store.embedded import RedisServer
@@ -101,6 +102,38 @@ def test_plan_says_what_would_move(ask: Ask, pair: Pair) -> None:
 def test_plan_takes_weights(ask: Ask, pair: Pair) -> None:
     found = json.loads(ask("plan", "orders", "--join", "c=2", "--json").output)
     assert found["after"] == {"a": 2, "b": 2, "c": 4}
+
+
+RULES = """
+def first(situation):
+    return {min(m.name for m in situation.members): range(situation.partitions)}
+"""
+
+
+def test_plan_knows_a_groups_own_assignor(
+    ask: Ask, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first(situation: Situation) -> dict[str, range]:
+        return {min(m.name for m in situation.members): range(situation.partitions)}
+
+    (tmp_path / "group_rules.py").write_text(RULES)
+    monkeypatch.chdir(tmp_path)
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        PartitionGroup(client, "own", 4, first, member="b", rebalance_delay=0) as group,
+    ):
+        eventually(lambda: len(group.held) == 4, "it has everything")
+        plan = ("plan", "own", "--join", "a", "--json")
+        found = json.loads(ask(*plan, "--assignor", "group_rules:first").output)
+        assert found["after"] == {"b": 0, "a": 4}
+        refused = {
+            (): "is an assignor of one's own: say with --assignor MODULE:NAME",
+            ("--assignor", "group_rules:second"): "cannot be imported",
+            ("--assignor", "nowhere"): "cannot be imported",
+            ("--assignor", "json:dumps"): "group 'own' has assignor='first', this member assi",
+        }
+        for more, text in refused.items():
+            assert text in str(ask(*plan, *more).exception)
 
 
 def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:

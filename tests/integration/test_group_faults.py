@@ -18,9 +18,11 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
+from hashring.core.groups.state import EventKind
 from hashring.store.embedded import RedisServer
-from hashring.store.group_commands import group_keys
+from hashring.store.group_commands import group_keys, read_decision
 from tests.conftest import eventually
+from tests.proxy import Proxy
 
 MEMBER = """
 import json, sys, threading
@@ -213,3 +215,55 @@ def test_one_call_a_heartbeat_is_all_that_a_member_at_rest_asks(redis_server: Re
 
 def _scripts(client: Redis) -> int:
     return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+def test_a_stalled_member_sheds_one_at_a_time_and_gets_nothing_new(
+    redis_server: RedisServer,
+) -> None:
+    settings = {"rebalance_delay": 0, "handoffs": 8, "max_handoff_time": 0.05, "ttl": 3.0}
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        PartitionGroup(
+            client, "orders", 8, member="a", progress_timeout=0.5, **settings
+        ) as stalled,
+        PartitionGroup(client, "orders", 8, member="b", **settings) as other,
+    ):
+        # Nobody calls tick(): it may get its share at first, and then sheds all of it.
+        eventually(lambda: len(other.held) == 8, "it has shed everything")
+        assert stalled.held == {}
+        told = [
+            event
+            for entry in client.xrange(group_keys("orders").control, "-")
+            for event in read_decision(entry).events
+        ]
+        assert not stalled.status().waits
+    asked, since = 0, False
+    for event in told:
+        since = since or (event.kind is EventKind.REVOKED and event.why == "is stalled")
+        if not since or event.member != "a":
+            continue
+        assert event.kind is not EventKind.GRANTED
+        asked += {EventKind.REVOKED: 1, EventKind.RELEASED: -1, EventKind.FORCED: -1}.get(
+            event.kind, 0
+        )
+        assert asked <= 1
+    assert since
+
+
+def test_a_member_that_is_only_late_keeps_what_it_has(redis_server: RedisServer) -> None:
+    settings = {"rebalance_delay": 0, "handoffs": 8, "ttl": 3.0}
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as client,
+        Proxy(redis_server.socket) as proxy,
+        PartitionGroup(Redis.from_url(proxy.url), "orders", 8, member="a", **settings) as late,
+        PartitionGroup(client, "orders", 8, member="b", **settings) as other,
+    ):
+        eventually(lambda: len(late.held) == len(other.held) == 4, "four each")
+        eventually(lambda: other.status().phase.value == "Ready", "it is at rest")
+        tokens, generation = late.held, other.status().generation
+        # Every answer takes a third of a second, ten times as long as anybody else's.
+        proxy.delay(0.3)
+        begin = client.time()[0]
+        eventually(lambda: client.time()[0] >= begin + 9, "three leases have gone by")
+        assert late.held == tokens
+        assert other.status().generation == generation

@@ -83,7 +83,8 @@ def assignor_named(name: str) -> Assignor:
     raise ConfigError(
         "assignor",
         name,
-        "is an assignor of one's own: ask PartitionGroup.plan() in a program that has it",
+        "is an assignor of one's own: say with --assignor MODULE:NAME where it is, or ask "
+        "PartitionGroup.plan() in a program that has it",
     )
 
 
