@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+from itertools import pairwise
 from types import TracebackType
 
 from redis import Redis
@@ -75,19 +76,21 @@ class Transitions:
         """
         locks: dict[bytes, tuple[int, bytes, str, float]] = {}
         newest = 0
-        for at, (command, *words) in self._calls:
+        for (at, (command, *words)), (_, after) in pairwise([*self._calls, (0.0, [b""])]):
             if not words or not words[0].startswith(self._keys.locks):
                 continue
             name = words[0]
             known = locks.get(name)
             if known is not None and known[3] <= at:
                 known = None
-            if command == b"SET" and words[2] == b"PX":
+            if command == b"SET" and words[2] == b"NX":
+                if after[0] == b"GET" and after[1] == name:
+                    continue  # It was not set: the script looks who has it.
                 token, session, node = words[1].decode().split(" ", 2)
                 assert known is None or known[3] <= at + _SLACK, f"{name!r} was {known}"
                 assert int(token) > newest, "tokens grow"
                 newest = int(token)
-                locks[name] = newest, session.encode(), node, at + int(words[3]) / 1000
+                locks[name] = newest, session.encode(), node, at + int(words[4]) / 1000
                 self.tokens.setdefault(name, []).append(newest)
             elif command == b"PEXPIRE":
                 assert known is not None, f"{name!r} is renewed, and was not held"

@@ -7,7 +7,6 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from itertools import compress
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -110,26 +109,13 @@ class AsyncRingNode(BaseNode):
             return self._select_owned(items, key)
         chosen = list(items)
         keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
-        mask = bytearray(len(chosen))
-        wanted: list[Wanted] = []
+        held: list[Asked] = []
         waited = False
-        for number, each in enumerate(keys):
-            data = self._checked(each)
-            point = self._point_of_bytes(data)
-            verdict = self._verdict(data, point)
-            if verdict is Verdict.YES:
-                mask[number] = 1
-            elif verdict is Verdict.TAKE:
-                wanted.append(Wanted(data, point, number))
-                if len(wanted) == LOCKS_A_CALL:
-                    await self._take(wanted, mask)
-                    wanted, waited = [], True
-        if wanted:
-            await self._take(wanted, mask)
+        for wanted in self._selecting(keys, held):
+            await self._take(wanted)
+            held += wanted
             waited = True
-        if waited:
-            self._ask_again(keys, mask)
-        return list(compress(chosen, mask))
+        return self._chosen(chosen, self._ask_again(held) if waited else held)
 
     @asynccontextmanager
     async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:
@@ -164,8 +150,8 @@ class AsyncRingNode(BaseNode):
             self._run.take_soon(Wanted(data, point))
         return verdict is Verdict.YES
 
-    async def _take(self, wanted: list[Wanted], mask: bytearray) -> None:
-        """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
+    async def _take(self, wanted: list[Wanted]) -> None:
+        """Take locks whose verdict was ``TAKE``; :meth:`_ask_again` says of which they are held."""
         book = cast(LockBook, self._book)
         run = self._run
         take = None
@@ -185,10 +171,6 @@ class AsyncRingNode(BaseNode):
             self._stir()
         if book.left:
             await self._release_late(book)
-        for data, point, number in wanted:
-            # Asked again: the ring may have moved the key away while Redis was asked.
-            if data in book.held:
-                mask[number] = self._verdict(data, point) is Verdict.YES
 
     async def _pin(self, key: str | bytes, timeout: float) -> Lease:
         data = self._lockable(key, timeout)
@@ -199,10 +181,12 @@ class AsyncRingNode(BaseNode):
             lease = book.pin_again(data, monotonic())
             if lease is None:
                 verdict = self._verdict(data, point)
-                mask = bytearray([verdict is Verdict.YES])
+                ours = verdict is Verdict.YES
                 if verdict is Verdict.TAKE:
-                    await self._take([Wanted(data, point)], mask)
-                lease = book.pin(data, monotonic, asyncio.Event) if mask[0] else None
+                    wanted = [Wanted(data, point)]
+                    await self._take(wanted)
+                    ours = bool(self._ask_again(wanted))
+                lease = book.pin(data, monotonic, asyncio.Event) if ours else None
             if lease is not None:
                 return lease
             # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
@@ -290,7 +274,9 @@ class _Loop:
                 wanted, self._wanted = list(self._wanted.values()), {}
                 for first in range(0, len(wanted), LOCKS_A_CALL):
                     part = wanted[first : first + LOCKS_A_CALL]
-                    await self._node._take(part, bytearray(len(part)))
+                    await self._node._take(part)
+                    # What moved away meanwhile is let go.
+                    self._node._ask_again(part)
         except Exception:
             logger.exception("hashring %s: unexpected error in taking locks", self._node.name)
         finally:

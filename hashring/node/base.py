@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Final, TypeVar, cast
 
@@ -20,13 +20,17 @@ from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Range, Ring
 from hashring.errors import ConfigError, HoldTimeout, NodeForked, NotHeld
-from hashring.node.locks import LockBook, LockConfig, Verdict
+from hashring.node.locks import Asked, LockBook, LockConfig, Verdict, Wanted
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View, ownership_change
 from hashring.node.status import NodeStatus, status_of
 from hashring.store.client import is_async
 from hashring.store.commands import Scoring
 from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import check_locked_key
+from hashring.store.lock_commands import (
+    LOCKS_A_CALL,
+    MAX_LOCKED_KEY_BYTES,
+    check_locked_key,
+)
 from hashring.store.memory import MemoryStore
 
 # The defaults of redis-hashring 0.7.
@@ -288,11 +292,50 @@ class BaseNode:
         self._stir()
         return verdict
 
-    def _ask_again(self, keys: Sequence[str | bytes], mask: bytearray) -> None:
-        """Unmark what the ring, or time, took away while Redis was asked for other keys."""
-        for number in compress(range(len(keys)), bytes(mask)):
-            data = self._checked(keys[number])
-            mask[number] = self._verdict(data, self._point_of_bytes(data)) is Verdict.YES
+    def _ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Wanted]]:
+        """Those of the keys that may be worked on now, and those whose locks may be taken."""
+        self._refuse_if_forked()
+        bounds, until, _, _ = self._lease or _NOTHING
+        found = cast(LockBook, self._book).ask_many(asked, bounds, until, monotonic())
+        self._stir()
+        return found
+
+    def _selecting(
+        self, keys: Sequence[str | bytes], held: list[Asked]
+    ) -> Iterator[list[Wanted]]:
+        """Ask about all keys: add those that are held, and yield the others, a call's worth each.
+
+        Raises:
+            KeyTypeError, KeyValueError: a key has no point, or is too long to be locked.
+        """
+        locking = cast(LockBook, self._book).config.locking
+        to_take: list[Wanted] = []
+        for first in range(0, len(keys), LOCKS_A_CALL):
+            part = [key_bytes(key) for key in keys[first : first + LOCKS_A_CALL]]
+            if locking and max(map(len, part)) > MAX_LOCKED_KEY_BYTES:
+                part = [check_locked_key(key) for key in part]
+            points = map(self._point_of_bytes, part)
+            numbers = range(first, first + len(part))
+            yes, wanted = self._ask_many(zip(part, points, numbers, strict=True))
+            held += yes
+            to_take += wanted
+            if len(to_take) >= LOCKS_A_CALL:
+                yield to_take[:LOCKS_A_CALL]
+                to_take = to_take[LOCKS_A_CALL:]
+        if to_take:
+            yield to_take
+
+    def _ask_again(self, asked: Iterable[Asked]) -> list[Asked]:
+        """What the ring, or time, did not take away while Redis was asked for other keys."""
+        held = cast(LockBook, self._book).held
+        return self._ask_many([each for each in asked if each[0] in held])[0]
+
+    def _chosen(self, items: Sequence[T], held: Iterable[Asked]) -> list[T]:
+        """The items whose numbers are among those held, in their order."""
+        mask = bytearray(len(items))
+        for _, _, number in held:
+            mask[number] = 1
+        return list(compress(items, mask))
 
     def _stir(self) -> None:
         """Wake the loop when the book has something new for it."""

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import compress
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -19,7 +18,6 @@ from hashring.node.steps import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.store.commands import snapshot, sweep
 from hashring.store.executor import RedisStore, Store
-from hashring.store.lock_commands import LOCKS_A_CALL
 from hashring.store.memory import MemoryStore
 from hashring.store.tables import ring_tables
 
@@ -205,26 +203,13 @@ class RingNode(BaseNode):
             return self._select_owned(items, key)
         chosen = list(items)
         keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
-        mask = bytearray(len(chosen))
-        wanted: list[Wanted] = []
+        held: list[Asked] = []
         waited = False
-        for number, each in enumerate(keys):
-            data = self._checked(each)
-            point = self._point_of_bytes(data)
-            verdict = self._verdict(data, point)
-            if verdict is Verdict.YES:
-                mask[number] = 1
-            elif verdict is Verdict.TAKE:
-                wanted.append(Wanted(data, point, number))
-                if len(wanted) == LOCKS_A_CALL:
-                    self._take(wanted, mask)
-                    wanted, waited = [], True
-        if wanted:
-            self._take(wanted, mask)
+        for wanted in self._selecting(keys, held):
+            self._take(wanted)
+            held += wanted
             waited = True
-        if waited:
-            self._ask_again(keys, mask)
-        return list(compress(chosen, mask))
+        return self._chosen(chosen, self._ask_again(held) if waited else held)
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:
@@ -266,12 +251,12 @@ class RingNode(BaseNode):
         verdict = self._verdict(data, point)
         if verdict is not Verdict.TAKE:
             return verdict is Verdict.YES
-        mask = bytearray(1)
-        self._take([Wanted(data, point)], mask)
-        return bool(mask[0])
+        wanted = [Wanted(data, point)]
+        self._take(wanted)
+        return bool(self._ask_again(wanted))
 
-    def _take(self, wanted: list[Wanted], mask: bytearray) -> None:
-        """Take locks whose verdict was ``TAKE``, and mark the numbers of those now held."""
+    def _take(self, wanted: list[Wanted]) -> None:
+        """Take locks whose verdict was ``TAKE``; :meth:`_ask_again` says of which they are held."""
         book = cast(LockBook, self._book)
         take = None
         try:
@@ -292,10 +277,6 @@ class RingNode(BaseNode):
             self._stir()
             if book.left:
                 self._release_late(book)
-        for data, point, number in wanted:
-            # Asked again: the ring may have moved the key away while Redis was asked.
-            if data in book.held:
-                mask[number] = self._verdict(data, point) is Verdict.YES
 
     def _pin(self, key: str | bytes, timeout: float) -> Lease:
         data = self._lockable(key, timeout)

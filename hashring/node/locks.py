@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -48,7 +48,6 @@ from hashring.store.lock_commands import (
     LOCKS_A_CALL,
     RENEWED_A_CALL,
     Answer,
-    Granted,
     HeldByOther,
     Lock,
     LockNews,
@@ -200,6 +199,10 @@ class Wanted(NamedTuple):
     number: int = 0
 
 
+Asked = tuple[bytes, int, int]
+"""A key, its point, and the caller's own number. A plain tuple: there are very many of them."""
+
+
 @dataclass(eq=False)
 class Take:
     """Locks to be taken.
@@ -293,38 +296,78 @@ class LockBook:
             bounds: boundaries of the ranges in which it may take keys.
             until: the node's own deadline; past it, it holds nothing.
 
-        After a ``TAKE`` the key may be among those given to :meth:`take_command`.
+        After a ``TAKE`` the key may be among those given to :meth:`take`.
         """
         with self._guard:
-            ours = bisect_right(bounds, point) & 1 == 1 and now < until
-            held = self.held.get(key)
-            if held is not None:
-                if now >= held.deadline:
-                    # Its lock may stand or not: the next renewal says so.
-                    return Verdict.NO
-                if now < until and not held.wanted and (ours or held.overflow):
+            return self._ask(key, point, bounds, until, now)
+
+    def ask_many(
+        self,
+        asked: Iterable[Asked],
+        bounds: Sequence[int],
+        until: float,
+        now: float,
+    ) -> tuple[list[Asked], list[Wanted]]:
+        """:meth:`ask` about many keys: those with the verdict ``YES``, and those with ``TAKE``."""
+        yes: list[Asked] = []
+        to_take: list[Wanted] = []
+        with self._guard:
+            known = self.held.get
+            for each in asked:
+                key, point, number = each
+                held = known(key)
+                inside = bisect_right(bounds, point) & 1
+                if held is None:
+                    if not inside:
+                        continue
+                elif (
+                    (inside or held.overflow)
+                    and now < held.deadline
+                    and now < until
+                    and not held.wanted
+                ):
                     held.asked = now
-                    return Verdict.YES
-                if held.lease is None and now < until:
-                    # Ours no more. The loop has just been told so, so nobody works on it.
-                    self._let_go(held, now)
+                    yes.append(each)
+                    continue
+                verdict = self._ask(key, point, bounds, until, now)
+                if verdict is Verdict.TAKE:
+                    to_take.append(Wanted(key, point, number))
+                elif verdict is Verdict.YES:
+                    yes.append(each)
+        return yes, to_take
+
+    def _ask(
+        self, key: bytes, point: int, bounds: Sequence[int], until: float, now: float
+    ) -> Verdict:
+        ours = bisect_right(bounds, point) & 1 == 1 and now < until
+        held = self.held.get(key)
+        if held is not None:
+            if now >= held.deadline:
+                # Its lock may stand or not: the next renewal says so.
                 return Verdict.NO
-            if not ours or key in self._releasing or (self._takes and self._being_taken(key)):
-                return Verdict.NO
-            other = self._waiting.get(key) or self._elsewhere.get(key)
-            if other is not None:
-                if now < other.until:
-                    return Verdict.NO
-                self._waiting.pop(key, None)
-                self._elsewhere.pop(key, None)
-            if self.config.limit is not None and self.count >= self.config.limit:
-                self._refuse(key, point, now)
-                return Verdict.NO
-            if not self.config.locking:
-                self.held[key] = Held(key, point, 0, _NEVER, now)
+            if now < until and not held.wanted and (ours or held.overflow):
+                held.asked = now
                 return Verdict.YES
-            # While Redis does not answer, one caller at a time has waited long enough for it.
-            return Verdict.NO if self._uncertain else Verdict.TAKE
+            if held.lease is None and now < until:
+                # Ours no more. The loop has just been told so, so nobody works on it.
+                self._let_go(held, now)
+            return Verdict.NO
+        if not ours or key in self._releasing or self._being_taken(key):
+            return Verdict.NO
+        other = self._waiting.get(key) or self._elsewhere.get(key)
+        if other is not None:
+            if now < other.until:
+                return Verdict.NO
+            self._waiting.pop(key, None)
+            self._elsewhere.pop(key, None)
+        if self.config.limit is not None and self.count >= self.config.limit:
+            self._refuse(key, point, now)
+            return Verdict.NO
+        if not self.config.locking:
+            self.held[key] = Held(key, point, 0, _NEVER, now)
+            return Verdict.YES
+        # While Redis does not answer, one caller at a time has waited long enough for it.
+        return Verdict.NO if self._uncertain else Verdict.TAKE
 
     def take(self, wanted: Sequence[Wanted], now: float) -> Take | None:
         """What to run to take keys whose verdict was ``TAKE``; nothing when none is left to take.
@@ -374,9 +417,10 @@ class LockBook:
                 self._doubt(take, now)
                 return
             refused = []
+            deadline = sent + self.config.ttl
             for wanted, answer in zip(take.wanted, answers, strict=True):
-                if isinstance(answer, Granted):
-                    self._grant(wanted, answer.token, sent + self.config.ttl, now)
+                if isinstance(answer, int):
+                    self._grant(wanted, answer, deadline, now)
                 elif isinstance(answer, HeldByOther):
                     other = _Other(now + answer.expires_in + 0.001, answer.holder, wanted.point)
                     if answer.awaited:
@@ -679,25 +723,28 @@ class LockBook:
         self._renew_at = _NEVER
         config = self.config
         chosen: list[Held] = []
-        locked: list[tuple[bytes, int, float]] = []
+        shorter: dict[int, float] = {}
         while self._to_renew and len(chosen) < RENEWED_A_CALL:
             held = self._to_renew.pop()
-            lasting = config.ttl
+            if self.held.get(held.key) is not held:
+                continue
             if held.lease is not None and held.lease.revoked_at is not None:
-                lasting = min(lasting, held.lease.revoked_at + config.max_handoff_time - now)
-            if lasting > 0 and self.held.get(held.key) is held:
-                chosen.append(held)
-                locked.append((held.key, held.token, lasting))
+                lasting = held.lease.revoked_at + config.max_handoff_time - now
+                if lasting <= 0:
+                    continue
+                if lasting < config.ttl:
+                    shorter[len(chosen)] = lasting
+            chosen.append(held)
         if not chosen:
             return None
 
         def done(reply: Renewed, sent: float, now: float) -> None:
-            lost = {chosen[number] for number in reply.lost}
-            for held, (_, _, lasting) in zip(chosen, locked, strict=True):
-                if held in lost:
+            lost = set(reply.lost)
+            for number, held in enumerate(chosen):
+                if number in lost:
                     self._forget(held)
                     continue
-                held.deadline = sent + lasting
+                held.deadline = sent + shorter.get(number, config.ttl)
                 if held.lease is not None and held.lease.revoked_at is not None:
                     last = held.lease.revoked_at + config.max_handoff_time
                     held.deadline = min(held.deadline, last)
@@ -711,7 +758,14 @@ class LockBook:
             self._to_renew += chosen
             self._renew_at = retry_at
 
-        return self._run(renew(self._keys, session=self._session, locked=locked), done, failed)
+        command = renew(
+            self._keys,
+            session=self._session,
+            ttl=config.ttl,
+            locked=[(held.key, held.token) for held in chosen],
+            lasting=shorter,
+        )
+        return self._run(command, done, failed)
 
     def _look_step(self) -> Run | None:
         """Find out how many of the refused keys nobody holds."""
@@ -732,14 +786,16 @@ class LockBook:
         return bisect_right(self._own_bounds, point) & 1 == 1
 
     def _inherited(self, point: int) -> bool:
+        if self._bounds is self._own_bounds:
+            return False
         return bisect_right(self._bounds, point) & 1 == 1 and not self._own(point)
 
     def _being_taken(self, key: bytes) -> bool:
-        return any(key in take.keys for take in self._takes)
+        return bool(self._takes) and any(key in take.keys for take in self._takes)
 
     @property
     def _uncertain(self) -> bool:
-        return any(take.failed for take in self._takes)
+        return bool(self._takes) and any(take.failed for take in self._takes)
 
     def _drop(self, take: Take) -> bool:
         if take not in self._takes:
@@ -763,8 +819,9 @@ class LockBook:
             if known.token >= token:
                 return
             self._forget(known)
-        self._refused.pop(point, None)
-        self._refused_keys.pop(point, None)
+        if self._refused:
+            self._refused.pop(point, None)
+            self._refused_keys.pop(point, None)
         held = self.held[key] = Held(key, point, token, deadline, now)
         held.overflow = self._inherited(point)
         if self._left:

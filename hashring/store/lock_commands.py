@@ -6,8 +6,9 @@ no call holds up Redis for long: see :data:`LOCKS_A_CALL`, :data:`RENEWED_A_CALL
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 from hashring.errors import KeyValueError
@@ -41,17 +42,6 @@ def check_locked_key(key: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Granted:
-    """The lock is this session's.
-
-    Attributes:
-        token: the fencing token.
-    """
-
-    token: int
-
-
-@dataclass(frozen=True)
 class HeldByOther:
     """The lock is another session's.
 
@@ -66,9 +56,9 @@ class HeldByOther:
     awaited: bool = False
 
 
-@dataclass(frozen=True)
-class TooMany:
-    """The lock is free: as many as allowed had been taken."""
+Answer = int | HeldByOther | None
+"""The fencing token of a lock that is this session's now; who else has it; or ``None`` for one that
+is free, when as many as allowed had been taken."""
 
 
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:
@@ -76,10 +66,8 @@ def _head(keys: RingKeys) -> tuple[Argument, Argument]:
 
 
 def _lock_keys(keys: RingKeys, locked: Iterable[bytes]) -> tuple[bytes, ...]:
-    return (keys.token, *(keys.lock(key) for key in locked))
-
-
-Answer = Granted | HeldByOther | TooMany
+    prefix = keys.locks
+    return (keys.token, *[prefix + key for key in locked])
 
 
 def acquire(
@@ -101,19 +89,29 @@ def acquire(
         awaited: how many of the keys, the first ones, to wait for when another has them.
     """
 
-    def read(raw: Any) -> list[Answer]:
-        return [_answer(answer) for answer in raw]
-
     arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited)
-    return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, read)
+    return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, _answers)
 
 
-def _answer(answer: Any) -> Answer:
-    if not answer:
-        return TooMany()
-    if len(answer) == 1:
-        return Granted(int(answer[0]))
-    return HeldByOther(_text(answer[0]), max(0, int(answer[1])) / 1000, len(answer) > 2)
+def _answers(raw: Any) -> list[Answer]:
+    letters, first, details = raw
+    # The rule: every lock was free, and is taken.
+    if letters.count(b"n") == len(letters):
+        return list(range(first, first + len(letters)))
+    new, more = count(first), iter(details)
+    return [_answer(letter, new, more) for letter in letters]
+
+
+def _answer(letter: int, new: Iterator[int], details: Iterator[Any]) -> Answer:
+    match chr(letter):
+        case "n":
+            return next(new)
+        case "a":
+            return int(next(details))
+        case "o" | "w" as which:
+            return HeldByOther(_text(next(details)), max(0, next(details)) / 1000, which == "w")
+        case _:
+            return None
 
 
 @dataclass(frozen=True)
@@ -130,12 +128,19 @@ class Renewed:
 
 
 def renew(
-    keys: RingKeys, *, session: str, locked: Sequence[tuple[bytes, int, float]]
+    keys: RingKeys,
+    *,
+    session: str,
+    ttl: float,
+    locked: Sequence[tuple[bytes, int]],
+    lasting: Mapping[int, float],
 ) -> Command[Renewed]:
     """Renew locks, and take none that has expired.
 
     Args:
-        locked: for each lock its key, its token, and the seconds it shall last from now.
+        ttl: seconds that each lock shall last from now.
+        locked: for each lock its key and its token.
+        lasting: the same seconds for the locks, by their numbers, that differ.
     """
 
     def read(raw: Any) -> Renewed:
@@ -148,10 +153,12 @@ def renew(
             },
         )
 
-    arguments: list[Argument] = [*_head(keys), session]
-    for _, token, ttl in locked:
-        arguments += (token, _milliseconds(ttl))
-    names = _lock_keys(keys, (key for key, _, _ in locked))
+    # One text of all tokens: an argument each would cost the client more than all the rest.
+    tokens = " ".join(str(token) for _, token in locked)
+    arguments: list[Argument] = [*_head(keys), session, _milliseconds(ttl), tokens]
+    for number, seconds in lasting.items():
+        arguments += (number, _milliseconds(seconds))
+    names = _lock_keys(keys, (key for key, _ in locked))
     return Command(script("locks_renew"), names, tuple(arguments), read)
 
 

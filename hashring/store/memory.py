@@ -466,50 +466,59 @@ class _LockCall:
         room: int,
         awaited: int,
     ) -> list[Any]:
-        server = self._server
-        answers: list[list[Any]] = []
+        server, own = self._server, session.encode()
+        last = server._tokens.get(self._counter, 0)
+        first = max(last + 1, round(self._now * 1e6))
+        token = first
+        letters = bytearray()
+        details: list[Any] = []
         others: list[tuple[int, bytes, _LockState]] = []
+        expires = self._now + ttl / 1000
         for number, name in enumerate(self._names):
             lock = server._lock_of(name)
-            expires = self._now + ttl / 1000
-            if lock is None and room <= 0:
-                answers.append([])
-            elif lock is None:
+            if lock is None and room > 0:
                 room -= 1
-                token = max(server._tokens.get(self._counter, 0) + 1, round(self._now * 1e6))
-                server._tokens[self._counter] = token
-                server._locks[name] = _LockState(token, session.encode(), node.encode(), expires)
-                answers.append([b"%d" % token])
-            elif lock.session == session.encode() and room > 0:
+                server._locks[name] = _LockState(token, own, node.encode(), expires)
+                token += 1
+                letters += b"n"
+            elif lock is None:
+                letters += b"f"
+            elif lock.session == own and room > 0:
                 room -= 1
                 lock.expires = expires
-                answers.append([b"%d" % lock.token])
-            elif lock.session == session.encode():
+                letters += b"a"
+                details.append(b"%d" % lock.token)
+            elif lock.session == own:
                 del server._locks[name]
-                answers.append([])
+                letters += b"f"
                 if lock.waiter:
                     self._tell(channel, lock.waiter, b"freed", name[prefix:])
             else:
-                answers.append([lock.node, self._left(lock)])
+                letters += b"o"
+                details += (lock.node, self._left(lock))
                 if number < awaited:
                     others.append((number, name, lock))
+        if token > first:
+            server._tokens[self._counter] = token - 1
         for number, name, lock in others[: max(0, room)]:
-            answers[number].append(1)
+            letters[number] = ord("w")
             if lock.waiter != node.encode():
                 lock.waiter = node.encode()
                 self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
-        return answers
+        return [bytes(letters), first, details]
 
-    def locks_renew(self, channel: bytes, prefix: int, session: str, *rest: int) -> list[Any]:
+    def locks_renew(
+        self, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+    ) -> list[Any]:
+        lasting = dict(zip(rest[::2], rest[1::2], strict=True))
         lost: list[int] = []
         wanted: list[Any] = []
-        for number, name in enumerate(self._names):
-            token, ttl = rest[2 * number : 2 * number + 2]
+        for number, (name, token) in enumerate(zip(self._names, tokens.split(), strict=True)):
             lock = self._server._lock_of(name)
-            if lock is None or lock.token != token or lock.session != session.encode():
+            if lock is None or lock.token != int(token) or lock.session != session.encode():
                 lost.append(number)
                 continue
-            lock.expires = self._now + ttl / 1000
+            lock.expires = self._now + lasting.get(number, ttl) / 1000
             if lock.waiter:
                 wanted += [number, lock.waiter]
         return [lost, wanted]

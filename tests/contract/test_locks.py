@@ -24,11 +24,9 @@ from hashring.store.lock_commands import (
     LOCKS_A_CALL,
     MAX_LOCKED_KEY_BYTES,
     Answer,
-    Granted,
     HeldByOther,
     Lock,
     LockNews,
-    TooMany,
     acquire,
     check_locked_key,
     look,
@@ -80,8 +78,8 @@ def take(
 
 def token(place: Place, session: str, key: bytes, **options: Any) -> int:
     (answer,) = take(place, session, key, **options)
-    assert isinstance(answer, Granted)
-    return answer.token
+    assert isinstance(answer, int)
+    return answer
 
 
 def let_go(place: Place, session: str, *locked: tuple[bytes, int]) -> int:
@@ -89,9 +87,7 @@ def let_go(place: Place, session: str, *locked: tuple[bytes, int]) -> int:
 
 
 def again(place: Place, session: str, *locked: tuple[bytes, int], ttl: float = TTL) -> Any:
-    return place.store.run(
-        renew(place.keys, session=session, locked=[(key, token, ttl) for key, token in locked])
-    )
+    return place.store.run(renew(place.keys, session=session, ttl=ttl, locked=locked, lasting={}))
 
 
 def seen(place: Place, *keys: bytes) -> dict[bytes, Lock]:
@@ -165,11 +161,11 @@ def news_b(place: Place) -> Iterator[News]:
 
 def test_a_free_lock_is_taken_and_seen_with_holder_token_and_ttl(place: Place) -> None:
     (answer,) = take(place, A, b"k")
-    assert isinstance(answer, Granted)
+    assert isinstance(answer, int)
     (lock,) = seen(place, b"k", b"other").values()
     assert (lock.key, lock.token, lock.session, lock.node, lock.waiter) == (
         b"k",
-        answer.token,
+        answer,
         A,
         NODE[A],
         "",
@@ -193,32 +189,32 @@ def test_the_same_name_in_another_session_is_another_holder(place: Place) -> Non
 
 def test_asking_again_for_an_own_lock_answers_its_token_and_lengthens_it(place: Place) -> None:
     first = token(place, A, b"k", ttl=TTL / 10)
-    assert take(place, A, b"k") == [Granted(first)]
+    assert take(place, A, b"k") == [first]
     assert seen(place, b"k")[b"k"].expires_in > TTL / 2
 
 
 def test_as_many_as_allowed_are_taken_the_first_ones(place: Place) -> None:
     answers = take(place, A, *KEYS, most=3)
-    assert [type(answer) for answer in answers] == [Granted] * 3 + [TooMany] * (len(KEYS) - 3)
+    assert [answer is None for answer in answers] == [False] * 3 + [True] * (len(KEYS) - 3)
     assert set(seen(place, *KEYS)) == set(KEYS[:3])
 
 
 def test_none_allowed_takes_none(place: Place) -> None:
-    assert take(place, A, b"k", most=0) == [TooMany()]
+    assert take(place, A, b"k", most=0) == [None]
     assert seen(place, b"k") == {}
 
 
 def test_own_locks_count_against_what_is_allowed(place: Place) -> None:
     take(place, A, b"k1", b"k2")
     answers = take(place, A, b"k1", b"k2", b"k3", most=2)
-    assert [type(answer) for answer in answers] == [Granted, Granted, TooMany]
+    assert [answer is None for answer in answers] == [False, False, True]
 
 
 def test_an_own_lock_for_which_there_is_no_place_is_let_go(place: Place, news_b: News) -> None:
     take(place, A, b"k1", b"k2", b"k3")
     take(place, B, b"k2", b"k3")
     answers = take(place, A, b"k1", b"k2", b"k3", most=2)
-    assert [type(answer) for answer in answers] == [Granted, Granted, TooMany]
+    assert [answer is None for answer in answers] == [False, False, True]
     assert set(seen(place, b"k1", b"k2", b"k3")) == {b"k1", b"k2"}
     assert news_b.told() == [LockNews(b"k3", None)]
 
@@ -234,7 +230,7 @@ def test_a_key_of_any_bytes_can_be_locked(place: Place, news_b: News) -> None:
 def test_a_full_call_is_taken_renewed_and_released(place: Place) -> None:
     keys = [b"key-%d" % number for number in range(LOCKS_A_CALL)]
     answers = take(place, A, *keys)
-    held = [(key, answer.token) for key, answer in zip(keys, answers, strict=True)]  # type: ignore[union-attr]
+    held: list[Any] = list(zip(keys, answers, strict=True))
     assert again(place, A, *held).lost == ()
     assert let_go(place, A, *held) == LOCKS_A_CALL
     assert seen(place, *keys) == {}
@@ -244,7 +240,7 @@ def test_a_full_call_is_taken_renewed_and_released(place: Place) -> None:
 
 
 def test_tokens_grow_over_keys_sessions_releases_and_expiry(place: Place) -> None:
-    tokens = [answer.token for answer in take(place, A, *KEYS)]  # type: ignore[union-attr]
+    tokens: list[Any] = take(place, A, *KEYS)
     let_go(place, A, (KEYS[0], tokens[0]))
     tokens.append(token(place, B, KEYS[0]))
     expire(place, KEYS[1])
@@ -317,7 +313,7 @@ def test_who_may_not_wait_does_not(place: Place, news_a: News) -> None:
 def test_nobody_waits_for_more_than_could_be_taken(place: Place, news_a: News) -> None:
     take(place, A, *KEYS[:5])
     answers = take(place, B, *KEYS[:5], b"free", most=3)
-    assert answers[5] == Granted(seen(place, b"free")[b"free"].token)
+    assert answers[5] == seen(place, b"free")[b"free"].token
     assert [answer.awaited for answer in answers[:5]] == [True, True, False, False, False]  # type: ignore[union-attr]
     assert len(news_a.told()) == 2
 
@@ -354,7 +350,13 @@ def test_nothing_of_a_waiter_is_left_on_a_lock_taken_anew(place: Place) -> None:
 def test_renewing_lengthens_each_lock_as_asked_or_shortens_it(place: Place) -> None:
     first, second = token(place, A, b"k1"), token(place, A, b"k2", ttl=TTL / 10)
     place.store.run(
-        renew(place.keys, session=A, locked=[(b"k1", first, TTL / 10), (b"k2", second, TTL)])
+        renew(
+            place.keys,
+            session=A,
+            ttl=TTL,
+            locked=[(b"k1", first), (b"k2", second)],
+            lasting={0: TTL / 10},
+        )
     )
     found = seen(place, b"k1", b"k2")
     assert found[b"k1"].expires_in <= TTL / 10
@@ -468,7 +470,7 @@ def test_what_was_not_written_here_is_nobodys_and_does_not_stop_the_others(
     else:
         real.client.set(name, value)
     answers = take(real, A, b"k1", b"odd", b"k2")
-    assert [type(answer) for answer in answers] == [Granted, HeldByOther, Granted]
+    assert [type(answer) for answer in answers] == [int, HeldByOther, int]
     other = answers[1]
     assert isinstance(other, HeldByOther)
     assert not other.awaited

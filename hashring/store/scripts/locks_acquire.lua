@@ -2,64 +2,70 @@
 --
 -- ARGV  3 node   4 session   5 ttl in milliseconds   6 how many to take and wait for at most
 --       7 how many of the locks, the first ones, to wait for when another session has them
--- Answer  for each lock {token} when it is this session's now, {holder, milliseconds left} when
---         it is another's, {holder, milliseconds left, 1} when this node waits for it as well,
---         {} when it would have been one too many, and is free.
+-- Answer  a letter for each lock, the first new token, and what the letters ask for, in order:
+--         n  new: it is this session's now; the tokens of these count up from the first
+--         a  it was this session's already: its token follows
+--         o  another session's: holder and milliseconds left follow
+--         w  the same, and this node waits for it
+--         f  it would have been one too many, and is free
 --
 -- A token is greater than all before it, on this key and on every other: it counts up, and never
 -- falls behind this server's time in microseconds, so that it goes on growing even when the
 -- counter was lost with a failover or a restart without persistence.
+local call, format = redis.call, string.format
 local node, session, ttl, room = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 -- More digits than time has were not written here, and Lua could not count up from them.
-local known = string.match(redis.call('GET', KEYS[1]) or '', '^%d+$')
-local last = known and #known <= 16 and tonumber(known) or 0
-local first = last
+local known = string.match(call('GET', KEYS[1]) or '', '^%d+$')
+local first = math.max((known and #known <= 16 and tonumber(known) or 0) + 1, now)
+local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
-local answers, others = {}, {}
+local letters, details, others = {}, {}, {}
 for i = 2, #KEYS do
-  local token, holder_session, holder, waiter, value = read(KEYS[i])
-  if token and holder_session == session and room > 0 then
-    -- The answer to an earlier call was lost.
-    redis.call('PEXPIRE', KEYS[i], ttl)
-    answers[i - 1] = {token}
-    room = room - 1
-  elseif token and holder_session == session then
-    -- The same, and now there is no place for it.
-    redis.call('DEL', KEYS[i])
-    answers[i - 1] = {}
-    if waiter ~= '' then
-      tell(waiter, 'freed', KEYS[i])
-    end
-  elseif token then
-    local left = redis.call('PTTL', KEYS[i])
-    -- What never expires is looked at again all the same, some day.
-    answers[i - 1] = {holder, left < 0 and tonumber(ttl) or left}
-    if value and i - 1 <= tonumber(ARGV[7]) then
-      others[#others + 1] = {i, holder, waiter, value}
-    end
-  elseif room > 0 then
-    last = math.max(last + 1, now)
-    token = string.format('%.0f', last)
-    redis.call('SET', KEYS[i], token .. ' ' .. session .. ' ' .. node, 'PX', ttl)
-    answers[i - 1] = {token}
+  local lock, letter = KEYS[i], 'f'
+  if room > 0 and call('SET', lock, format('%.0f', next_token) .. holder_part, 'NX', 'PX', ttl) then
+    letter = 'n'
+    next_token = next_token + 1
     room = room - 1
   else
-    answers[i - 1] = {}
+    local token, holder_session, holder, waiter, value = read(lock)
+    if token and holder_session == session and room > 0 then
+      -- The answer to an earlier call was lost.
+      call('PEXPIRE', lock, ttl)
+      letter = 'a'
+      details[#details + 1] = token
+      room = room - 1
+    elseif token and holder_session == session then
+      -- The same, and now there is no place for it.
+      call('DEL', lock)
+      if waiter ~= '' then
+        tell(waiter, 'freed', lock)
+      end
+    elseif token then
+      local left = call('PTTL', lock)
+      letter = 'o'
+      details[#details + 1] = holder
+      -- What never expires is looked at again all the same, some day.
+      details[#details + 1] = left < 0 and tonumber(ttl) or left
+      if value and i - 1 <= tonumber(ARGV[7]) then
+        others[#others + 1] = {i, holder, waiter, value}
+      end
+    end
   end
+  letters[i - 1] = letter
 end
-if last > first then
-  redis.call('SET', KEYS[1], string.format('%.0f', last))
+if next_token > first then
+  call('SET', KEYS[1], format('%.0f', next_token - 1))
 end
 
 -- Wait for no more than could be taken.
 for n = 1, math.min(room, #others) do
   local i, holder, waiter, value = unpack(others[n])
-  answers[i - 1][3] = 1
+  letters[i - 1] = 'w'
   if waiter ~= node then
-    redis.call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
+    call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
     tell(holder, 'wanted:' .. node, KEYS[i])
   end
 end
-return answers
+return {table.concat(letters), first, details}

@@ -301,13 +301,12 @@ def release_whatever_the_session_holds(
     return len(tokens)
 
 
-def renewal_that_makes_an_expired_lock_anew(
-    call: _LockCall, channel: bytes, prefix: int, session: str, *rest: int
+def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
+    call: _LockCall, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
 ) -> list[Any]:
-    for number, name in enumerate(call._names):
-        token, ttl = rest[2 * number : 2 * number + 2]
+    for name, token in zip(call._names, tokens.split(), strict=True):
         expires = call._now + ttl / 1000
-        call._server._locks[name] = _LockState(token, session.encode(), b"?", expires)
+        call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
     return [[], []]
 
 

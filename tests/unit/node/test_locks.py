@@ -9,7 +9,7 @@ import pytest
 
 from hashring.errors import LeaseLost, RedisUnavailable
 from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
-from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, Granted, acquire
+from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
 NO, YES, TAKE = Verdict.NO, Verdict.YES, Verdict.TAKE
@@ -322,7 +322,7 @@ def test_very_many_are_renewed_in_several_calls() -> None:
     wanted = [Wanted(b"%d" % number, 1) for number in range(RENEWED_A_CALL + 1)]
     take = a.book.take(wanted, world.now)
     assert take is not None
-    a.book.acquired(take, [Granted(n + 1) for n in range(len(wanted))], world.now, world.now)
+    a.book.acquired(take, [n + 1 for n in range(len(wanted))], world.now, world.now)
     a.book.heartbeat(False, world.now)
     sizes = []
     while (step := a.step()) is not None:
@@ -488,7 +488,7 @@ def late_answer(world: World) -> tuple[Node, Callable[[], None]]:
     a.loop()
     assert slow is not None
     assert a.contains(b"b0")
-    return a, lambda: a.book.acquired(slow, [Granted(1)], world.now, world.now)
+    return a, lambda: a.book.acquired(slow, [1], world.now, world.now)
 
 
 def test_a_lock_whose_release_is_under_way_is_not_held_by_a_late_answer(world: World) -> None:
