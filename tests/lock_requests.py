@@ -7,8 +7,10 @@ the answer here.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +24,16 @@ class Load:
     node: Any
     keys: list[str]
     rounds: int
+    enough: int
     found: list[Any] = field(default_factory=list)
     most: int = 0
+
+    def turns(self) -> Iterator[None]:
+        """As many as asked for, and more until enough was held by all workers together."""
+        for turn in itertools.count():
+            if turn >= self.rounds and len(self.found) >= self.enough:
+                return
+            yield
 
 
 class LockRequests:
@@ -84,9 +94,16 @@ class LockRequests:
         """Wait for an event of the lease, as the user's code would."""
         return getattr(self.leases[lease][1], event).wait()
 
+    def long_ago(self, node: str, keys: list[str]) -> None:
+        """As if nobody had asked for these keys for longer than any idle time."""
+        for key in keys:
+            self.nodes[node]._book.held[key.encode()].asked = float("-inf")
+
     # --- load -------------------------------------------------------------------------------------
 
-    def hammer(self, node: str, keys: list[str], workers: int, rounds: int, seed: int) -> Any:
+    def hammer(  # noqa: PLR0917 - as it is asked for
+        self, node: str, keys: list[str], workers: int, rounds: int, enough: int, seed: int
+    ) -> Any:
         """Ask from many workers at once; what each held, and from when to when.
 
         The answer is a list of ``(key, token, start, end)`` in seconds of the machine's monotonic
@@ -94,7 +111,7 @@ class LockRequests:
         greatest number of keys that the node held.
         """
         rngs = [random.Random(seed * 1000 + worker) for worker in range(workers)]
-        load = Load(self.nodes[node], keys, rounds)
+        load = Load(self.nodes[node], keys, rounds, enough)
         if self.asynchronous:
             return self._hammer_async(load, rngs)
         spawned = [self.spawn(lambda rng=rng: self._work(load, rng)) for rng in rngs]
@@ -104,7 +121,7 @@ class LockRequests:
 
     def _work(self, load: Load, rng: random.Random) -> None:
         node = load.node
-        for _ in range(load.rounds):
+        for _ in load.turns():
             load.most = max(load.most, node.status.held)
             key, kind = rng.choice(load.keys), rng.random()
             if kind < 0.4:
@@ -128,7 +145,7 @@ class LockRequests:
 
     async def _work_async(self, load: Load, rng: random.Random) -> None:
         node = load.node
-        for _ in range(load.rounds):
+        for _ in load.turns():
             load.most = max(load.most, node.status.held)
             key, kind = rng.choice(load.keys), rng.random()
             if kind < 0.4:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import ceil
 from typing import Any, Final
 
 from hashring.errors import KeyValueError
@@ -57,8 +58,8 @@ class HeldByOther:
 
 
 Answer = int | HeldByOther | None
-"""The fencing token of a lock that is this session's now; who else has it; or ``None`` for one that
-is free, when as many as allowed had been taken."""
+"""The fencing token of a lock that is this session's now; who else has it; or ``None`` when as many
+as allowed had been taken, and it is free, or this session's since an earlier call."""
 
 
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:
@@ -276,7 +277,8 @@ def parse_lock_news(payload: bytes) -> LockNews | None:
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, int(seconds * 1000))
+    # Up, so that no lock ends in Redis before its holder thinks so.
+    return max(1, ceil(seconds * 1000))
 
 
 def _text(value: bytes | str) -> str:

@@ -481,18 +481,13 @@ class _LockCall:
                 server._locks[name] = _LockState(token, own, node.encode(), expires)
                 token += 1
                 letters += b"n"
-            elif lock is None:
+            elif lock is None or (lock.session == own and room <= 0):
                 letters += b"f"
-            elif lock.session == own and room > 0:
+            elif lock.session == own:
                 room -= 1
                 lock.expires = expires
                 letters += b"a"
                 details.append(b"%d" % lock.token)
-            elif lock.session == own:
-                del server._locks[name]
-                letters += b"f"
-                if lock.waiter:
-                    self._tell(channel, lock.waiter, b"freed", name[prefix:])
             else:
                 letters += b"o"
                 details += (lock.node, self._left(lock))

@@ -210,13 +210,19 @@ def test_own_locks_count_against_what_is_allowed(place: Place) -> None:
     assert [answer is None for answer in answers] == [False, False, True]
 
 
-def test_an_own_lock_for_which_there_is_no_place_is_let_go(place: Place, news_b: News) -> None:
-    take(place, A, b"k1", b"k2", b"k3")
-    take(place, B, b"k2", b"k3")
-    answers = take(place, A, b"k1", b"k2", b"k3", most=2)
-    assert [answer is None for answer in answers] == [False, False, True]
-    assert set(seen(place, b"k1", b"k2", b"k3")) == {b"k1", b"k2"}
-    assert news_b.told() == [LockNews(b"k3", None)]
+def test_a_call_that_was_long_on_its_way_takes_no_lock_away_that_was_taken_since(
+    place: Place,
+    news_b: News,
+) -> None:
+    first = token(place, A, b"k3")
+    take(place, B, b"k3")
+    assert [answer is None for answer in take(place, A, b"k1", b"k2", b"k3", most=2)] == [
+        False,
+        False,
+        True,
+    ]
+    assert seen(place, b"k3")[b"k3"].token == first
+    assert news_b.told() == []
 
 
 def test_a_key_of_any_bytes_can_be_locked(place: Place, news_b: News) -> None:
@@ -607,6 +613,14 @@ def test_tokens_grow_over_a_failover_that_loses_writes(tmp_path: Path) -> None:
             assert seen(replica.place, b"early", b"k")[b"early"].token == early
             assert b"k" not in seen(replica.place, b"k")
             assert token(replica.place, B, b"k") > lost
+
+
+def test_no_lock_ends_before_its_holder_thinks_so() -> None:
+    keys = ring_keys("accounts")
+    renewal = renew(keys, session=A, ttl=1.0001, locked=[(b"k", 7)], lasting={0: 0.0001})
+    assert renewal.arguments[-4:] == (1001, "7", 0, 1)
+    taking = acquire(keys, node="n", session=A, ttl=2.3, locked=[b"k"], most=1, awaited=1)
+    assert 2300 in taking.arguments
 
 
 # --- what travels, and what cannot be locked ------------------------------------------------------

@@ -7,7 +7,8 @@
 --         a  it was this session's already: its token follows
 --         o  another session's: holder and milliseconds left follow
 --         w  the same, and this node waits for it
---         f  it would have been one too many, and is free
+--         f  it would have been one too many, and is free (or this session's: a call that was long
+--            on its way must not take away what has been taken since)
 --
 -- A token is greater than all before it, on this key and on every other: it counts up, and never
 -- falls behind this server's time in microseconds, so that it goes on growing even when the
@@ -36,13 +37,7 @@ for i = 2, #KEYS do
       letter = 'a'
       details[#details + 1] = token
       room = room - 1
-    elseif token and holder_session == session then
-      -- The same, and now there is no place for it.
-      call('DEL', lock)
-      if waiter ~= '' then
-        tell(waiter, 'freed', lock)
-      end
-    elseif token then
+    elseif token and holder_session ~= session then
       local left = call('PTTL', lock)
       letter = 'o'
       details[#details + 1] = holder

@@ -3,10 +3,11 @@
 ::
 
     python -m hashring.testing.simulator                 # 2,000 histories
+    python -m hashring.testing.simulator --locks         # with locks and limits
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
-:mod:`.history` says what happens, :mod:`.world` runs it, :mod:`.deeds` does it, :mod:`.rules`
-watches. A history that breaks a rule is made as small as it goes, and told.
+:mod:`.history` says what happens, :mod:`.world` runs it, :mod:`.deeds` does it, :mod:`.rules` and
+:mod:`.lock_rules` watch. A history that breaks a rule is made as small as it goes, and told.
 """
 
 from __future__ import annotations
@@ -18,11 +19,31 @@ from random import Random
 from hashring.node.machine import NodeConfig, NodeMachine
 from hashring.store.memory import MemoryServer
 from hashring.testing.simulator.deeds import DEEDS
-from hashring.testing.simulator.history import Event, History, random_history, smallest
+from hashring.testing.simulator.history import (
+    Event,
+    History,
+    random_history,
+    random_lock_history,
+    smallest,
+)
+from hashring.testing.simulator.lock_rules import SETTLED, lock_rules
 from hashring.testing.simulator.rules import RECOVERY, REST, all_rules
 from hashring.testing.simulator.world import Rule, Violation, World
 
-__all__ = ["Event", "History", "Simulator", "Violation", "World", "random_history"]
+__all__ = [
+    "Event",
+    "History",
+    "Simulator",
+    "Violation",
+    "World",
+    "random_history",
+    "random_lock_history",
+]
+
+
+def rules_of(history: History) -> Sequence[Rule]:
+    """A fresh set of the rules that must hold in a history."""
+    return all_rules() if history.locks is None else lock_rules()
 
 
 @dataclass(frozen=True)
@@ -32,12 +53,12 @@ class Simulator:
     Attributes:
         machine: makes a node's protocol. A test plants faults here.
         server: makes Redis' twin, from its clock. Here as well.
-        rules: makes a fresh set of rules.
+        rules: makes a fresh set of rules for a history.
     """
 
     machine: Callable[[NodeConfig, Random], NodeMachine] = NodeMachine
     server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
-    rules: Callable[[], Sequence[Rule]] = all_rules
+    rules: Callable[[History], Sequence[Rule]] = rules_of
 
     def play(self, history: History) -> None:
         """Run a history.
@@ -66,6 +87,7 @@ class Simulator:
             ValueError: the history breaks no rule.
         """
         least = smallest(history, self.fails)
+        locks = "--locks " if history.locks else ""
         world = self._world(least, story=True)
         try:
             self._run(world)
@@ -79,20 +101,21 @@ class Simulator:
                 *(world.story or ()),
                 f"{violation.at:7.3f}  BROKEN {violation}",
                 "",
-                f"Again: python -m hashring.testing.simulator --seed {history.seed}",
+                f"Again: python -m hashring.testing.simulator {locks}--seed {history.seed}",
             ]
             return "\n".join(lines)
         raise ValueError(f"history {history.seed} breaks no rule")
 
     def _world(self, history: History, *, story: bool) -> World:
-        return World(history, self.rules(), DEEDS, self.machine, self.server, story=story)
+        return World(history, self.rules(history), DEEDS, self.machine, self.server, story=story)
 
     def _run(self, world: World) -> None:
         history = world.history
         world.run(history.faults_end)
         world.heal()
         skews = sum(2 * abs(e.lag_and_skew[1]) for e in history.events if e.kind == "failover")
-        world.run(max(history.faults_end, world.late_until) + RECOVERY + skews)
+        recovery = RECOVERY if history.locks is None else SETTLED
+        world.run(max(history.faults_end, world.late_until) + recovery + skews)
         for rule in world.rules:
             rule.healed(world)
         world.run(world.now + REST)
@@ -100,10 +123,14 @@ class Simulator:
             rule.finished(world)
 
 
-def find(simulator: Simulator, seeds: Sequence[int]) -> History | None:
+def find(
+    simulator: Simulator,
+    seeds: Sequence[int],
+    make: Callable[[int], History] = random_history,
+) -> History | None:
     """The first history of these seeds that breaks a rule, or ``None``."""
     for seed in seeds:
-        history = random_history(seed)
+        history = make(seed)
         if simulator.fails(history):
             return history
     return None

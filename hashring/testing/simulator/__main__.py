@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from hashring.testing.simulator import Simulator, find, random_history
+from hashring.testing.simulator import Simulator, find, random_history, random_lock_history
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="play only the history of this seed")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=2000, help="how many (default 2000)")
+    parser.add_argument("--locks", action="store_true", help="histories with locks and limits")
     options = parser.parse_args(arguments)
 
     simulator = Simulator()
@@ -26,9 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         seeds = range(options.seed, options.seed + 1)
     begin = time.perf_counter()
-    failing = find(simulator, seeds)
+    failing = find(simulator, seeds, random_lock_history if options.locks else random_history)
     if failing is not None:
-        print(simulator.story(random_history(failing.seed)))
+        print(simulator.story(failing))
         return 1
     print(f"{len(seeds)} histories in {time.perf_counter() - begin:.1f} s: no rule was broken")
     return 0

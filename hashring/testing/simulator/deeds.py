@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from hashring.store.lock_commands import take_away
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.world import KEYS, Process, World
 
@@ -84,6 +85,25 @@ def _deaf(world: World, process: Process, event: Event) -> None:
         process.listener.deaf = True
 
 
+# --- locks ------------------------------------------------------------------------------------
+
+
+def _hold(world: World, process: Process, event: Event) -> None:
+    if process.user is not None:
+        process.user.hold(event.what.encode(), event.seconds)
+
+
+def _idle_user(world: World, process: Process, event: Event) -> None:
+    if process.user is not None:
+        process.user.idle_until = max(process.user.idle_until, world.now + event.seconds)
+
+
+def _release_by_hand(world: World, event: Event) -> None:
+    key = event.what.encode()
+    world.server.run(take_away(KEYS, key=key, by="somebody"))
+    world.taken_away[key] = world.now
+
+
 # --- Redis ------------------------------------------------------------------------------------
 
 
@@ -158,6 +178,9 @@ DEEDS: Final[dict[str, Deed]] = {
     "delay messages": _of_process(_delay_messages),
     "unsubscribe": _of_process(_unsubscribe),
     "deaf": _of_process(_deaf),
+    "hold": _of_process(_hold),
+    "idle user": _of_process(_idle_user),
+    "release by hand": _release_by_hand,
     "down": _down,
     "hang": _hang,
     "wipe": _wipe,

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from hashring.node.locks import LockConfig
+
 TTL: Final = 3.0
 HEARTBEAT: Final = 1.0
 
@@ -28,6 +30,7 @@ class ProcessSpec:
             else as in a thread, where they wait.
         strict: whether the start fails at the first error.
         monotonic: what its monotonic clock shows at the beginning, in seconds.
+        limit: how many keys its node may hold, in a history with locks.
     """
 
     label: str
@@ -38,6 +41,7 @@ class ProcessSpec:
     asynchronous: bool
     strict: bool
     monotonic: float
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,21 @@ class Event:
 
 
 @dataclass(frozen=True)
+class LockTerms:
+    """How all nodes of a history lock.
+
+    Attributes:
+        keys: the keys that every process asks for.
+        ttl, idle, max_handoff_time: as in :class:`hashring.node.locks.LockConfig`.
+    """
+
+    keys: tuple[bytes, ...]
+    ttl: float
+    idle: float
+    max_handoff_time: float
+
+
+@dataclass(frozen=True)
 class History:
     """Processes and what happens to them.
 
@@ -81,19 +100,29 @@ class History:
         seed: where everything left to chance comes from: points, sessions, jitter, latencies.
         processes: by their labels; a process that no ``start`` event names never runs.
         events: in order of time.
+        locks: how the nodes lock; ``None`` when they do not.
     """
 
     seed: int
     processes: tuple[ProcessSpec, ...]
     events: tuple[Event, ...]
+    locks: LockTerms | None = None
 
     @property
     def faults_end(self) -> float:
         """When the last event is over, in seconds from the beginning."""
         return max((event.at + event.seconds for event in self.events), default=0.0)
 
+    def lock_config(self, spec: ProcessSpec) -> LockConfig | None:
+        """How a process' node locks."""
+        terms = self.locks
+        if terms is None:
+            return None
+        return LockConfig(True, spec.limit, terms.ttl, terms.idle, terms.max_handoff_time)
 
-# Kinds of events, and how often each is drawn. What each does is in `deeds`.
+
+# Kinds of events, and how often each is drawn. What each does is in `deeds`. Those about locks are
+# drawn only where there are locks.
 KINDS: Final[dict[str, int]] = {
     "start": 0,
     "stop": 3,
@@ -117,6 +146,12 @@ KINDS: Final[dict[str, int]] = {
     "garbage member": 3,
     "garbage message": 2,
     "garbage entry": 1,
+}
+
+LOCK_KINDS: Final[dict[str, int]] = {
+    "hold": 25,
+    "idle user": 6,
+    "release by hand": 3,
 }
 
 GARBAGE_MEMBERS: Final = (
@@ -216,6 +251,36 @@ def random_history(seed: int) -> History:
     return History(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
 
 
+def random_lock_history(seed: int) -> History:
+    """A history at random in which nodes lock keys and have limits, always the same for a seed."""
+    plain = random_history(seed)
+    rng = Random(f"{seed} locks")
+    # A server whose clock was set back is beyond what is promised of tokens.
+    events = [
+        replace(event, what=f"{event.lag_and_skew[0]} 0") if event.kind == "failover" else event
+        for event in plain.events
+    ]
+    terms = LockTerms(
+        keys=tuple(b"key-%d" % number for number in range(rng.choice((3, 8, 16)))),
+        ttl=rng.choice((2.0, 3.0)),
+        idle=rng.choice((2.0, 3.0)),
+        max_handoff_time=rng.choice((0.5, 1.5, 3.0)),
+    )
+    limits = (None, None, 1, 2, 5, len(terms.keys))
+    processes = tuple(replace(spec, limit=rng.choice(limits)) for spec in plain.processes)
+    window = max(event.at for event in events) + 1.0
+    kinds, weights = list(LOCK_KINDS), list(LOCK_KINDS.values())
+    for kind in rng.choices(kinds, weights, k=rng.randrange(1, 7)):
+        at, who = round(rng.uniform(0.2, window), 3), rng.choice(processes).label
+        key = rng.choice(terms.keys).decode()
+        if kind == "release by hand":
+            events.append(Event(at, kind, what=key))
+        else:
+            events.append(Event(at, kind, who, _seconds(rng), key if kind == "hold" else ""))
+    ordered = tuple(sorted(events, key=lambda event: event.at))
+    return History(seed, processes, ordered, terms)
+
+
 def _process(index: int, rng: Random) -> ProcessSpec:
     label = "abcdefgh"[index]
     named = rng.random() < 0.4
@@ -268,4 +333,4 @@ def smallest(
 def _with(history: History, events: Sequence[Event]) -> History:
     labels = {event.who for event in events if event.kind == "start"}
     processes = tuple(spec for spec in history.processes if spec.label in labels)
-    return History(history.seed, processes, tuple(events))
+    return replace(history, processes=processes, events=tuple(events))

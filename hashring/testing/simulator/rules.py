@@ -34,6 +34,7 @@ Redis' tag, and every point is claimed by exactly one of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
@@ -80,6 +81,9 @@ class Watch:
         """See :class:`hashring.testing.simulator.world.Rule`."""
 
     def shown(self, world: World, process: Process) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+
+    def told_yes(self, world: World, process: Process, keys: Sequence[bytes]) -> None:
         """See :class:`hashring.testing.simulator.world.Rule`."""
 
     def healed(self, world: World) -> None:

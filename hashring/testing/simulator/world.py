@@ -16,18 +16,27 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from threading import Event as Flag
 from typing import Any, Final, Protocol
 
 from hashring.core.change import Change, parse_change
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
+from hashring.node.locks import Lease, Take, Wanted
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
 from hashring.node.steps import Run, Subscribe, Wait
 from hashring.store.commands import BeatReply, BeatStatus, Command, Scoring
 from hashring.store.keys import ring_keys
 from hashring.store.memory import MemoryServer
-from hashring.testing.simulator.history import HEARTBEAT, TTL, Event, History, ProcessSpec
+from hashring.testing.simulator.history import (
+    HEARTBEAT,
+    TTL,
+    Event,
+    History,
+    LockTerms,
+    ProcessSpec,
+)
 
 KEYS: Final = ring_keys("accounts")
 SCORING: Final = Scoring.expiry(TTL)
@@ -72,6 +81,9 @@ class Rule(Protocol):
     def shown(self, world: World, process: Process) -> None:
         """The process showed its readers another view, or ended."""
 
+    def told_yes(self, world: World, process: Process, keys: Sequence[bytes]) -> None:
+        """The process' user was told that it may work on these keys."""
+
     def healed(self, world: World) -> None:
         """All is well again since the promised time to recover."""
 
@@ -84,19 +96,23 @@ class Call:
     """A command under way.
 
     Attributes:
-        step: what the machine asked for.
+        command: what Redis is asked.
         sent: true time of sending.
+        arrived: told of the answer or the error.
         executed: true time at which Redis ran it; ``None`` when it did not, so far.
         slow_reply: how much longer the answer takes.
         lose_reply: whether the answer gets lost.
+        given_up: whether it was given up before Redis ran it.
         outcome: the answer or the error, once the process could read it.
     """
 
-    step: Run
+    command: Command[Any]
     sent: float
+    arrived: Callable[[Call, Any], None]
     executed: float | None = None
     slow_reply: float = 0.0
     lose_reply: bool = False
+    given_up: bool = False
     outcome: list[Any] = field(default_factory=list)
 
 
@@ -170,6 +186,8 @@ class Process:
         self.slow_replies: list[float] = []
         self.replies_to_lose = 0
         self.busy: Call | None = None
+        self._step: Run | None = None
+        self.user: User | None = None
         self.listener: Listener | None = None
         self.view = _EMPTY
         self.calls = 0
@@ -182,6 +200,8 @@ class Process:
         """True time at which Redis ran that renewal."""
         self.trouble_until = 0.0
         """True time up to which its connection, or it itself, did not work as it should."""
+        self.late_at = _NEVER
+        """True time at which Redis last ran a command that had been given up."""
 
     # --- what readers in the process see ------------------------------------------------------
 
@@ -236,6 +256,8 @@ class Process:
         """SIGCONT: go on where it was."""
         if not self.alive or self.paused:
             return
+        if self.user is not None:
+            self.user.wake()
         call = self.busy
         if call is not None and call.outcome:
             self._complete(call)
@@ -314,15 +336,19 @@ class Process:
     # --- calls --------------------------------------------------------------------------------
 
     def _run(self, step: Run) -> None:
-        world = self._world
         self.calls += 1
-        self.busy = call = Call(step, world.now)
+        self._step = step
+        self.busy = call = Call(step.command, self._world.now, self.outcome)
+        joining = self.machine.state is NodeState.JOINING and step.command.script.name == "beat"
+        self.send(call, joining=joining)
+
+    def send(self, call: Call, *, joining: bool = False) -> None:
+        """Send a command on its way to Redis."""
+        world = self._world
         call.lose_reply = self.replies_to_lose > 0
         self.replies_to_lose -= call.lose_reply
         arrives = world.now + self.latency()
-        slow = self.slow_commands
-        if self.slow_joins and self.machine.state is NodeState.JOINING and _is_beat(step):
-            slow = self.slow_joins
+        slow = self.slow_joins if joining and self.slow_joins else self.slow_commands
         delayed = bool(slow)
         if slow:
             arrives += slow.pop()
@@ -332,10 +358,10 @@ class Process:
         if call.lose_reply or call.slow_reply or delayed:
             self.trouble_until = max(self.trouble_until, world.now + IO_TIMEOUT)
         timeout = RedisUnavailable("Redis did not answer in time")
-        world.at(world.now + IO_TIMEOUT, lambda: self.outcome(call, timeout))
+        world.at(world.now + IO_TIMEOUT, lambda: call.arrived(call, timeout))
         if world.now < self.cut_until or world.now < world.down_until:
             refused = RedisUnavailable("connection refused")
-            world.at(arrives, lambda: self.outcome(call, refused))
+            world.at(arrives, lambda: call.arrived(call, refused))
         elif self._through_hole(arrives) is not None:
             world.at(self._through_hole(arrives) or 0.0, lambda: world.execute(self, call))
 
@@ -353,42 +379,57 @@ class Process:
             return
         at = self._through_hole(world.now + self.latency() + call.slow_reply)
         if at is not None and world.now >= self.cut_until:
-            world.at(at, lambda: self.outcome(call, reply))
+            world.at(at, lambda: call.arrived(call, reply))
 
     def outcome(self, call: Call, outcome: Any) -> None:
         """The answer, or an error, has reached the process."""
         if call is not self.busy or not self.alive:
             return
-        # Of an answer and a timeout during a pause the one or the other is seen first.
-        if not call.outcome or self.rng.random() < 0.5:
-            call.outcome = [outcome]
+        self.see(call, outcome)
         if not self.paused:
             self._complete(call)
 
+    def see(self, call: Call, outcome: Any) -> None:
+        """The answer, or an error, is there to be read."""
+        # Of an answer and a timeout during a pause the one or the other is seen first.
+        if not call.outcome or self.rng.random() < 0.5:
+            call.outcome = [outcome]
+
     def reset(self) -> None:
         """Its connections are closed from the other side."""
+        reset = RedisUnavailable("connection reset")
         if self.busy is not None:
-            self.outcome(self.busy, RedisUnavailable("connection reset"))
+            self.outcome(self.busy, reset)
+        if self.user is not None and self.user.busy is not None:
+            self.user.outcome(self.user.busy, reset)
         self.unsubscribe()
 
     def _complete(self, call: Call) -> None:
-        world = self._world
-        (outcome,) = call.outcome
-        self.busy = None
-        name = call.step.command.script.name
+        step = self._step
+        assert step is not None
+        self.busy = self._step = None
+        outcome = self.read(call)
         if isinstance(outcome, RedisUnavailable):
-            world.say(self, f"{name} failed: {outcome}")
-            self.trouble_until = max(self.trouble_until, world.now)
-            call.step.failed(outcome, self.local())
+            step.failed(outcome, self.local())
         else:
-            if world.now - call.sent > 0.1:
-                self.trouble_until = max(self.trouble_until, world.now)
             if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
                 self.renewed_sent = max(self.renewed_sent, call.sent)
                 self.renewed_at = max(self.renewed_at, call.executed or _NEVER)
-            call.step.done(outcome, call.sent + self.spec.monotonic, self.local())
+            step.done(outcome, call.sent + self.spec.monotonic, self.local())
         self._show()
         self.turn()
+
+    def read(self, call: Call) -> Any:
+        """The answer, or the error, of a call that has ended."""
+        world = self._world
+        (outcome,) = call.outcome
+        if isinstance(outcome, RedisUnavailable):
+            world.say(self, f"{call.command.script.name} failed: {outcome}")
+            self.trouble_until = max(self.trouble_until, world.now)
+            call.given_up = call.executed is None
+        elif world.now - call.sent > 0.1:
+            self.trouble_until = max(self.trouble_until, world.now)
+        return outcome
 
     # --- the subscription ---------------------------------------------------------------------
 
@@ -442,6 +483,133 @@ class Process:
             self.lost(listener, RedisUnavailable("connection closed"))
 
 
+class User:
+    """What works on keys in a process: it asks its node for them, again and again, and holds some.
+
+    It goes through the same motions as ``select`` and ``hold`` of :class:`hashring.RingNode`.
+    """
+
+    def __init__(self, world: World, process: Process, terms: LockTerms) -> None:
+        self._world = world
+        self._process = process
+        self._terms = terms
+        self._rng = Random(f"{world.history.seed} user {process.spec.label}")
+        self._asked = [
+            (key, ALGORITHM.point_of_bytes(key), number) for number, key in enumerate(terms.keys)
+        ]
+        self._every = self._rng.choice((0.3, 0.6))
+        self._asked_all = False
+        self._take: Take | None = None
+        self._holds: dict[bytes, float] = {}
+        self.busy: Call | None = None
+        self.idle_until = 0.0
+        """True time up to which it asks for nothing."""
+        self.leases: list[Lease] = []
+        """What it is at work on."""
+        book = process.machine.book
+        assert book is not None
+        self._book = book
+        world.at(world.now + self._rng.random() * self._every, self._turn)
+
+    def hold(self, key: bytes, seconds: float) -> None:
+        """Hold a key for that long, as soon as it is ours."""
+        self._holds[key] = seconds
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        process, world = self._process, self._world
+        if not process.alive or process.stopping:
+            return
+        world.at(world.now + self._every * (0.5 + self._rng.random()), self._turn)
+        if not process.paused and self.busy is None and world.now >= self.idle_until:
+            # Each key comes up every other time at least: it is never let go for being idle.
+            some = self._asked
+            self._asked_all = not self._asked_all or self._rng.random() < 0.8
+            if not self._asked_all:
+                some = self._rng.sample(some, len(some) // 2)
+            self._ask(some)
+
+    def _ask(self, asked: Sequence[tuple[bytes, int, int]]) -> None:
+        wanted = self._told(asked)
+        now = self._process.local()
+        self._take = self._book.take(wanted, now) if wanted else None
+        self._stir()
+        if self._take is not None:
+            self.busy = Call(self._take.command, self._world.now, self.outcome)
+            self._process.send(self.busy)
+
+    def _told(self, asked: Sequence[tuple[bytes, int, int]]) -> list[Wanted]:
+        process = self._process
+        # From stop() on the node owns nothing, whatever its loop has heard of.
+        view = _EMPTY if process.stopping else process.view
+        yes, wanted = self._book.ask_many(asked, view.bounds, view.deadline, process.local())
+        keys = [self._terms.keys[number] for number in yes]
+        self._world.told_yes(process, keys)
+        for key in keys:
+            if key in self._holds:
+                self._pin(key, self._holds.pop(key))
+        self._stir()
+        return wanted
+
+    def _stir(self) -> None:
+        if self._book.stirred:
+            self._book.stirred = False
+            self._process.tell(lambda: None)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def outcome(self, call: Call, outcome: Any) -> None:
+        """The answer, or an error, has reached the process."""
+        process = self._process
+        if call is self.busy and process.alive:
+            process.see(call, outcome)
+            if not process.paused:
+                self._complete()
+
+    def wake(self) -> None:
+        """The process goes on where it was."""
+        if self.busy is not None and self.busy.outcome:
+            self._complete()
+
+    def _complete(self) -> None:
+        process, call, take = self._process, self.busy, self._take
+        assert call is not None
+        assert take is not None
+        self.busy = self._take = None
+        outcome = process.read(call)
+        if isinstance(outcome, RedisUnavailable):
+            self._book.acquire_failed(take, process.local())
+        else:
+            sent = call.sent + process.spec.monotonic
+            self._book.acquired(take, outcome, sent, process.local())
+        self._stir()
+        self._told([each for each in take.wanted if each.key in self._book.held])
+
+    # --- holding ------------------------------------------------------------------------------
+
+    def _pin(self, key: bytes, seconds: float) -> None:
+        lease = self._book.pin(key, self._process.local, Flag)
+        if lease is not None:
+            self._world.say(self._process, f"holds {key.decode()} for {seconds:g} s")
+            self.leases.append(lease)
+            self._work(lease, self._world.now + seconds)
+
+    def _work(self, lease: Lease, until: float) -> None:
+        process, world = self._process, self._world
+        if not process.alive:
+            return
+        finished = world.now >= until or lease.lost.is_set()
+        if lease.revoked.is_set():
+            finished = finished or self._rng.random() < 0.2
+        if finished and not process.paused:
+            self.leases.remove(lease)
+            self._book.unpin(lease, process.local())
+            self._stir()
+        else:
+            world.at(world.now + 0.1, lambda: self._work(lease, until))
+
+
 class World:
     """One run of a history.
 
@@ -477,6 +645,8 @@ class World:
         """When Redis last lost data."""
         self.tampered_at = _NEVER
         """When somebody last changed the ring's members without telling."""
+        self.taken_away: dict[bytes, float] = {}
+        """When somebody last took a key's lock away by hand."""
         self.late_until = 0.0
         """When the last command that is long on its way will have arrived."""
         self.copies: dict[Event, object] = {}
@@ -567,9 +737,12 @@ class World:
             placement=spec.placement,
             follow_foreign=False,
             told={},
+            locks=self.history.lock_config(spec),
         )
         machine = self._machine(config, Random(f"{self.history.seed} node {label}"))
         self.processes[label] = process = Process(self, spec, machine)
+        if self.history.locks is not None:
+            process.user = User(self, process, self.history.locks)
         process.start()
 
     def listen(self, hear: Callable[[Change], None]) -> None:
@@ -604,14 +777,16 @@ class World:
             self.at(self.hang_until, lambda: self.execute(process, call))
             return
         if self.now < self.down_until or self.now < process.cut_until:
-            process.outcome(call, RedisUnavailable("connection reset"))
+            call.arrived(call, RedisUnavailable("connection reset"))
             return
-        reply = self.server.run(call.step.command)
+        reply = self.server.run(call.command)
         call.executed = self.now
+        if call.given_up:
+            process.late_at = self.now
         if self.story is not None:
-            self.say(process, f"{call.step.command.script.name} -> {_summary(reply)}")
+            self.say(process, f"{call.command.script.name} -> {_summary(reply)}")
         for rule in self.rules:
-            rule.executed(self, process, call.step.command, reply)
+            rule.executed(self, process, call.command, reply)
         process.answered(call, reply)
 
     def touched(self, *, lost: bool) -> None:
@@ -620,6 +795,13 @@ class World:
             self.lost_at = self.now
         for rule in self.rules:
             rule.touched(self, lost)
+
+    def told_yes(self, process: Process, keys: Sequence[bytes]) -> None:
+        """The process' user was told that it may work on these keys."""
+        if self.story is not None and keys:
+            self.say(process, f"may work on {b' '.join(keys).decode()}")
+        for rule in self.rules:
+            rule.told_yes(self, process, keys)
 
     def shown(self, process: Process) -> None:
         """A process shows another view."""
@@ -633,10 +815,6 @@ class World:
             )
         for rule in self.rules:
             rule.shown(self, process)
-
-
-def _is_beat(step: Run) -> bool:
-    return step.command.script.name == "beat"
 
 
 def _summary(reply: Any) -> str:

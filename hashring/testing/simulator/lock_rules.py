@@ -1,0 +1,266 @@
+"""What must hold in histories with locks and limits, besides some of :mod:`.rules`.
+
+**Holder.** A process that believes that it holds a key, by its own clock, is the one that holds the
+key's lock in Redis, under that token; so at most one process believes so. Excepted are locks that
+Redis lost, or somebody took away by hand, since the process last renewed them: it learns of that
+at its next heartbeat, and until then only the token protects what it writes.
+
+**Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
+Redis lost.
+
+**Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
+Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
+after it had been given up.
+
+**Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
+
+**Served.** Once faults are over, within :data:`SETTLED` every key that is asked for is held by one
+of the processes that run, when there is room for all; and by its owner, when that has no limit.
+
+**Calm.** After that no key changes hands, and a loop makes three calls a heartbeat at most: the
+heartbeat, the renewal, and a look at what nobody serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from hashring.store.commands import Command
+from hashring.testing.simulator.history import HEARTBEAT, TTL
+from hashring.testing.simulator.rules import (
+    RECOVERY,
+    REST,
+    Freshness,
+    Names,
+    Renewal,
+    Told,
+    Watch,
+)
+from hashring.testing.simulator.world import KEYS, Process, World
+
+SETTLED: Final = RECOVERY + 2 * TTL
+"""Seconds from the end of all faults until every key is held at the latest.
+
+After the ring is right again: a lock that a dead process left expires (a lock's ttl); who waited
+for it and was not told asks again; a lease may go on for the handoff time, and what nobody asks for
+any more is let go when it was idle. None of them is longer than the node's ttl here.
+"""
+
+
+class LockWatch(Watch):
+    """Looks at the locks whenever Redis may have changed one."""
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if command.script.name.startswith("locks_"):
+            self.look(world)
+
+    def look(self, world: World) -> None:
+        """Look at the locks."""
+
+
+def _believed(world: World, process: Process) -> Iterator[tuple[bytes, int, float]]:
+    """Key, token and deadline of what a process believes to hold now."""
+    book, user, now = process.machine.book, process.user, process.local()
+    if book is None or user is None or not process.alive:
+        return
+    if process.claims():
+        for key, held in book.held.items():
+            if now < held.deadline:
+                yield key, held.token, held.deadline
+    for lease in user.leases:
+        if not lease.lost.is_set() and now < lease.deadline:
+            yield lease.key, lease.token, lease.deadline
+
+
+class Holder(LockWatch):
+    """See the module's text."""
+
+    name = "holder"
+
+    def look(self, world: World) -> None:
+        """See :class:`LockWatch`."""
+        terms = world.history.locks
+        assert terms is not None
+        locks = world.server.locks(KEYS)
+        for process in world.processes.values():
+            for key, token, deadline in _believed(world, process):
+                # It was sent no later than one ttl before the deadline, in true time.
+                renewed = deadline - terms.ttl - process.spec.monotonic
+                if renewed <= max(world.lost_at, world.taken_away.get(key, float("-inf"))):
+                    continue
+                lock = locks.get(key)
+                if lock is None or lock[:2] != (token, process.machine.session):
+                    raise self.broken(
+                        world,
+                        f"{process.spec.label} believes to hold {key.decode()} under {token}; "
+                        f"Redis has {lock[:2] if lock else 'no lock'}",
+                    )
+
+    def told_yes(self, world: World, process: Process, keys: Sequence[bytes]) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self.look(world)
+        believed = {key for key, _, _ in _believed(world, process)}
+        if not believed.issuperset(keys):
+            raise self.broken(world, f"{process.spec.label} was told yes, and does not hold it")
+
+
+class Tokens(LockWatch):
+    """See the module's text."""
+
+    name = "tokens"
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, tuple[int, str]] = {}
+        self._newest: dict[bytes, int] = {}
+
+    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if command.script.name != "locks_acquire":
+            return
+        for key, (token, session, _) in world.server.locks(KEYS).items():
+            if self._seen.get(key) != (token, session):
+                if token <= self._newest.get(key, 0):
+                    raise self.broken(world, f"{key.decode()} was taken again under {token}")
+                self._seen[key] = token, session
+                self._newest[key] = token
+
+    def touched(self, world: World, lost: bool) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        # A failover brings old locks back: nobody took them.
+        for key, (token, session, _) in world.server.locks(KEYS).items():
+            self._seen[key] = token, session
+
+
+class Limit(LockWatch):
+    """See the module's text."""
+
+    name = "limit"
+
+    def look(self, world: World) -> None:
+        """See :class:`LockWatch`."""
+        terms = world.history.locks
+        assert terms is not None
+        locks = world.server.locks(KEYS).values()
+        for process in world.processes.values():
+            limit, book = process.spec.limit, process.machine.book
+            if limit is None or book is None or not process.alive:
+                continue
+            places = max(book.count, len({key for key, _, _ in _believed(world, process)}))
+            if places > limit:
+                raise self.broken(world, f"{process.spec.label} has {places} keys, not {limit}")
+            if world.now <= max(process.late_at, world.lost_at) + terms.ttl:
+                continue
+            held = sum(session == process.machine.session for _, session, _ in locks)
+            if held > limit:
+                raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
+
+
+class Handoff(LockWatch):
+    """See the module's text."""
+
+    name = "handoff"
+
+    def look(self, world: World) -> None:
+        """See :class:`LockWatch`."""
+        terms = world.history.locks
+        assert terms is not None
+        for process in world.processes.values():
+            for lease in process.user.leases if process.user else ():
+                if lease.revoked_at is None:
+                    continue
+                if lease.deadline > lease.revoked_at + terms.max_handoff_time + 1e-6:
+                    raise self.broken(
+                        world, f"{process.spec.label} has {lease.key.decode()} for too long"
+                    )
+
+
+class Served(LockWatch):
+    """See the module's text."""
+
+    name = "served"
+
+    def healed(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        terms, running = world.history.locks, world.alive
+        assert terms is not None
+        if not running or not _has_room(running, len(terms.keys)):
+            return
+        unlimited = {process.machine.name for process in running if process.spec.limit is None}
+        ring = running[0].machine.ring
+        holders = {
+            key: process.machine.name
+            for process in running
+            for key, _, _ in _believed(world, process)
+        }
+        if missing := set(terms.keys) - set(holders):
+            raise self.broken(
+                world, f"nobody holds {b', '.join(sorted(missing)).decode()}; held are {holders}"
+            )
+        for key, holder in holders.items():
+            owner = ring.owner(key)
+            if owner in unlimited and owner != holder:
+                raise self.broken(world, f"{holder} holds {key.decode()}, and {owner} owns it")
+
+
+def _has_room(running: Sequence[Process], keys: int) -> bool:
+    """Whether there is room for all keys, a place of each node's apart.
+
+    The owner of a key that another holds keeps a place for it until it is handed over.
+    """
+    limits = [process.spec.limit for process in running]
+    return None in limits or sum(limit - 1 for limit in limits if limit) >= keys
+
+
+class Calm(LockWatch):
+    """See the module's text."""
+
+    name = "calm"
+
+    def __init__(self) -> None:
+        self._locks: dict[bytes, int] = {}
+        self._calls: dict[str, int] = {}
+
+    def healed(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        self._locks = self._tokens(world)
+        self._calls = {process.spec.label: process.calls for process in world.alive}
+
+    def _tokens(self, world: World) -> dict[bytes, int]:
+        return {key: token for key, (token, _, _) in world.server.locks(KEYS).items()}
+
+    def finished(self, world: World) -> None:
+        """See :class:`hashring.testing.simulator.world.Rule`."""
+        if not world.alive:
+            return
+        if self._tokens(world) != self._locks:
+            raise self.broken(world, f"keys changed hands: {self._locks}, {self._tokens(world)}")
+        # A heartbeat comes up to a tenth early.
+        most = 3 * (int(REST / (0.9 * HEARTBEAT)) + 1)
+        for process in world.alive:
+            made = process.calls - self._calls[process.spec.label]
+            if made > most:
+                raise self.broken(
+                    world, f"{process.spec.label} made {made} calls in {REST} s, not {most}"
+                )
+
+
+def lock_rules() -> list[Watch]:
+    """A fresh instance of each rule for histories with locks.
+
+    Of the ring's rules those that do not speak of who may claim which points: with locks the heirs
+    of a full node may ask for its keys as well, and a node that becomes full changes the ring.
+    """
+    return [
+        Renewal(),
+        Told(),
+        Freshness(),
+        Names(),
+        Holder(),
+        Tokens(),
+        Limit(),
+        Handoff(),
+        Served(),
+        Calm(),
+    ]

@@ -1,0 +1,218 @@
+"""Histories of faults in virtual time with locks and limits: whole nodes, and users who ask them.
+
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.lock_rules`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from hashring.node.locks import Held, LockBook, Take
+from hashring.node.machine import NodeMachine
+from hashring.store.memory import MemoryServer, _LockCall, _LockState
+from hashring.testing.simulator import History, Simulator, random_history, random_lock_history
+from hashring.testing.simulator.history import KINDS, LOCK_KINDS
+
+HISTORIES = 300
+BATCH = 100
+
+FAULT_BUDGET = 400
+"""A planted fault must be found within this many histories."""
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
+def test_no_history_breaks_a_rule(first: int) -> None:
+    simulator = Simulator()
+    for seed in range(first, first + BATCH):
+        history = random_lock_history(seed)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+# --- planted faults ---------------------------------------------------------------------------
+
+
+def found(rules: str, simulator: Simulator | None = None) -> History:
+    """The first history in which the rule is broken; another rule broken is another fault."""
+    simulator = simulator or Simulator()
+    for seed in range(FAULT_BUDGET):
+        history = random_lock_history(seed)
+        rule = simulator.broken_rule(history)
+        if rule is not None:
+            assert rule in rules.split("|"), simulator.story(history)
+            return history
+    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+
+
+def release_whoever_holds_it(
+    call: _LockCall, channel: bytes, prefix: int, session: str, *tokens: int
+) -> int:
+    for name in call._names:
+        call._server._locks.pop(name, None)
+    return len(tokens)
+
+
+def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
+    call: _LockCall, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+) -> list[Any]:
+    for name, token in zip(call._names, tokens.split(), strict=True):
+        expires = call._now + ttl / 1000
+        call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
+    return [[], []]
+
+
+def late_call_that_frees_what_it_has_no_place_for(call: _LockCall, *rest: Any) -> list[Any]:
+    answer = acquire(call, *rest)
+    session, server = rest[3].encode(), call._server
+    for name, letter in zip(call._names, answer[0], strict=True):
+        lock = server._lock_of(name)
+        if letter == ord("f") and lock is not None and lock.session == session:
+            del server._locks[name]
+    return answer
+
+
+acquire = _LockCall.locks_acquire
+
+
+def tokens_of_the_counter_alone(call: _LockCall, *rest: Any) -> list[Any]:
+    call._now, now = 0.0, call._now
+    try:
+        answer = acquire(call, *rest)
+    finally:
+        call._now = now
+    for name in call._names:
+        lock = call._server._locks.get(name)
+        if lock is not None and lock.session == rest[3].encode():
+            lock.expires = now + rest[4] / 1000
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("script", "bug", "rules"),
+    [
+        ("locks_release", release_whoever_holds_it, "holder"),
+        ("locks_renew", renewal_that_makes_an_expired_lock_anew, "holder"),
+        ("locks_acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
+        ("locks_acquire", tokens_of_the_counter_alone, "tokens"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_fault_in_redis_scripts_is_found(
+    monkeypatch: pytest.MonkeyPatch, script: str, bug: Any, rules: str
+) -> None:
+    monkeypatch.setattr(_LockCall, script, bug)
+    found(rules)
+
+
+def no_places_for_calls_under_way(book: LockBook) -> int:
+    return len(book.held)
+
+
+acquired = LockBook.acquired
+
+
+def deadline_from_the_answer(
+    book: LockBook, take: Take, answers: Any, sent: float, now: float
+) -> None:
+    acquired(book, take, answers, now, now)
+
+
+def revoked_without_a_new_deadline(book: LockBook, held: Held, now: float) -> None:
+    if held.lease is not None and held.lease.revoked_at is None:
+        held.lease.revoked_at = now
+        held.lease.revoked.set()
+
+
+@pytest.mark.parametrize(
+    ("name", "bug", "rules"),
+    [
+        ("count", property(no_places_for_calls_under_way), "limit"),
+        ("acquired", deadline_from_the_answer, "holder"),
+        ("_revoke", revoked_without_a_new_deadline, "handoff|holder"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_fault_in_the_book_is_found(
+    monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
+) -> None:
+    monkeypatch.setattr(LockBook, name, bug)
+    found(rules)
+
+
+class KeepsWhatMoved(NodeMachine):
+    """It takes all that it has for its own for ever, whoever waits for it."""
+
+    def view(self, now: float) -> Any:
+        view = super().view(now)
+        assert self.book is not None
+        for held in self.book.held.values():
+            held.overflow, held.wanted = True, False
+        return view
+
+
+def test_a_fault_in_the_node_is_found() -> None:
+    found("served", Simulator(machine=KeepsWhatMoved))
+
+
+# --- the simulator itself ---------------------------------------------------------------------
+
+
+def test_a_history_with_locks_is_a_function_of_its_seed() -> None:
+    assert random_lock_history(7) == random_lock_history(7)
+    assert random_lock_history(7) != random_lock_history(8)
+    assert random_history(7).locks is None
+
+
+def test_every_kind_of_event_comes_up() -> None:
+    drawn = {event.kind for seed in range(300) for event in random_lock_history(seed).events}
+    assert drawn == {*KINDS, *LOCK_KINDS}
+
+
+def test_keys_are_held_leases_are_asked_to_finish_and_nodes_are_full() -> None:
+    """The histories reach what they are for."""
+    said = ""
+    full = False
+    for seed in range(30):
+        simulator = Simulator()
+        world = simulator._world(random_lock_history(seed), story=True)
+        simulator._run(world)
+        said += " ".join(world.story or ())
+        full = full or any(
+            event[b"kind"] == b"room" for _, event in world.server.events(b"accounts")
+        )
+    for what in ("holds key-", "may work on", "locks_release", "locks_look", "idle user"):
+        assert what in said, what
+    assert full
+
+
+def test_a_history_with_locks_is_played_again_from_the_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hashring.testing.simulator", "--locks", "--seed", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("1 histories in ")
+
+
+def test_the_story_says_how_to_play_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_LockCall, "locks_release", release_whoever_holds_it)
+    history = found("holder")
+    story = Simulator().story(history)
+    assert f"python -m hashring.testing.simulator --locks --seed {history.seed}" in story
+    assert "BROKEN holder" in story
+
+
+def test_a_server_may_be_planted_too() -> None:
+    class Forgetful(MemoryServer):
+        def run(self, command: Any) -> Any:
+            if command.script.name == "locks_renew":
+                self._locks.clear()
+            return super().run(command)
+
+    found("holder|calm", Simulator(server=Forgetful))
