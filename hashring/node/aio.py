@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.base import BaseNode, OnChange, monotonic
-from hashring.node.locks import Lease, LockBook, Verdict, Wanted
+from hashring.node.locks import Asked, Lease, LockBook, Verdict, Wanted
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
 from hashring.node.steps import Finished, Run, Subscribe, Wait

@@ -44,8 +44,8 @@ _LONGEST_SILENCE: Final = 5.0
 MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
 
-# Bounds, deadline, and a table of the bounds (see `cells_of`). A plain sequence is unpacked fastest,
-# and a list is unpacked, and replaced, in one piece.
+# Bounds, deadline, and a table of the bounds (see `cells_of`). A plain sequence is unpacked
+# fastest, and a list is unpacked, and replaced, in one piece.
 _NodeLease = list[Any]
 _NOTHING: Final[_NodeLease] = [(), float("-inf"), *cells_of(())]
 
@@ -300,9 +300,7 @@ class BaseNode:
         self._stir()
         return found
 
-    def _selecting(
-        self, keys: Sequence[str | bytes], held: list[Asked]
-    ) -> Iterator[list[Wanted]]:
+    def _selecting(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Wanted]]:
         """Ask about all keys: add those that are held, and yield the others, a call's worth each.
 
         Raises:

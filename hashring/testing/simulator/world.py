@@ -544,7 +544,7 @@ class User:
         # From stop() on the node owns nothing, whatever its loop has heard of.
         view = _EMPTY if process.stopping else process.view
         yes, wanted = self._book.ask_many(asked, view.bounds, view.deadline, process.local())
-        keys = [self._terms.keys[number] for number in yes]
+        keys = [key for key, _, _ in yes]
         self._world.told_yes(process, keys)
         for key in keys:
             if key in self._holds:
