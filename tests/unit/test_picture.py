@@ -47,6 +47,11 @@ def drawn(ring: Ring, **options: object) -> ET.Element:
 
 def arcs(picture: ET.Element, kind: str) -> list[tuple[float, float]]:
     """Radius and part of the circle of each arc of a band, from its path alone."""
+    return [(radius, length) for radius, _, length in placed(picture, kind)]
+
+
+def placed(picture: ET.Element, kind: str) -> list[tuple[float, float, float]]:
+    """The same with where each begins, in parts of the circle, in between."""
     found = []
     for path in picture.iter(f"{SVG}path"):
         if path.get("class") == kind:
@@ -57,7 +62,7 @@ def arcs(picture: ET.Element, kind: str) -> list[tuple[float, float]]:
                 ]
                 angles = [atan2(x, -y) / (2 * pi) for x, y in stops]
                 length = sum((b - a) % 1 for a, b in pairwise(angles))
-                found.append((hypot(*stops[0]), length))
+                found.append((hypot(*stops[0]), angles[0] % 1, length))
     return found
 
 
@@ -91,14 +96,20 @@ def test_one_replica_is_the_whole_circle() -> None:
 def test_arcs_are_where_their_points_are() -> None:
     quarter = RING_SIZE // 4
     picture = drawn(Ring({"a": [0], "b": [quarter], "c": [3 * quarter]}))
-    lengths = [length for _, length in arcs(picture, "hr-arc")]
-    assert lengths == pytest.approx([0.25, 0.5, 0.25], abs=0.001)
+    found = [(start, length) for _, start, length in placed(picture, "hr-arc")]
+    expected = [(0.0, 0.25), (0.25, 0.5), (0.75, 0.25)]
+    for arc, (start, length) in zip(found, expected, strict=True):
+        assert arc == (pytest.approx(start, abs=0.001), pytest.approx(length, abs=0.001))
 
 
-def test_a_share_is_as_long_as_the_arcs_of_its_node() -> None:
+def test_shares_follow_each_other_each_as_long_as_the_arcs_of_its_node() -> None:
     ring = ring_of(5, replicas=4)
-    lengths = [length for _, length in arcs(drawn(ring), "hr-share")]
-    assert lengths == pytest.approx([ring.share(node) for node in ring.nodes], abs=0.002)
+    before = 0.0
+    shares = placed(drawn(ring), "hr-share")
+    for (_, start, length), node in zip(shares, ring.nodes, strict=True):
+        assert start == pytest.approx(before, abs=0.002)
+        assert length == pytest.approx(ring.share(node), abs=0.002)
+        before += ring.share(node)
 
 
 def test_a_ring_whose_replicas_share_one_point_belongs_to_the_last() -> None:
