@@ -214,6 +214,8 @@ class Take:
         session: the session that they are taken under.
         began: when, in monotonic seconds.
         failed: whether nobody knows what came of it.
+        freed: those of the keys that were freed before the answer arrived, which then says that
+            another node holds them.
     """
 
     command: Command[list[Answer]]
@@ -225,6 +227,7 @@ class Take:
 
     def __post_init__(self) -> None:
         self.keys = frozenset(each.key for each in self.wanted)
+        self.freed: set[bytes] = set()
 
 
 class _Other(NamedTuple):
@@ -422,7 +425,8 @@ class LockBook:
                 if isinstance(answer, int):
                     self._grant(wanted, answer, deadline, now)
                 elif isinstance(answer, HeldByOther):
-                    other = _Other(now + answer.expires_in + 0.001, answer.holder, wanted.point)
+                    lasts = 0.0 if wanted.key in take.freed else answer.expires_in + 0.001
+                    other = _Other(now + lasts, answer.holder, wanted.point)
                     if answer.awaited:
                         self._waiting[wanted.key] = other
                     elif self._own(wanted.point):
@@ -608,6 +612,10 @@ class LockBook:
                 waiting = self._waiting.get(news.key)
                 if waiting is not None:
                     self._waiting[news.key] = waiting._replace(until=now)
+                # The message and the answer that it is waited for come by two connections.
+                for take in self._takes:
+                    if news.key in take.keys:
+                        take.freed.add(news.key)
                 return
             held = self.held.get(news.key)
             if held is not None:

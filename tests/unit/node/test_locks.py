@@ -107,6 +107,23 @@ def test_a_key_held_by_another_is_not_asked_of_redis_again_until_it_is_freed(wor
     assert world.calls() == calls + 2
 
 
+def test_a_key_that_is_freed_before_the_answer_that_another_holds_it_is_taken_at_once(
+    world: World,
+) -> None:
+    world.set_ring("a")
+    a, b = world.node("a"), world.node("b")
+    assert a.contains(b"b0")
+    world.set_ring("a", "b")
+    take = b.take(b"b0")
+    assert take is not None
+    answer = b.run(take.command)
+    assert not a.contains(b"b0")
+    assert a.loop() == ["locks_release"]
+    b.deliver()
+    b.book.acquired(take, answer, world.now, world.now)
+    assert b.contains(b"b0")
+
+
 def test_when_the_message_is_lost_it_is_asked_for_again_once_its_ttl_is_over(world: World) -> None:
     a, b = moved_to_b(world)
     b.silent = True
