@@ -102,6 +102,7 @@ def command(
         service.start()
         _say(server, base_path)
         _until_told_to_end()
+        server.stop_accepting()
         service.stop()
         server.stop(timeout=STOPPING)
     return 0

@@ -6,12 +6,14 @@ import logging
 from typing import Any, Final
 
 from gevent import pywsgi
+from gevent.pool import Pool
 
 from hashring.web.service import Service
 
-STOPPING: Final = 1.0
+STOPPING: Final = 0.5
 """Seconds that open requests have to end when the server stops."""
 
+_CONNECTIONS: Final = 4000  # at once; further ones wait to be accepted
 _SILENCE: Final = 60.0  # seconds that a connection may neither send nor take anything
 _LONGEST_LINE: Final = 1 << 16  # bytes of a request line: a key of 16 kB, escaped
 
@@ -47,9 +49,10 @@ def make_server(service: Service, host: str, port: int) -> Any:
     return pywsgi.WSGIServer(
         (host, port),
         service.app,
+        spawn=Pool(_CONNECTIONS),
         handler_class=_Handler,
         log=None,
         error_log=log,
-        # The server ends a body where it ends, a chunked one too, so it can be read without a length.
+        # A body ends where it ends, a chunked one too, so it can be read without its length.
         environ={"SERVER_SOFTWARE": "hashring", "wsgi.input_terminated": True},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -106,8 +107,14 @@ class Service:
         self._pulse.start()
         self._names.start()
 
-    def stop(self) -> None:
-        """End all watchers and all streams."""
+    def stop(self, timeout: float = 1.0) -> None:
+        """End all watchers and all streams.
+
+        Args:
+            timeout: seconds to wait for watchers; one that waits for an answer of Redis ends
+                when that comes, or its time is over.
+        """
+        deadline = time.monotonic() + timeout
         with self._lock:
             self._stopped = True
             watchers: list[Watcher[Any]] = [*self._rings.values(), *self._groups.values()]
@@ -118,7 +125,7 @@ class Service:
         for page in pages:
             page.feed.close()
         for watcher in watchers:
-            watcher.join()
+            watcher.join(max(0.0, deadline - time.monotonic()))
         self._store.close()
 
     @property

@@ -101,9 +101,9 @@ class Watcher(Generic[V]):
         if subscription is not None:
             subscription.end()
 
-    def join(self) -> None:
-        """Wait for the end."""
-        self._thread.join()
+    def join(self, timeout: float) -> None:
+        """Wait for the end, so many seconds at most."""
+        self._thread.join(timeout)
 
     def wait_for_first(self, timeout: float) -> None:
         """Return once it has looked, or failed to, or the time is over (seconds)."""

@@ -51,7 +51,7 @@ def put(
     node: str,
     *points: int,
     ring: str = "ring",
-    expires_in: float = 60.0,
+    expires_in: float = 900.0,
     told: dict[str, Any] | None = None,
 ) -> None:
     """Write a node into a ring by hand, as no node does."""

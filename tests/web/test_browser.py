@@ -1,0 +1,373 @@
+"""The page in a real browser: it is live, says what is asked, and nothing in a name can run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from redis import Redis
+
+from hashring import PartitionGroup
+from hashring.core.hashing import RING_SIZE
+from hashring.store.embedded import RedisServer
+from tests.conftest import PATIENCE, ROOT
+from tests.hosts import Host
+from tests.proxy import Proxy
+from tests.web.conftest import HOSTILE, TOKEN, Running, nodes_on, put, serving
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+PHONE = {"width": 390, "height": 800}
+DESKTOP = {"width": 1280, "height": 900}
+
+
+def chromium() -> str:
+    """The browser that scripts/browser fetched, or that the machine has."""
+    fetched = ROOT / ".servers" / "bin" / "chromium"
+    found = str(fetched) if fetched.exists() else shutil.which("chromium")
+    if found is None:
+        pytest.fail("there is no chromium: scripts/browser fetches one, or says why it cannot")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    # Root and most containers cannot have a sandbox; it meets this service alone.
+    arguments = ["--no-sandbox"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=arguments, timeout=PATIENCE * 1000
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def module_redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(module_redis: RedisServer) -> Iterator[Running]:
+    with serving(module_redis.url, "--allow-actions", HASHRING_TOKEN=TOKEN) as found:
+        yield found
+
+
+@pytest.fixture
+def client(module_redis: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(module_redis.socket)) as found:
+        yield found
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport=DESKTOP)  # type: ignore[arg-type]
+    context.set_default_timeout(PATIENCE * 1000)
+    yield context
+    context.close()
+
+
+class Watched:
+    """A tab, and everything that went wrong in it."""
+
+    def __init__(self, page: Page, home: str) -> None:
+        self.page = page
+        self.wrong: list[str] = []
+        page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: self._requested(request.url, home))
+
+    def _requested(self, url: str, home: str) -> None:
+        if not url.startswith(home + "/"):
+            self.wrong.append(f"request: {url}")
+
+    def wide(self) -> list[str]:
+        """What makes the page wider than its window."""
+        return self.page.evaluate(
+            """() => document.documentElement.scrollWidth <= innerWidth ? [] :
+            [...document.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, svg")
+              && e.getBoundingClientRect().right > innerWidth + 1)
+              .map((e) => e.outerHTML.slice(0, 100))"""
+        )
+
+
+@pytest.fixture
+def tab(context: BrowserContext, running: Running) -> Watched:
+    return Watched(context.new_page(), running.url)
+
+
+def opened(tab: Watched, running: Running, address: str) -> Page:
+    """The page, once it is live."""
+    tab.page.goto(running.url + address)
+    expect(tab.page.locator("#live")).to_have_text("live")
+    return tab.page
+
+
+def row(page: Page, name: str) -> Any:
+    return page.locator("#rows tr").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def test_a_node_that_joins_and_one_that_is_killed_change_the_page(
+    client: Redis, module_redis: RedisServer, running: Running, tab: Watched
+) -> None:
+    with nodes_on(client, "live", "stays", ttl=30, heartbeat_interval=0.3):
+        page = opened(tab, running, "/ring?name=live")
+        page.evaluate("window.sameDocument = true")
+        expect(page.locator(".hr-node")).to_have_count(1)
+        with Host("thread") as host:
+            host.node(
+                module_redis.url, "live", name="dies", ttl=1.5, heartbeat_interval=0.3
+            ).start()
+            expect(row(page, "dies")).to_be_visible()
+            expect(page.locator(".hr-node")).to_have_count(2)
+            expect(page.locator("#figures")).to_contain_text("Nodes2")
+            expect(page.locator("#log")).to_contain_text("dies")
+            expect(page.locator("#news")).to_have_text("dies joined")
+            host.kill()
+        expect(row(page, "dies")).to_have_count(0)
+        expect(page.locator(".hr-node")).to_have_count(1)
+        expect(page.locator("#log .expire").first).to_be_visible()
+        assert page.evaluate("window.sameDocument") is True
+    assert tab.wrong == []
+
+
+def test_a_key_is_looked_up_and_marked_without_a_new_page(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    put(client, "low", 0, ring="keys")
+    put(client, "high", RING_SIZE // 2, ring="keys")
+    page = opened(tab, running, "/ring?name=keys")
+    page.evaluate("window.sameDocument = true")
+    page.get_by_label("Key", exact=True).fill("hello")
+    page.keyboard.press("Enter")
+    expect(page.locator("#lookup")).to_contain_text("907060870")
+    expect(page.locator("#lookup dd b")).to_have_text("low")
+    expect(page.locator(".hr-mark")).to_have_count(1)
+    assert page.evaluate("window.sameDocument") is True
+    # The owner changes with the ring, and the answer with it.
+    put(client, "new", 907060000, ring="keys")
+    expect(page.locator("#lookup dd b")).to_have_text("new")
+    page.get_by_label("Key", exact=True).fill("other")
+    page.get_by_role("button", name="Look up").click()
+    expect(page.locator("#lookup")).not_to_contain_text("907060870")
+    page.go_back()
+    expect(page.locator("#lookup")).to_contain_text("907060870")
+    assert page.get_by_label("Key", exact=True).input_value() == "hello"
+    assert tab.wrong == []
+
+
+def test_a_node_that_is_clicked_says_who_would_inherit(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    for number in range(4):
+        put(client, f"n{number}", number * RING_SIZE // 4, ring="heirs")
+    page = opened(tab, running, "/ring?name=heirs")
+    row(page, "n2").get_by_role("link").click()
+    expect(page.locator("#inherit")).to_contain_text("If n2 leaves, 1 node inherits its 25.00%")
+    expect(page.locator(".heirs tbody th")).to_have_text(["n1"])
+    expect(page.locator(".hr-node.hr-dim")).to_have_count(3)
+    # The middle of an arc's box is not on the arc.
+    page.locator(".hr-node .hr-share").nth(3).dispatch_event("click")
+    expect(page.locator("#inherit")).to_contain_text("If n3 leaves")
+    row(page, "n3").get_by_role("link").click()
+    expect(page.locator("#inherit b")).to_have_count(0)
+    assert tab.wrong == []
+
+
+def test_nothing_in_a_name_or_a_key_runs_or_breaks_the_layout(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    for number, name in enumerate(HOSTILE):
+        put(client, name, number * 1000, ring="hostile", told={"host": name, "pid": name})
+    client.xadd("{hostile}:events", {"kind": HOSTILE[0], "by": HOSTILE[1]})
+    client.set("{hostile}:epoch", "1 ab")
+    ring = HOSTILE[0]
+    put(client, HOSTILE[1], 7, ring=ring)
+    client.set(f"{{{ring}}}:epoch", "1 ab")
+    for size in (DESKTOP, PHONE):
+        tab.page.set_viewport_size(size)  # type: ignore[arg-type]
+        page = opened(tab, running, "/ring?name=hostile")
+        title = page.title()
+        expect(page.locator("#rows tr")).to_have_count(len(HOSTILE))
+        for name in HOSTILE:
+            page.get_by_label("Key", exact=True).fill(name)
+            page.keyboard.press("Enter")
+            expect(page.locator("#lookup .found")).to_be_visible()
+            page.locator("#rows tr a.node").nth(HOSTILE.index(name)).click()
+            expect(page.locator("#inherit")).to_contain_text("If ")
+            assert tab.wide() == []
+        page.get_by_label("Key", exact=True).fill("k" * 10_000)
+        page.keyboard.press("Enter")
+        expect(page.locator("#lookup .found")).to_be_visible()
+        assert tab.wide() == []
+        assert page.title() == title
+        opened(tab, running, "/")
+        assert tab.wide() == []
+        page.get_by_role("link", name=ring).click()
+        expect(page.locator("#rows tr")).to_have_count(1)
+        assert tab.wide() == []
+        assert page.locator("img, iframe, script:not([src])").count() == 0
+    assert tab.wrong == []
+
+
+@pytest.mark.parametrize("nodes", [1, 10, 200])
+def test_the_page_fits_its_window(
+    client: Redis, running: Running, tab: Watched, nodes: int
+) -> None:
+    ring = f"fits-{nodes}"
+    for number in range(nodes):
+        points = [(number * 7919 + 104729 * k) * 65537 % RING_SIZE for k in range(16)]
+        put(client, f"ip-10-0-0-{number}.eu.internal:{4000 + number}", *points, ring=ring)
+    for size in (DESKTOP, PHONE):
+        tab.page.set_viewport_size(size)  # type: ignore[arg-type]
+        page = opened(tab, running, f"/ring?name={ring}")
+        expect(page.locator("#rows tr")).to_have_count(nodes)
+        expect(page.locator(".hr-node")).to_have_count(nodes)
+        assert tab.wide() == []
+    assert tab.wrong == []
+
+
+def test_without_javascript_the_page_says_the_same(
+    client: Redis, running: Running, browser: Browser
+) -> None:
+    put(client, "low", 0, ring="plain")
+    put(client, "high", RING_SIZE // 2, ring="plain")
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{running.url}/ring?name=plain")
+    expect(page.locator("#rows tr")).to_have_count(2)
+    expect(page.locator(".hr-node")).to_have_count(2)
+    page.get_by_label("Key", exact=True).fill("hello")
+    page.get_by_role("button", name="Look up").click()
+    expect(page.locator("#lookup dd b")).to_have_text("low")
+    row(page, "high").get_by_role("link").click()
+    expect(page.locator("#inherit")).to_contain_text("If high leaves, 1 node inherits")
+    page.locator("a.home").click()
+    expect(page.get_by_role("link", name="plain")).to_be_visible()
+    context.close()
+
+
+def test_the_table_is_sorted_and_filtered_by_keyboard_and_stays_so(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    quarter = RING_SIZE // 4
+    put(client, "a", 0, ring="table")
+    put(client, "b", quarter, ring="table")
+    put(client, "c", 2 * quarter, ring="table")
+    page = opened(tab, running, "/ring?name=table")
+    names = page.locator("#rows tr:not([hidden]) a.node")
+    expect(names).to_have_text(["a", "b", "c"])
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.get_by_role("button", name="Share").focus()
+    page.keyboard.press("Enter")
+    expect(names).to_have_text(["c", "a", "b"])
+    expect(page.locator("th[data-sort=share]")).to_have_attribute("aria-sort", "descending")
+    names.nth(1).focus()
+    put(client, "d", 3 * quarter // 4, ring="table")
+    expect(names).to_have_text(["c", "b", "a", "d"])
+    # What had the focus has it still, in its new place.
+    expect(names.nth(2)).to_be_focused()
+    page.get_by_label("Filter").fill("d")
+    expect(names).to_have_text(["d"])
+    assert tab.wrong == []
+
+
+def test_landmarks_tables_and_fields_have_names(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    put(client, "a", 0, ring="names")
+    page = opened(tab, running, "/ring?name=names")
+    for role, name in (
+        ("navigation", "Where you are"),
+        ("heading", "Ring names"),
+        ("region", "Whose is a key?"),
+        ("region", "Nodes"),
+        ("img", re.compile("Hash ring")),
+        ("table", re.compile("The nodes of ring names")),
+        ("textbox", "Key"),
+    ):
+        expect(page.get_by_role(role, name=name).first).to_be_attached()  # type: ignore[arg-type]
+    assert page.locator("main").count() == 1
+    assert page.locator("html").get_attribute("lang") == "en"
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, input:not([type=hidden])")].filter(
+        (e) => !e.closest("svg") && !(e.textContent.trim() || e.labels?.length)).length"""
+    )
+    assert nameless == 0
+
+
+def test_the_page_says_that_redis_is_gone_and_when_it_is_back(
+    redis_server: RedisServer, context: BrowserContext
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        put(client, "a", 0, expires_in=900)
+    with Proxy(redis_server.socket) as proxy, serving(proxy.url, "--ring", "ring") as running:
+        tab = Watched(context.new_page(), running.url)
+        page = opened(tab, running, "/ring?name=ring")
+        expect(row(page, "a")).to_be_visible()
+        proxy.refuse()
+        expect(page.get_by_role("alert")).to_contain_text("Redis does not answer since")
+        expect(row(page, "a")).to_be_visible()
+        proxy.heal()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert tab.wrong == []
+        page.close()
+
+
+def test_a_page_outlives_the_service_and_goes_on_with_the_next(
+    redis_server: RedisServer, context: BrowserContext
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        put(client, "a", 0, expires_in=900)
+        with serving(redis_server.url, "--ring", "ring") as first:
+            page = opened(Watched(context.new_page(), first.url), first, "/ring?name=ring")
+        expect(page.locator("#live")).to_have_text("not connected")
+        put(client, "b", 1, expires_in=900)
+        with serving(redis_server.url, "--ring", "ring", "--port", str(first.port)):
+            expect(page.locator("#live")).to_have_text("live")
+            expect(row(page, "b")).to_be_visible()
+            page.close()
+
+
+def test_a_group_s_grid_shows_who_has_what(client: Redis, running: Running, tab: Watched) -> None:
+    with PartitionGroup(client, "orders", partitions=6, member="m1", rebalance_delay=0):
+        page = opened(tab, running, "/group?name=orders")
+        expect(page.locator(".grid title").first).to_have_text("partition 0: m1")
+        with PartitionGroup(client, "orders", partitions=6, member="m2", rebalance_delay=0):
+            expect(page.locator("#members tbody tr")).to_have_count(2)
+            expect(page.locator(".grid title").filter(has_text="m2")).to_have_count(3)
+            expect(page.locator("#head")).to_contain_text("Ready")
+            expect(page.locator("#log")).to_contain_text("m2")
+    assert tab.wide() == []
+    assert tab.wrong == []
+
+
+def test_whoever_signs_in_can_take_a_node_off(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    put(client, "dead", 0, ring="act", expires_in=3600)
+    put(client, "well", 1, ring="act")
+    page = opened(tab, running, "/ring?name=act&node=dead")
+    page.get_by_role("link", name="Remove it").click()
+    page.get_by_label("Who you are").fill("ada")
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("footer")).to_contain_text("acting as ada")
+    page.goto(f"{running.url}/ring?name=act&node=dead")
+    page.get_by_role("link", name="Remove it").click()
+    expect(page.locator("main")).to_contain_text("Take dead off the ring act?")
+    page.get_by_role("button", name="Yes, as ada").click()
+    expect(page.locator("main")).to_contain_text("dead was taken off")
+    page.goto(f"{running.url}/ring?name=act")
+    expect(page.locator("#log")).to_contain_text("by ada (hashring serve")
+    expect(row(page, "dead")).to_have_count(0)
+    page.get_by_role("button", name="sign out").click()
+    expect(page.locator("footer")).to_contain_text("sign in to act")
+    assert tab.wrong == []
