@@ -26,6 +26,7 @@ class AsyncMember(BaseMember):
 
     _asynchronous = True
     _caller: asyncio.Task[None] | None = None
+    _callback: asyncio.Future[Any] | None = None
     _ended: asyncio.Event | None = None
 
     async def start(self) -> None:
@@ -74,7 +75,7 @@ class AsyncMember(BaseMember):
         if run is None or ended is None:
             return
         run.inbox.put(Stop(handover))
-        if caller is not None and caller is asyncio.current_task():
+        if asyncio.current_task() in (caller, self._callback):
             return
         await ended.wait()
         if caller is not None:
@@ -127,21 +128,35 @@ class AsyncMember(BaseMember):
     async def _call(self, run: Run, calls: asyncio.Queue[Change | None]) -> None:
         try:
             while (change := await calls.get()) is not None:
-                try:
-                    result = self._call_back(change)
-                    if inspect.isawaitable(result):
-                        await result
-                except Exception:  # noqa: BLE001 - the next is to be called all the same
-                    self._raised(change)
+                await self._call_one(change)
                 self._called_back(change)
         finally:
             # Cancelled with the whole event loop, as a rule: nobody is left who could work.
             run.deaf = True
             run.inbox.put(Stop(handover=False))
 
+    async def _call_one(self, change: Change) -> None:
+        try:
+            result = self._call_back(change)
+            if not inspect.isawaitable(result):
+                return
+            # In a task of its own: a callback that ends by being cancelled is over like any
+            # other, and is not the end of this task.
+            self._callback = asyncio.ensure_future(result)
+            try:
+                await asyncio.wait([self._callback])
+            except asyncio.CancelledError:
+                self._callback.cancel()
+                raise
+            if self._callback.cancelled():
+                raise RuntimeError("it was cancelled")
+            self._callback.result()
+        except Exception:  # noqa: BLE001 - the next is to be called all the same
+            self._raised(change)
+
     def _abandon(self) -> None:
         super()._abandon()
-        self._caller = self._ended = None
+        self._caller = self._ended = self._callback = None
 
 
 def _mailbox() -> tuple[asyncio.Queue[Change | None], Callable[[Change | None], None]]:

@@ -478,6 +478,9 @@ class BaseMember(ABC):
                 except StoreError:
                     # What was missed meanwhile is noticed with the next renewal.
                     run.over.wait(RETRY)
+                except Exception:
+                    logger.exception("hashring group %s: unexpected error", self.name)
+                    run.over.wait(RETRY)
         finally:
             store.close()
             run.listened.set()

@@ -272,6 +272,7 @@ class GroupMember(BaseMember):
     # --- the protocol -------------------------------------------------------------------------
 
     def _beat(self) -> float:
+        back = False
         while True:
             if self._offered != self._terms:
                 self._take_up(self._offered)
@@ -280,6 +281,10 @@ class GroupMember(BaseMember):
                 facts = self._facts()
             answer = self._store.run(beat(self._keys, facts, self._terms.ttl, self._known))
             if answer is None:
+                if back:
+                    # Nobody decides, as when the assignor fails: not again and again at once.
+                    return min(RETRY, self.heartbeat_interval)
+                back = True
                 self._take_up_anew()
                 self._join()
                 # Not before there is a decision later than the last one seen here: a Redis that

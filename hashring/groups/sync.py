@@ -160,6 +160,8 @@ class LiveMember(BaseMember):
 
     def _abandon(self) -> None:
         super()._abandon()
+        if self._backend is not None:
+            self._backend.abandon()
         self._backend = self._ended = self._called = self._caller = None
 
 

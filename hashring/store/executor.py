@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from hashring.errors import ReadOnlyReplica, RedisRefused, StoreError
+from hashring.errors import GroupFormatError, ReadOnlyReplica, RedisRefused, StoreError
 from hashring.store.client import aclose, close, derive, derive_subscriber
 from hashring.store.commands import Command
 from hashring.store.failures import translate
@@ -292,6 +292,8 @@ def _is_unknown_script(error: Exception) -> bool:
 def _read(raw: Any, command: Command[T]) -> T:
     try:
         return command.read(raw)
+    except GroupFormatError:
+        raise  # says more: what stands in Redis was not written by this version
     except Exception as error:
         shown = repr(raw)
         shown = shown if len(shown) <= 80 else shown[:80] + "..."

@@ -152,6 +152,15 @@ class Beat:
     view: View | None
 
 
+def _parted(tag: str) -> tuple[int, float]:
+    """The generation of a tag, and when it was committed; zeros when there was no decision yet."""
+    generation, _, at = tag.partition(":")
+    try:
+        return int(generation or 0), int(at or 0) / 1e6
+    except ValueError as error:
+        raise GroupFormatError("tag", tag, "is none") from error
+
+
 def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command[Beat | None]:
     """Renew and report; ``None`` for a session that is gone, and has to join anew.
 
@@ -162,8 +171,8 @@ def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command
     def read(raw: Any) -> Beat | None:
         if raw[0] == b"gone":
             return None
-        tag = raw[2].decode()
-        generation = int(tag.partition(":")[0] or 0)
+        tag = raw[2].decode("utf-8", "replace")
+        generation, _ = _parted(tag)
         view = None if tag == known else load_view(generation, raw[3].decode(), raw[5])
         return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), view)
 
@@ -212,8 +221,8 @@ def read(keys: GroupKeys) -> Command[Reading]:
 
     def reading(raw: Any) -> Reading:
         at, tag_, text, changes, terms, reports, leases = raw
-        tag = tag_.decode()
-        committed = int(tag.partition(":")[2] or 0) / 1e6
+        tag = tag_.decode("utf-8", "replace")
+        _, committed = _parted(tag)
         until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
         members, garbage = [], []
         for name_, entry in zip(reports[::2], reports[1::2], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -28,7 +29,7 @@ from hashring.errors import (
 )
 from hashring.store.embedded import RedisServer
 from hashring.store.group_commands import group_keys, read_decision
-from tests.conftest import eventually
+from tests.conftest import PATIENCE, eventually
 
 Make = Callable[..., PartitionGroup]
 
@@ -500,3 +501,46 @@ def test_each_kind_of_client_has_its_class() -> None:
         AsyncPartitionGroup(Redis(), "orders", 4)
     with pytest.raises(ConfigError, match="not a client of redis-py or valkey-py"):
         PartitionGroup("localhost", "orders", 4)
+
+
+def test_an_asyncio_callback_that_is_cancelled_is_over_like_any_other(
+    redis_server: RedisServer,
+) -> None:
+    told: list[int] = []
+
+    async def begin(partition: int, token: int) -> None:
+        told.append(partition)
+        work = asyncio.create_task(asyncio.sleep(60))
+        work.cancel()
+        await work
+
+    async def run() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        async with AsyncPartitionGroup(client, "orders", 3, on_assigned=begin, rebalance_delay=0):
+            while len(told) < 3:
+                await asyncio.sleep(0.01)
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    assert told == [0, 1, 2]
+
+
+def test_an_asyncio_callback_may_be_cancelled_with_everything_else(
+    redis_server: RedisServer,
+) -> None:
+    async def begin(partition: int, token: int) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        group = AsyncPartitionGroup(client, "orders", 3, on_assigned=begin, rebalance_delay=0)
+        await group.start()
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        groups.append(group)
+
+    groups: list[AsyncPartitionGroup] = []
+    begun = threading.Event()
+    asyncio.run(run())
+    eventually(lambda: groups[0].held == {}, "the event loop is gone, and so is the member")

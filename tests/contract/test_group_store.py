@@ -316,3 +316,15 @@ def test_events_of_kinds_to_come_are_left_out() -> None:
     text = dump_events(known)
     assert load_events(text) == known
     assert load_events(text.replace('"ready"', '"tomorrow"')) == known[:1]
+
+
+def test_a_tag_that_is_none_is_refused_by_name(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        client.hset(keys.state.decode(), "tag", "one:two")
+        with pytest.raises(GroupFormatError, match="tag of the group is none: 'one:two'"):
+            store.run(read(keys))
+        with pytest.raises(GroupFormatError, match="tag of the group is none"):
+            store.run(beat(keys, facts("a"), 1000.0, ""))
+        store.close()
