@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from hashring import AsyncRingNode, ConfigError, PartitionGroup, RingNode
+from hashring import AsyncPartitionGroup, AsyncRingNode, ConfigError, PartitionGroup, RingNode
 from hashring.metrics import FleetCollector, RingReading, register, unregister
 from hashring.store.commands import Scoring, snapshot
 from hashring.store.embedded import RedisServer
@@ -199,6 +199,21 @@ def test_a_member_has_its_numbers_while_it_runs(client: Redis, registry: Collect
         assert value(registry, "hashring_member_partitions", **of_m) == 8
         assert value(registry, "hashring_member_failing", **of_m) == 0
     assert not read(registry)
+
+
+def test_an_asyncio_member_has_its_numbers(
+    redis_server: RedisServer, registry: CollectorRegistry
+) -> None:
+    async def run() -> None:
+        async with AsyncRedis.from_url(redis_server.url) as client:
+            group = AsyncPartitionGroup(client, "orders", 8, member="m", rebalance_delay=0.0)
+            register(group, registry)
+            async with group:
+                of_m = {"group": "orders", "member": "m"}
+                assert value(registry, "hashring_member_partitions", **of_m) == 8
+            assert not read(registry)
+
+    asyncio.run(run())
 
 
 def test_a_forked_child_does_not_show_the_nodes_of_its_parent(
