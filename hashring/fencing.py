@@ -25,6 +25,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import ConfigError, StaleToken
+from hashring.store.client import is_async
 from hashring.store.failures import translate
 from hashring.store.scripts import script
 
@@ -84,16 +85,13 @@ class RedisFence:
             that is paused for longer than this is not refused any more.
 
     Raises:
-        ConfigError: ``forget_after`` is not a positive whole number of seconds.
+        ConfigError: ``redis`` is no such client, or ``forget_after`` is not a positive whole number
+            of seconds.
     """
 
     def __init__(self, redis: Any, *, forget_after: int | None = None) -> None:
-        if forget_after is not None and (
-            isinstance(forget_after, bool) or not isinstance(forget_after, int) or forget_after < 1
-        ):
-            raise ConfigError("forget_after", forget_after, "give whole seconds, or None")
-        self._redis = redis
-        self._forget_after = forget_after or 0
+        self._redis = _checked_client(redis, asynchronous=False)
+        self._forget_after = _checked_forget_after(forget_after)
 
     def write(
         self,
@@ -116,24 +114,80 @@ class RedisFence:
             StoreError: Redis did not do it. A command that fails in the middle leaves those
                 before it done, as in any Redis transaction.
         """
-        for command in commands:
-            if isinstance(command, bytes | str) or not command:
-                raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
-        touched = [str(c[1]) for c in commands if len(c) > 1] if keys is None else list(keys)
-        words = [word for command in commands for word in (len(command), *command)]
-        made = script("fencing_write")
-        arguments = (
-            1 + len(touched),
-            f"{resource}:fence",
-            *touched,
-            str(_checked(token)),
-            self._forget_after,
-            *words,
-        )
+        arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:
-            answer = self._redis.execute_command("EVAL", made.text, *arguments)
+            answer = self._redis.execute_command("EVAL", *arguments)
         except Exception as error:
             raise translate(error, f"fenced write to {resource!r}") from error
-        if int(answer[0]) == 0:
-            raise StaleToken(resource, token, int(answer[1]))
-        return list(answer[1:])
+        return _admitted(resource, token, answer)
+
+
+class AsyncRedisFence:
+    """:class:`RedisFence` for asyncio: over an asyncio client, and ``write`` is awaited."""
+
+    def __init__(self, redis: Any, *, forget_after: int | None = None) -> None:
+        self._redis = _checked_client(redis, asynchronous=True)
+        self._forget_after = _checked_forget_after(forget_after)
+
+    async def write(
+        self,
+        resource: str,
+        token: int,
+        *commands: Sequence[Word],
+        keys: Iterable[str] | None = None,
+    ) -> list[Any]:
+        """See :meth:`RedisFence.write`.
+
+        Raises:
+            StaleToken, ConfigError, StoreError: see there. Cancelled, it may have been done or not.
+        """
+        arguments = _arguments(resource, token, commands, keys, self._forget_after)
+        try:
+            answer = await self._redis.execute_command("EVAL", *arguments)
+        except Exception as error:
+            raise translate(error, f"fenced write to {resource!r}") from error
+        return _admitted(resource, token, answer)
+
+
+def _checked_client(redis: Any, *, asynchronous: bool) -> Any:
+    if is_async(redis) is not asynchronous:
+        kind, use = ("not an", "RedisFence") if asynchronous else ("an", "AsyncRedisFence")
+        raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
+    return redis
+
+
+def _checked_forget_after(seconds: int | None) -> int:
+    if seconds is None:
+        return 0
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 1:
+        raise ConfigError("forget_after", seconds, "give whole seconds, or None")
+    return seconds
+
+
+def _arguments(
+    resource: str,
+    token: int,
+    commands: Sequence[Sequence[Word]],
+    keys: Iterable[str] | None,
+    forget_after: int,
+) -> tuple[Word, ...]:
+    for command in commands:
+        if isinstance(command, bytes | str) or not command:
+            raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
+    touched = [str(c[1]) for c in commands if len(c) > 1] if keys is None else list(keys)
+    words = [word for command in commands for word in (len(command), *command)]
+    return (
+        script("fencing_write").text,
+        1 + len(touched),
+        f"{resource}:fence",
+        *touched,
+        str(_checked(token)),
+        forget_after,
+        *words,
+    )
+
+
+def _admitted(resource: str, token: int, answer: list[Any]) -> list[Any]:
+    if int(answer[0]) == 0:
+        raise StaleToken(resource, token, int(answer[1]))
+    return list(answer[1:])

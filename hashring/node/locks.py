@@ -316,12 +316,17 @@ class LockBook:
         to_take: list[Wanted] = []
         with self._guard:
             known = self.held.get
+            # Mostly nothing but its owner speaks against a key, and nothing is looked up.
+            simple = self._simple and now < until
             for each in asked:
                 key, point, number = each
                 held = known(key)
                 inside = bisect_right(bounds, point) & 1
                 if held is None:
                     if not inside:
+                        continue
+                    if simple:
+                        to_take.append(Wanted(key, point, number))
                         continue
                 elif (
                     (inside or held.overflow)
@@ -797,6 +802,12 @@ class LockBook:
         if self._bounds is self._own_bounds:
             return False
         return bisect_right(self._bounds, point) & 1 == 1 and not self._own(point)
+
+    @property
+    def _simple(self) -> bool:
+        """Whether any key of ours that is not held may be taken."""
+        special = self._takes or self._releasing or self._waiting or self._elsewhere
+        return not special and self.config.locking and self.config.limit is None
 
     def _being_taken(self, key: bytes) -> bool:
         return bool(self._takes) and any(key in take.keys for take in self._takes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
-from hashring import ConfigError, RingNode, StaleToken
-from hashring.fencing import Fence, RedisFence
+from hashring import ConfigError, RedisRefused, RingNode, StaleToken
+from hashring.fencing import AsyncRedisFence, Fence, RedisFence
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
 
@@ -146,3 +148,45 @@ def test_a_fence_in_this_process_admits_the_newest_and_the_same() -> None:
     with pytest.raises(StaleToken) as caught:
         fence.admit("a", 1)
     assert (caught.value.resource, caught.value.token, caught.value.newest) == ("a", 1, 2)
+
+
+def test_a_write_of_a_task_is_admitted_or_refused_alike(redis_server: RedisServer) -> None:
+    async def run() -> None:
+        async with AsyncRedis.from_url(redis_server.url) as redis:
+            fence = AsyncRedisFence(redis, forget_after=100)
+            answers = await fence.write("{a}", 5, ["SET", "{a}:x", "1"], ["INCR", "{a}:x"])
+            assert answers == [b"OK", 2]
+            with pytest.raises(StaleToken, match="4 refused: token 5"):
+                await fence.write("{a}", 4, ["SET", "{a}:x", "late"])
+            assert await redis.get("{a}:x") == b"2"
+            with pytest.raises(RedisRefused, match=r"fenced write to '\{a\}'"):
+                await fence.write("{a}", 6, ["NO-SUCH-COMMAND", "{a}:x"])
+
+    asyncio.run(run())
+
+
+def test_a_fence_of_the_other_kind_of_client_is_refused_by_name(redis_server: RedisServer) -> None:
+    with pytest.raises(ConfigError, match="is an asyncio client: use AsyncRedisFence"):
+        RedisFence(AsyncRedis.from_url(redis_server.url))
+    with pytest.raises(ConfigError, match="is not an asyncio client: use RedisFence"):
+        AsyncRedisFence(Redis.from_url(redis_server.url))
+    with pytest.raises(ConfigError):
+        RedisFence("redis://localhost")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, True, 1.5, "5"])
+def test_what_is_no_time_to_forget_after_is_refused(
+    redis_server: RedisServer, seconds: object
+) -> None:
+    with pytest.raises(ConfigError, match="forget_after="):
+        RedisFence(Redis.from_url(redis_server.url), forget_after=seconds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["SET x 1", b"SET", [], ()])
+def test_what_is_no_command_is_refused_before_anything_is_done(
+    redis_server: RedisServer, command: object
+) -> None:
+    redis = Redis.from_url(redis_server.url)
+    with pytest.raises(ConfigError, match=r"give a sequence of words: \['SET', 'k', 'v'\]"):
+        RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"], command)  # type: ignore[arg-type]
+    assert redis.keys("*") == []
