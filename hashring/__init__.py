@@ -49,7 +49,7 @@ from hashring.errors import (
     WrongKeyType,
 )
 from hashring.groups.aio import AsyncPartitionGroup
-from hashring.groups.challenge import lease_challenge
+from hashring.groups.challenge import async_lease_challenge, lease_challenge
 from hashring.groups.live import PartitionGroup
 from hashring.node.aio import AsyncRingNode
 from hashring.node.live import RingNode
@@ -115,5 +115,6 @@ __all__ = [
     "UnknownNodeError",
     "WrongKeyType",
     "__version__",
+    "async_lease_challenge",
     "lease_challenge",
 ]

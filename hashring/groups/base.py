@@ -126,6 +126,8 @@ class BaseMember(ABC):
     """
 
     _asynchronous = False
+    _twins = ("PartitionGroup", "AsyncPartitionGroup")
+    """What takes a sync client, and what takes an asyncio one."""
 
     def __init__(
         self,
@@ -141,11 +143,8 @@ class BaseMember(ABC):
         callbacks: Callbacks,
     ) -> None:
         if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
-            kind, use = (
-                ("not an", "PartitionGroup")
-                if self._asynchronous
-                else ("an", "AsyncPartitionGroup")
-            )
+            kind = "not an" if self._asynchronous else "an"
+            use = self._twins[not self._asynchronous]
             raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
         self.name = name
         self._named = member is not None

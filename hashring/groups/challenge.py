@@ -17,6 +17,7 @@ from hashring.core.groups import challenge
 from hashring.core.groups.challenge import AfterRace, Lease, Rules, Signal, Spans, Table
 from hashring.core.groups.state import Phase, View, check_partitions
 from hashring.errors import ConfigError, GroupMismatch
+from hashring.groups.aio import AsyncMember
 from hashring.groups.base import (
     BaseMember,
     Callbacks,
@@ -66,32 +67,70 @@ def lease_challenge(
         mode: ``"fixed"``, or ``"faithful"`` for the article's own algorithm.
         rules: the time spans of the fixed mode.
         spans: the article's five time spans, for the faithful one.
-        on_assigned, on_revoked, on_lost: as for :class:`hashring.groups.live.PartitionGroup`.
+        on_assigned, on_revoked, on_lost: as for :class:`hashring.PartitionGroup`.
 
     Raises:
         ConfigError: an argument cannot work.
     """
-    check_partitions(partitions)
     callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    if mode == "fixed":
-        if spans is not None:
-            raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
+    if _mode(redis, partitions, mode, rules, spans) == "fixed":
         return _Fixed(
-            redis, name, partitions, member=member, rules=rules or Rules(), callbacks=callbacks
+            redis, name, partitions, member=member, callbacks=callbacks, rules=rules or Rules()
         )
-    if mode == "faithful":
-        if isinstance(redis, MemoryStore):
-            raise ConfigError("mode", mode, "needs a Redis: a MemoryStore has mode='fixed'")
-        if rules is not None:
-            raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
-        return _Faithful(
-            redis, name, partitions, member=member, spans=spans or Spans(), callbacks=callbacks
+    return _Faithful(
+        redis, name, partitions, member=member, callbacks=callbacks, spans=spans or Spans()
+    )
+
+
+def async_lease_challenge(
+    redis: Any,
+    name: str,
+    partitions: int,
+    *,
+    mode: str = "fixed",
+    member: str | None = None,
+    rules: Rules | None = None,
+    spans: Spans | None = None,
+    on_assigned: OnAssigned | None = None,
+    on_revoked: OnRevoked | None = None,
+    on_lost: OnPartition | None = None,
+) -> AsyncMember:
+    """A member of a lease challenge, for asyncio: ``async with``, or ``await`` its ``start()``.
+
+    Arguments and errors are those of :func:`lease_challenge`, with an asyncio client; callbacks may
+    be coroutine functions.
+    """
+    callbacks = Callbacks(on_assigned, on_revoked, on_lost)
+    if _mode(redis, partitions, mode, rules, spans) == "fixed":
+        return _AsyncFixed(
+            redis, name, partitions, member=member, callbacks=callbacks, rules=rules or Rules()
         )
-    raise ConfigError("mode", mode, "choose fixed or faithful")
+    return _AsyncFaithful(
+        redis, name, partitions, member=member, callbacks=callbacks, spans=spans or Spans()
+    )
+
+
+def _mode(redis: Any, partitions: int, mode: str, rules: Rules | None, spans: Spans | None) -> str:
+    """The mode, when everything fits it."""
+    check_partitions(partitions)
+    if mode not in ("fixed", "faithful"):
+        raise ConfigError("mode", mode, "choose fixed or faithful")
+    if mode == "fixed" and spans is not None:
+        raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
+    if mode == "faithful" and rules is not None:
+        raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
+    if mode == "faithful" and isinstance(redis, MemoryStore):
+        raise ConfigError("mode", mode, "needs a Redis: a MemoryStore has mode='fixed'")
+    return mode
+
+
+_TWINS: Final = ("lease_challenge", "async_lease_challenge")
 
 
 class FixedChallenge(BaseMember):
     """The fixed mode: see :mod:`hashring.core.groups.challenge`."""
+
+    _twins = _TWINS
 
     def __init__(
         self,
@@ -100,8 +139,8 @@ class FixedChallenge(BaseMember):
         partitions: int,
         *,
         member: str | None,
-        rules: Rules,
         callbacks: Callbacks,
+        rules: Rules,
     ) -> None:
         self._keys = challenge_keys(name)
         super().__init__(
@@ -208,6 +247,8 @@ class FaithfulChallenge(BaseMember):
     a race; nothing ends it when Redis is silent.
     """
 
+    _twins = _TWINS
+
     def __init__(
         self,
         redis: Any,
@@ -215,8 +256,8 @@ class FaithfulChallenge(BaseMember):
         partitions: int,
         *,
         member: str | None,
-        spans: Spans,
         callbacks: Callbacks,
+        spans: Spans,
     ) -> None:
         self._keys = challenge_keys(name)
         super().__init__(
@@ -382,4 +423,12 @@ class _Fixed(FixedChallenge, LiveMember):
 
 
 class _Faithful(FaithfulChallenge, LiveMember):
+    pass
+
+
+class _AsyncFixed(FixedChallenge, AsyncMember):
+    pass
+
+
+class _AsyncFaithful(FaithfulChallenge, AsyncMember):
     pass

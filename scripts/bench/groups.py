@@ -41,7 +41,7 @@ class Watch:
 
     def _look(self) -> None:
         seen = {p: time.perf_counter() for p in range(PARTITIONS)}
-        while not self._end.wait(0.0005):
+        while not self._end.wait(0.002):
             held = {p for group in list(self._groups) for p in group.held}
             now = time.perf_counter()
             self.looks += 1

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
+from hashring import async_lease_challenge, lease_challenge
 from hashring.core.groups.challenge import Rules, Spans
 from hashring.errors import ConfigError, GroupMismatch
-from hashring.groups.challenge import lease_challenge
 from hashring.groups.sync import LiveMember
 from hashring.store.embedded import RedisServer
-from tests.conftest import eventually
+from tests.conftest import PATIENCE, eventually
 
 RULES = Rules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
 SPANS = Spans(normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02)
@@ -126,3 +128,32 @@ def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text:
     with pytest.raises(ConfigError) as raised:
         make("a", **settings)
     assert str(raised.value).startswith(text)
+
+
+@every_mode
+def test_threads_and_tasks_share_the_partitions(
+    make: Make, redis_server: RedisServer, mode: dict[str, Any]
+) -> None:
+    a = make("a", **mode)
+    eventually(level(a), "a has everything")
+    begun: set[int] = set()
+
+    async def begin(partition: int, token: int) -> None:
+        begun.add(partition)
+
+    async def run() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        async with async_lease_challenge(client, "work", 8, on_assigned=begin, **mode) as b:
+            while not (len(a.held) == len(b.held) == 4 and begun.issuperset(b.held)):
+                await asyncio.sleep(0.01)
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    eventually(level(a), "a has everything again")
+
+
+def test_each_kind_of_client_has_its_function() -> None:
+    with pytest.raises(ConfigError, match="is an asyncio client: use async_lease_challenge"):
+        lease_challenge(AsyncRedis(), "work", 4)
+    with pytest.raises(ConfigError, match="is not an asyncio client: use lease_challenge"):
+        async_lease_challenge(Redis(), "work", 4)
