@@ -12,12 +12,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import scaling_page
 from frame import Line, Plot, Result, number
 from measures import MEASURES
 from targets import BY_KEY, TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.rst"
+SCALING = ROOT / "docs" / "scaling.rst"
 README = ROOT / "README.rst"
 FOLDER = ROOT / "docs" / "benchmarks"
 RESULTS = FOLDER / "results.json"
@@ -85,6 +87,9 @@ def write() -> list[Path]:
     written = [PAGE, README]
     PAGE.write_text(page(results))
     README.write_text(readme(results, README.read_text()))
+    if "scaling" in results:
+        SCALING.write_text(scaling(results["scaling"]))
+        written.append(SCALING)
     for taken in results.values():
         for plot in Result.of_json(taken["result"]).plots:
             path = FOLDER / f"{plot.name}.svg"
@@ -111,6 +116,15 @@ def page(results: dict[str, Any]) -> str:
             text += f"\n.. image:: benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n"
         text += f"\n{facts_line(taken['facts'])}\n"
     return text
+
+
+def scaling(taken: dict[str, Any]) -> str:
+    """The text of docs/scaling.rst."""
+    result = Result.of_json(taken["result"])
+    images = "".join(
+        f".. image:: benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n" for plot in result.plots
+    )
+    return scaling_page.page(result.values, f"{images}{facts_line(taken['facts'])}\n")
 
 
 def readme(results: dict[str, Any], text: str) -> str:

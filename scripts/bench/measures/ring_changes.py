@@ -14,6 +14,8 @@ from hashring.store.embedded import RedisServer
 
 KINDS = {"hashring": Ours, "redis-hashring": Theirs}
 PROCESSES = 2
+THEIR_RESTARTS = 10
+"""Of redis-hashring's nodes: each costs all the others a second of CPU."""
 
 
 def joins(url: str, kind: type[Ours | Theirs], nodes: int, count: int) -> list[list[float]]:
@@ -91,9 +93,9 @@ def take_join(run: Run) -> Result:
 
 def take_crash(run: Run) -> Result:
     result = Result()
-    settings = ((1.0, 0.2),) if run.quick else ((1.0, 0.2), (2.0, 0.5), (3.0, 1.0), (6.0, 2.0))
+    settings = ((1.0, 0.2),) if run.quick else ((1.0, 0.2), (2.0, 0.5), (4.0, 1.0))
     worst = 0.0
-    crashes = 1 if run.quick else 4
+    crashes = 1 if run.quick else 3
     for ttl, beat in settings:
         run.say(f"{crashes} crashes, ttl {ttl:g} s")
         waits = []
@@ -159,14 +161,14 @@ def take_restart(run: Run) -> Result:
     found = {}
     for name, kind in KINDS.items():
         run.say(f"restarting {nodes} nodes of {name}")
-        found[name] = rolling_restart(run, kind, nodes, nodes)
+        found[name] = rolling_restart(run, kind, nodes, nodes if kind is Ours else THEIR_RESTARTS)
     result = Result()
     (ours, mine, took, cpu), (theirs, others, their_took, their_cpu) = found.values()
     for name, done in (("hashring", mine), ("redis-hashring", others)):
         if done < nodes:
             result.notes.append(
-                f"Of {name}, {done} of {nodes} nodes were restarted in the time there was; the "
-                f"numbers are those times {nodes / done:.2f}."
+                f"Of {name}, {done} of {nodes} nodes were restarted, one of which costs as much as "
+                f"another; the numbers are those times {nodes / done:.4g}."
             )
     ours, theirs = ours * (nodes / mine), theirs * (nodes / others)
     for what, a, b, unit, target in (

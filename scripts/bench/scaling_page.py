@@ -1,0 +1,155 @@
+# ruff: noqa: E501 - a page is not code
+"""docs/scaling.rst, from the numbers of the measures ``scaling``, ``thousand`` and the like."""
+
+from __future__ import annotations
+
+HEARTBEAT = 10.0
+CORE_SHARE = 0.5
+"""How much of its core Redis may be busy at rest, for all else to have room."""
+
+
+def page(values: dict[str, float], tables: str) -> str:
+    """The text.
+
+    Args:
+        values: what the measure ``scaling`` found.
+        tables: its table, with what it was measured on.
+    """
+    beat, join, tell = values["beat"], values["join"], values["tell"]
+    fetch, message, ring = values["fetch"], values["message"], values["ring_bytes"]
+    at_rest = {nodes: nodes / HEARTBEAT * beat for nodes in (100, 1000, 10_000)}
+    most = CORE_SHARE * HEARTBEAT / beat
+    change = {nodes: join + tell * nodes for nodes in (100, 1000, 10_000)}
+    arrival = {nodes: change[nodes] + beat + fetch * 16 * nodes for nodes in change}
+    restart = {nodes: nodes * (change[nodes] + arrival[nodes]) for nodes in change}
+    out = {nodes: nodes * (2 * message * nodes + ring * nodes) for nodes in change}
+
+    def row(what: str, values: dict[int, str]) -> str:
+        return "   * - " + "\n     - ".join((what, *values.values())) + "\n"
+
+    laws = "".join(
+        (
+            row("at rest, of a core", {n: f"{100 * at_rest[n]:.2g} %" for n in at_rest}),
+            row("a change told to all", {n: f"{1e3 * change[n]:.2g} ms" for n in change}),
+            row("a node that joins, all in all", {n: f"{1e3 * arrival[n]:.2g} ms" for n in change}),
+            row("a rolling restart, CPU", {n: f"{restart[n]:.2g} s" for n in change}),
+            row("a rolling restart, bytes out", {n: _bytes(out[n]) for n in change}),
+        )
+    )
+    simulated = "".join(
+        f"   * - {nodes:,}\n"
+        f"     - {100 * values[f'sim-{nodes}-rest']:.2g} %\n"
+        f"     - {1e3 * values[f'sim-{nodes}-join']:.1f} ms\n"
+        f"     - {1e3 * values[f'sim-{nodes}-crash']:.0f} ms\n"
+        f"     - {values[f'sim-{nodes}-extra']:,.0f}\n"
+        for nodes in (100, 1000, 10_000)
+        if f"sim-{nodes}-rest" in values
+    )
+    return f"""\
+=======
+Scaling
+=======
+
+.. Written by scripts/bench/run from docs/benchmarks/results.json. Changes made here are lost.
+
+How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling``, which fits what
+each call costs Redis and lets rings of up to 10,000 nodes run in virtual time on these costs. They are of 16
+replicas a node, ttl 60 s, heartbeat 10 s. ``scripts/bench/run thousand thousand-restart`` runs 1,000 real nodes.
+
+What a call costs Redis
+=======================
+
+- A heartbeat takes {1e6 * beat:.0f} µs, whatever the size of the ring: one script, which renews 16 members of a
+  sorted set.
+- A change (a join, a leave, an expiry) takes {1e6 * join:.0f} µs, and {1e6 * tell:.2f} µs for each node that is
+  told; a message has {message:.0f} bytes.
+- An answer with the whole ring takes {1e6 * fetch:.2f} µs for each replica, and has {ring:.0f} bytes for each node.
+  Only a node that joins, or that missed a message, asks for it.
+
+So, of one core of Redis:
+
+.. list-table::
+   :header-rows: 1
+   :widths: 40 20 20 20
+
+   * - nodes
+     - 100
+     - 1,000
+     - 10,000
+{laws}
+{tables}
+In virtual time
+===============
+
+The laws add up what single calls take. What they cannot say is whether nodes get in each other's way: whether all
+ask at once when one of them crashes, and how long the last one waits. So the nodes' real protocol runs against a
+Redis that does one thing after another, each for as long as was measured, over a network of half a millisecond each
+way. Up to a hundred nodes run; each stands for as many as it takes, and so does each of its calls.
+
+.. list-table::
+   :header-rows: 1
+   :widths: 20 20 20 20 20
+
+   * - nodes
+     - Redis at rest
+     - a join seen by the last
+     - a crash seen by the last, after the ttl
+     - heartbeats it takes besides the regular ones
+{simulated}
+A crash is noticed by whoever beats first after the expiry; all others, once told, wait no more for it. What is left of
+the herd is who beats while the message is on its way. After a wipe of Redis every node
+joins anew and fetches the ring: that costs what a rolling restart costs, all at once. From some thousand nodes on, spare a
+ring that, by a replica and a failover.
+
+Where one Redis ends
+====================
+
+On paper, from the costs above:
+
+- **Heartbeats.** With {100 * CORE_SHARE:.0f} % of a core for them, {most:,.0f} nodes at a heartbeat of 10 s; the
+  number is proportional to the heartbeat. A ttl of 5 minutes and a heartbeat of 50 s make it five times as many, and
+  a crash unnoticed for five times as long.
+- **Connections.** Each node has two. Redis' default ``maxclients`` of 10,000 ends at 5,000 nodes; it can be raised, at
+  some 20 kB of memory each.
+- **Changes.** A change costs time in the number of nodes, and a deployment changes each node twice, so a rolling restart
+  costs in its square: {restart[10_000]:,.0f} s of CPU of Redis at 10,000 nodes, which spread over an hour is
+  {100 * restart[10_000] / 3600:.0f} % of its core. Nodes that are started all at once have it all at once. Until all have
+  heard, keys that move have two owners, or none: {1e3 * change[10_000]:.0f} ms at 10,000 nodes, and more when changes
+  come faster than that.
+- **The nodes.** Every node keeps the ring ({16 * 10_000 / 1e6 * 18:.1f} MB at 160,000 replicas) and applies each change in
+  a time linear in it; see *Memory of a ring* in `benchmarks.rst <benchmarks.rst>`_. At 10,000 nodes this is what a
+  rolling restart costs the fleet: 20,000 changes, 10,000 times.
+
+Up to about a thousand nodes nothing needs to be thought of. At ten thousand it works at rest, and it is the changes
+that hurt.
+
+What comes then
+===============
+
+**Several rings.** Most fleets of thousands do several kinds of work. A ring a kind, each with its own nodes, divides the
+square: ten rings of 1,000 nodes cost, for a rolling restart of all, a tenth of one ring of 10,000. Rings share a
+Redis as long as their heartbeats fit, or have one each: nothing is shared between rings.
+
+**A ring of rings.** When it is one kind of work, divide the keys first: ``hash(key)`` modulo a fixed number of parts, a
+ring for each part, and each node on one ring (or on a few). A node asks
+``part == mine and node.contains(key)``. What is lost is evenness: a part has a fixed share of the keys, so the parts
+must have nodes in proportion.
+
+**Redis Cluster.** A ring lives in one slot, so one ring gains nothing from a cluster; several rings spread over its
+nodes by their names. But a plain ``PUBLISH`` in a cluster goes to all of its nodes, so what a change costs is paid
+by each of them; the heartbeats are what is divided. Separate Redis servers divide both.
+
+**Regions.** A ring over several regions makes every heartbeat and every change cross between them, and a region that
+is cut off owns nothing after its ttl. A ring in each region, on a Redis there, and the region a part of the key (where
+the account's data is) keeps both inside. Moving a key to another region is then a decision of the application's,
+not of a hash.
+
+What was not measured: networks, other machines, TLS, Redis' I/O threads, and any fleet of more than 1,000 real nodes.
+"""
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.2g} {unit}"
+    return f"{count / 1e3:.2g} kB"
