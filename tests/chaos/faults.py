@@ -144,6 +144,13 @@ def clocks(fleet: Fleet) -> None:
     fleet.mark("healed")
 
 
+def churn(fleet: Fleet) -> None:
+    fleet.mark("fault")
+    for _ in range(6):
+        _all_change(fleet)
+    fleet.mark("healed")
+
+
 def rolling_restart(fleet: Fleet) -> None:
     fleet.mark("fault")
     for worker in fleet.running:
@@ -346,6 +353,7 @@ FAULTS = {
         Fault("pause", "SIGSTOP beyond the ttl, then SIGCONT", pause, _crash),
         Fault("burn", "a node's loop burns CPU beyond the ttl", burn, _crash),
         Fault("clocks", "wall clocks of nodes off by +120 s and -120 s", clocks),
+        Fault("churn", "nodes come and go, six times", churn),
         Fault(
             "rolling-restart",
             "50 nodes restarted one after another",
