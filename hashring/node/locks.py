@@ -610,6 +610,14 @@ class LockBook:
                 self._to_renew = list(self.held.values())
                 self._renew_at = now
 
+    def listening(self, now: float) -> None:
+        """The node's channel is heard from now on: what was freed before, nobody has told."""
+        with self._guard:
+            for key, other in self._waiting.items():
+                self._waiting[key] = other._replace(until=now)
+            for take in self._takes:
+                take.freed |= take.keys
+
     def news(self, news: LockNews, now: float) -> None:
         """A message on the node's own channel."""
         with self._guard:

@@ -369,6 +369,8 @@ class NodeMachine:
         if self.state is not NodeState.JOINING:
             # Whatever was said while nobody listened is found by asking.
             self._at.beat = min(self._at.beat, now)
+            if self.book is not None:
+                self.book.listening(now)
 
     def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
         """The subscription is gone, or could not be made; without an error, in silence."""

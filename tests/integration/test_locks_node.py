@@ -373,6 +373,26 @@ def test_hold_waits_until_another_node_lets_go(make: Make) -> None:
     assert waited
 
 
+def test_keys_that_were_freed_while_nobody_listened_are_not_waited_for_until_their_ttl(
+    redis_server: RedisServer, client: Redis, make: Make
+) -> None:
+    with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as redis:
+        first = make(name="a", **LONG)
+        assert first.select(KEYS) == KEYS
+        second = make(redis=redis, name="b", **LONG)
+        eventually(lambda: first.get_node_count() == 2, "the first has heard of the second")
+        moved = [key for key in KEYS if second.owner(key) == "b"]
+        assert second.select(KEYS) == []
+        assert second.status.waiting == len(moved)
+        proxy.lose_messages()
+        assert set(first.select(KEYS)).isdisjoint(moved)
+        eventually(lambda: locks(client).keys().isdisjoint(moved), "they are freed")
+        assert second.select(KEYS) == []
+        proxy.heal()
+        proxy.cut("pubsub")
+        eventually(lambda: second.select(KEYS) == moved, "the second has them")
+
+
 def test_stop_ends_a_hold_that_waits(make: Make) -> None:
     first = make(name="a", **LONG)
     with first.hold("k"):
