@@ -20,6 +20,15 @@ class HashringError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
 
+def _shown(value: Any) -> str:
+    """A value as an error shows it: whole unless it is very long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+_SHOWN = 200
+
+
 def _restored(kind: type[HashringError], args: tuple[Any, ...], facts: dict[str, Any]) -> Any:
     error = kind.__new__(kind, *args)
     error.args = args
@@ -38,7 +47,7 @@ class ConfigError(HashringError, ValueError):
     def __init__(self, setting: str, value: Any, remedy: str) -> None:
         self.setting = setting
         self.value = value
-        super().__init__(f"{setting}={value!r}: {remedy}")
+        super().__init__(f"{setting}={_shown(value)}: {remedy}")
 
 
 class KeyTypeError(HashringError, TypeError):
@@ -47,7 +56,7 @@ class KeyTypeError(HashringError, TypeError):
     def __init__(self, key: Any) -> None:
         self.key = key
         super().__init__(
-            f"key {key!r} is {type(key).__name__}; a key is str (hashed as UTF-8) or bytes: "
+            f"key {_shown(key)} is {type(key).__name__}; a key is str (hashed as UTF-8) or bytes: "
             f"convert it the same way on every node, for example str(key)"
         )
 
@@ -57,7 +66,7 @@ class KeyValueError(HashringError, ValueError):
 
     def __init__(self, key: Any, why: str) -> None:
         self.key = key
-        super().__init__(f"key {key!r} {why}")
+        super().__init__(f"key {_shown(key)} {why}")
 
 
 class ReplicaFormatError(HashringError, ValueError):

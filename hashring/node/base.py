@@ -117,7 +117,7 @@ class BaseNode:
     ) -> None:
         if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
             kind, use = ("not an", "RingNode") if self._asynchronous else ("an", "AsyncRingNode")
-            raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
+            raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
         keys = ring_keys(ring)
         if wire not in (None, "redis-hashring"):
             raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
@@ -135,11 +135,13 @@ class BaseNode:
         self._redis = redis
         self._wire = wire
         self._named = name is not None
-        self._weight = float(weight)
         self._points = _checked_points(n_replicas, weight)
+        self._weight = float(weight)
         self._n_replicas = n_replicas
         self._keys = keys
-        self._algorithm = _algorithm(hash_algorithm or ("xxh32" if wire else HashAlgorithm.CRC32))
+        if hash_algorithm is None:
+            hash_algorithm = "xxh32" if wire else HashAlgorithm.CRC32
+        self._algorithm = _algorithm(hash_algorithm)
         self._placement = check_placement(placement)
         self._ttl = ttl
         self._heartbeat_interval = heartbeat_interval
@@ -160,6 +162,8 @@ class BaseNode:
         idle: float | None,
         max_handoff_time: float | None,
     ) -> LockConfig | None:
+        if not isinstance(lock, bool):
+            raise ConfigError("lock", lock, "say True or False")
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise ConfigError("limit", limit, "give a number of keys, or None for any number")
         if limit is not None and limit < 1:
@@ -173,7 +177,7 @@ class BaseNode:
                 f"heartbeat would lose every lock; use at least {2 * self._heartbeat_interval:g}",
             )
         config = LockConfig(
-            locking=bool(lock),
+            locking=lock,
             limit=limit,
             ttl=ttl,
             idle=self._ttl if idle is None else _checked_seconds("idle", idle),

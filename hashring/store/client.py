@@ -154,6 +154,21 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
     return kind(startup_nodes=nodes, require_full_coverage=False, **settings)
 
 
+def servers_of(client: Any) -> dict[str, Any]:
+    """The servers at which a client of a cluster begins; none for any other client."""
+    return dict(client.nodes_manager.startup_nodes) if is_cluster(client) else {}
+
+
+def remind(client: Any, servers: dict[str, Any]) -> None:
+    """Tell a client of a cluster again at which servers to begin.
+
+    Before redis-py 8, and in valkey-py, it strikes out each that it could not reach. Once all are
+    struck out, as after a restart of the whole cluster, it would never find one again.
+    """
+    for name, server in servers.items():
+        client.nodes_manager.startup_nodes.setdefault(name, server)
+
+
 async def derive_subscriber(client: Any, channel: bytes) -> Any:
     """For a derived asyncio client, the client to subscribe with.
 
@@ -188,8 +203,7 @@ def close(client: Any) -> None:
 async def aclose(client: Any) -> None:
     """The same, for an asyncio client."""
     if is_cluster(client):
-        # The name before redis-py 5.0.1 is close.
-        await getattr(client, "aclose", client.close)()
+        await client.aclose()
         return
     for pool in _pools(client):
         await pool.disconnect(inuse_connections=False)

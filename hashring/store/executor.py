@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from hashring.errors import GroupFormatError, ReadOnlyReplica, RedisRefused, StoreError
-from hashring.store.client import aclose, close, derive, derive_subscriber
+from hashring.store.client import (
+    aclose,
+    close,
+    derive,
+    derive_subscriber,
+    remind,
+    servers_of,
+)
 from hashring.store.commands import Command
 from hashring.store.failures import translate
 
@@ -140,6 +147,7 @@ class RedisStore:
         self._given = client
         self._timeout = timeout
         self._derived: Any = None
+        self._servers: dict[str, Any] = {}
         # Reentrant: a signal handler may stop the node in the middle of its first call.
         self._deriving = threading.RLock()
 
@@ -149,6 +157,7 @@ class RedisStore:
         with self._deriving:
             if self._derived is None:
                 self._derived = derive(self._given, self._timeout)
+                self._servers = servers_of(self._derived)
             return self._derived
 
     def run(self, command: Command[T]) -> T:
@@ -164,6 +173,7 @@ class RedisStore:
                     raise
                 raw = client.execute_command("EVAL", script.text, *rest)
         except Exception as error:
+            remind(self._derived, self._servers)
             failure = _failure(error, command)
             if isinstance(failure, ReadOnlyReplica):
                 # The primary has become a replica: whoever says where the primary is (a name,
@@ -224,8 +234,7 @@ class _AsyncRedisSubscription:
     async def close(self) -> None:
         try:
             if self._pubsub is not None:
-                # The name before redis-py 5.0.1 is close.
-                await getattr(self._pubsub, "aclose", self._pubsub.close)()
+                await self._pubsub.aclose()
             if self._own is not None:
                 await aclose(self._own)
         except Exception:  # noqa: BLE001
@@ -243,6 +252,7 @@ class AsyncRedisStore:
 
     def __init__(self, client: Any, timeout: float) -> None:
         self._client = derive(client, timeout)
+        self._servers = servers_of(self._client)
 
     async def run(self, command: Command[T]) -> T:
         """Run a command.
@@ -260,6 +270,7 @@ class AsyncRedisStore:
                     raise
                 raw = await self._client.execute_command("EVAL", script.text, *rest)
         except Exception as error:
+            remind(self._client, self._servers)
             failure = _failure(error, command)
             if isinstance(failure, ReadOnlyReplica):
                 await self.close()  # see RedisStore.run

@@ -94,7 +94,7 @@ def translate(error: Exception, doing: str) -> StoreError:
         doing: what was being done, for the text: ``"heartbeat of ring 'accounts'"``.
     """
     names = [base.__name__ for base in type(error).__mro__]
-    text = str(error) or type(error).__name__
+    text = str(error).rstrip(". ") or type(error).__name__
     if names[0] == "MovedError":
         text = f"MOVED {text}"
     # A refusal at connecting (a password) is an AuthenticationError that is a ConnectionError

@@ -25,6 +25,7 @@ from redis.sentinel import Sentinel
 from hashring import (
     AsyncRingNode,
     ConfigError,
+    NodeState,
     OutOfMemory,
     PermissionDenied,
     ReadOnlyReplica,
@@ -33,7 +34,7 @@ from hashring import (
     WrongKeyType,
 )
 from hashring.store.embedded import RedisServer
-from tests.conftest import eventually
+from tests.conftest import PATIENCE, eventually
 
 KEYS = [f"key-{number}" for number in range(2000)]
 FAST = {"ttl": 2.0, "heartbeat_interval": 0.4}
@@ -258,6 +259,51 @@ def test_asyncio_on_redis_cluster(cluster: list[RedisServer]) -> None:
         await client.aclose()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        redis.RedisCluster,
+        valkey.ValkeyCluster,
+        redis.asyncio.RedisCluster,
+        valkey.asyncio.ValkeyCluster,
+    ],
+    ids=lambda kind: f"{kind.__module__}",
+)
+def test_a_restart_of_a_whole_cluster_is_survived(kind: Any) -> None:
+    """Clients strike out servers that they cannot reach, until none is left to begin at."""
+
+    async def run(server: RedisServer) -> None:
+        client = kind(host="127.0.0.1", port=server.port)
+        asynchronous = "asyncio" in kind.__module__
+        node = (AsyncRingNode if asynchronous else RingNode)(client, "restarted", **FAST)
+
+        async def done(result: Any) -> None:
+            if asynchronous:
+                await result
+
+        async def until(holds: Callable[[], bool]) -> None:
+            deadline = asyncio.get_running_loop().time() + PATIENCE
+            while not holds():
+                assert asyncio.get_running_loop().time() < deadline, "never"
+                await asyncio.sleep(0.01)
+
+        await done(node.start())
+        server.kill()
+        await until(lambda: node.state is NodeState.FENCED)
+        server.start()
+        await until(lambda: node.contains("key") and node.status.failing_for is None)
+        await done(node.stop())
+        await done(client.aclose() if asynchronous else client.close())
+
+    with RedisServer(port=0, config=["cluster-enabled yes"]) as server:
+        with redis.Redis.from_url(server.url) as client:
+            client.execute_command("CLUSTER ADDSLOTS", *range(16384))
+            eventually(
+                lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "it is up"
+            )
+        asyncio.run(run(server))
 
 
 # --- together with redis-hashring -------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""What a node is made of: whatever cannot work is refused where it is said, with a remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from hashring import AsyncRingNode, ConfigError, NodeState, RingNode
+from hashring.testing import MemoryStore
+
+NAN, INFINITY = float("nan"), float("inf")
+LONE = "\ud800"  # half a character, which UTF-8 cannot encode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ring": ""}, "ring='': a ring's name is a non-empty str"),
+        ({"ring": 5}, "ring=5: a ring's name is a non-empty str"),
+        ({"ring": None}, "ring=None: a ring's name is a non-empty str"),
+        ({"ring": LONE}, "ring='\\ud800': cannot be encoded as UTF-8"),
+        ({"ring": "{}x"}, "ring='{}x': braces in a ring's name mark a Redis Cluster hash tag"),
+        *(
+            ({"n_replicas": value}, f"n_replicas={value!r}: a node needs at least one replica")
+            for value in (0, -1, 1.5, "3", True, None)
+        ),
+        ({"n_replicas": 10**9}, "n_replicas=1000000000: times weight 1.0 is more than 100000"),
+        ({"weight": 1e5}, "n_replicas=16: times weight 100000.0 is more than 100000 points"),
+        *(
+            ({"weight": value}, f"weight={value!r}: give a positive number; 1 is an ordinary node")
+            for value in (0, -1, NAN, INFINITY, "2", True, None)
+        ),
+        *(
+            ({setting: value}, f"{setting}={value!r}: give a positive number of seconds")
+            for setting in ("ttl", "heartbeat_interval", "idle", "max_handoff_time")
+            for value in (0, -1, NAN, INFINITY, "5", True)
+        ),
+        ({"ttl": 10, "heartbeat_interval": 6}, "ttl=10.0: is less than two heartbeats of 6 s"),
+        ({"lock": True, "lock_ttl": 1}, "lock_ttl=1.0: is less than two heartbeats of 10 s"),
+        ({"lock": "no"}, "lock='no': say True or False"),
+        ({"limit": 0}, "limit=0: a node that may hold no key should not be started"),
+        ({"limit": "5"}, "limit='5': give a number of keys, or None for any number"),
+        *(
+            ({"hash_algorithm": value}, f"hash_algorithm={value!r}: unknown; choose one of crc-32,")
+            for value in ("md5", "", 5)
+        ),
+        *(
+            ({"placement": value}, f"placement={value!r}: unknown; choose one of random, balanced")
+            for value in ("best", "", None)
+        ),
+        *(({"name": value}, f"name={value!r}: a node's name is a non-") for value in ("", 5, b"a")),
+        ({"name": LONE}, "name='\\ud800': cannot be encoded as UTF-8"),
+        ({"name": "a\nb"}, "name='a\\nb': holds a control character; use printable text"),
+        ({"name": "x" * 513}, "name="),
+        ({"on_change": 5}, "on_change=5: give a callable of (gained, lost)"),
+        ({"wire": "v1"}, "wire='v1': unknown; leave it out, or say 'redis-hashring'"),
+        ({"wire": "redis-hashring", "name": "a"}, "name='a': on a ring shared with redis-hashring"),
+        ({"redis": None}, "redis=None: not a client of redis-py or valkey-py: pass redis.Redis"),
+        ({"redis": "redis://localhost"}, "redis='redis://localhost': not a client of redis-py"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name_and_value(
+    arguments: dict[str, Any], message: str
+) -> None:
+    given = {"redis": MemoryStore(), "ring": "ring", **arguments}
+    with pytest.raises(ConfigError) as caught:
+        RingNode(given.pop("redis"), given.pop("ring"), **given)
+    assert str(caught.value).startswith(message)
+    assert caught.value.setting in arguments or caught.value.setting == "n_replicas"
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "client", "remedy"),
+    [
+        (RingNode, redis.asyncio.Redis, "is an asyncio client: use AsyncRingNode"),
+        (AsyncRingNode, redis.Redis, "is not an asyncio client: use RingNode"),
+    ],
+)
+def test_a_client_of_the_other_kind_is_sent_to_the_other_node(
+    kind: Any, client: Any, remedy: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{client.__name__}'>: {remedy}"):
+        kind(client(), "ring")
+
+
+@pytest.mark.parametrize("name", ["worker:1", "[2001:db8::1]:80", "::1", "knoten-ü", "節点", "a b"])
+def test_names_may_hold_colons_addresses_and_any_printable_text(name: str) -> None:
+    store = MemoryStore()
+    with (
+        RingNode(store, "ring", name=name, n_replicas=3) as node,
+        RingNode(store, "ring", name="other", n_replicas=3) as other,
+    ):
+        other.update()
+        assert sorted(other.ring.nodes) == sorted([name, "other"])
+        assert node.name == name
+        assert node.state is NodeState.LIVE
+
+
+def test_a_very_long_value_is_not_shown_whole() -> None:
+    with pytest.raises(ConfigError) as caught:
+        RingNode(MemoryStore(), list(range(10**5)))  # type: ignore[arg-type]
+    assert str(caught.value).startswith("ring=[0, 1, 2,")
+    assert str(caught.value).endswith("…: a ring's name is a non-empty str")
