@@ -15,6 +15,7 @@ import random
 import resource
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Self
@@ -107,7 +108,10 @@ class Theirs:
                 (point, ":".join([name.split(":")[0], str(pid), name.split(":")[2]]))
                 for point, name in node._replicas
             ]
-            await asyncio.to_thread(node.start)
+        # At once: started one by one, each has all before it fetch the ring.
+        with ThreadPoolExecutor(max_workers=64) as pool:
+            started = [pool.submit(node.start) for node in fresh]
+            await asyncio.gather(*map(asyncio.wrap_future, started))
         self.nodes += fresh
         return began
 

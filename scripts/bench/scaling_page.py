@@ -29,10 +29,13 @@ def page(values: dict[str, float], tables: str) -> str:
 
     laws = "".join(
         (
-            row("at rest, of a core", {n: f"{100 * at_rest[n]:.2g} %" for n in at_rest}),
-            row("a change told to all", {n: f"{1e3 * change[n]:.2g} ms" for n in change}),
-            row("a node that joins, all in all", {n: f"{1e3 * arrival[n]:.2g} ms" for n in change}),
-            row("a rolling restart, CPU", {n: f"{restart[n]:.2g} s" for n in change}),
+            row("at rest, of a core", {n: f"{_short(100 * at_rest[n])} %" for n in at_rest}),
+            row("a change told to all", {n: f"{_short(1e3 * change[n])} ms" for n in change}),
+            row(
+                "a node that joins, all in all",
+                {n: f"{_short(1e3 * arrival[n])} ms" for n in change},
+            ),
+            row("a rolling restart, CPU", {n: f"{_short(restart[n])} s" for n in change}),
             row("a rolling restart, bytes out", {n: _bytes(out[n]) for n in change}),
         )
     )
@@ -148,8 +151,12 @@ What was not measured: networks, other machines, TLS, Redis' I/O threads, and an
 """
 
 
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def _bytes(count: float) -> str:
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
-            return f"{count / size:.2g} {unit}"
-    return f"{count / 1e3:.2g} kB"
+            return f"{_short(count / size)} {unit}"
+    return f"{_short(count / 1e3)} kB"

@@ -115,7 +115,7 @@ def take_assignors(run: Run) -> Result:
                 f"{cells[1]} ms, {cells[3]}",
                 value=float(cells[1]),
                 unit="ms",
-                target={"balanced": "plan-balanced", "learner": "plan-learner"}.get(cells[0]),
+                target=_PLANS.get(cells[0].partition(",")[0]),
             )
         elif "joins and leaves" in title and len(cells) == 5 and _is_number(cells[1]):
             result.add(
@@ -126,6 +126,9 @@ def take_assignors(run: Run) -> Result:
     if not any(line.target == "plan-balanced" for line in result.lines):
         raise RuntimeError("assignors.py printed no table of one join")
     return result
+
+
+_PLANS = {"balanced": "plan-balanced", "learner(balancing_factor=2": "plan-learner"}
 
 
 def _is_number(text: str) -> bool:

@@ -268,7 +268,7 @@ MEASURES = (
         "100 nodes with 16 replicas each are stopped and started again one by one, the next "
         "when all agree on the one before; the same for both, in turn, each on a Redis of its"
         " own.",
-        260,
+        60,
         take_restart,
     ),
     Measure(
