@@ -57,7 +57,7 @@ Scaling
 
 How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling``, which fits what
 each call costs Redis and lets rings of up to 10,000 nodes run in virtual time on these costs. They are of 16
-replicas a node, ttl 60 s, heartbeat 10 s. ``scripts/bench/run thousand thousand-restart`` runs 1,000 real nodes.
+replicas a node, ttl 60 s, heartbeat 10 s. ``scripts/bench/run thousand`` runs 1,000 real nodes.
 
 What a call costs Redis
 =======================

@@ -250,7 +250,7 @@ TARGETS: tuple[Target, ...] = (
         "<=",
         1 / 50,
         "x",
-        "thousand-restart",
+        "thousand",
     ),
 )
 

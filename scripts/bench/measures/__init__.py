@@ -12,7 +12,7 @@ MEASURES: tuple[Measure, ...] = (
     libraries.MEASURE,
     memory.MEASURE,
     *ring_changes.MEASURES,
-    *thousand.MEASURES,
+    thousand.MEASURE,
     scaling.MEASURE,
     *programs.MEASURES,
 )

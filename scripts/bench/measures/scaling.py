@@ -78,7 +78,7 @@ def take(run: Run) -> Result:
     listeners = (10, 100) if run.quick else (10, 100, 1000, 3000, 10_000)
     telling, message = {}, 0.0
     for count in listeners:
-        telling[count], sent = tells(run, 100, count, 20 if run.quick else 60)
+        telling[count], sent = tells(run, 100, count, 20 if run.quick else 40)
         message = sent / count
     base, tell = line([float(n) for n in listeners], list(telling.values()))
     fetch = line([16.0 * n for n in sizes], [fetching[n] - plain[n] for n in sizes])[1]
@@ -140,7 +140,7 @@ def take(run: Run) -> Result:
 
 def simulate(run: Run, costs: Costs, result: Result) -> None:
     """Rings in virtual time, with these costs of Redis."""
-    for nodes, sample in ((20, 20),) if run.quick else ((100, 100), (1000, 100), (10_000, 40)):
+    for nodes, sample in ((20, 20),) if run.quick else ((100, 100), (1000, 50), (10_000, 20)):
         run.say(f"{nodes:,} nodes in virtual time")
         world = World(nodes, sample, costs)
         world.run(2.5 * HEARTBEAT)
