@@ -211,7 +211,7 @@ TARGETS: tuple[Target, ...] = (
         "<=",
         8,
         "GB",
-        "assign",
+        "write",
     ),
     Target(
         "audit",

@@ -68,3 +68,12 @@ def test_every_line_with_a_target_names_one_that_there_is() -> None:
         "print(sorted(pages.found(pages.kept()).keys() - BY_KEY.keys()))"
     )
     assert strangers == "[]"
+
+
+def test_every_target_names_the_measure_that_takes_it() -> None:
+    unknown = bench(
+        "from measures import BY_NAME\n"
+        "from targets import TARGETS\n"
+        "print([t.key for t in TARGETS if t.measure not in BY_NAME])"
+    )
+    assert unknown == "[]"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frame import Line, Measure, Result, Run
-from targets import GROUPS, LOCKS, PIPELINE
+from targets import GROUPS, LOCKS, PIPELINE, SERVICE
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -21,6 +21,8 @@ HERE = Path(__file__).resolve().parents[1]
 def output(run: Run, program: str, *arguments: str) -> list[str]:
     """The lines that a program of this folder prints."""
     run.say(" ".join((program, *arguments)))
+    if not (HERE / program).exists():
+        raise FileNotFoundError(f"there is no scripts/bench/{program} in this tree")
     done = subprocess.run(
         [sys.executable, str(HERE / program), *arguments],
         capture_output=True,
@@ -213,6 +215,70 @@ def take_audit(run: Run) -> Result:
     return result
 
 
+def take_service(run: Run) -> Result:
+    result = Result()
+    found: dict[str, str] = {}
+    for text in output(
+        run, "service.py", *(("--nodes", "10", "--pages", "5") if run.quick else ())
+    ):
+        what, value = re.split(r" {2,}", text.partition("   target")[0].strip(), maxsplit=1)
+        found[what] = value
+        target = next((key for start, key in _SERVICE.items() if what.startswith(start)), None)
+        if target == "page-live" and not what.endswith("last"):
+            target = None
+        number = float(value.split()[0]) if target else None
+        unit = "ms"
+        if target == "page-live" and number is not None:
+            number, unit = number / 1000, "s"
+        result.lines.append(Line(what, value, value=number, unit=unit, target=target))
+    rates = [float(value) for what, value in found.items() if what.startswith("commands a second")]
+    if len(rates) != 2:
+        raise RuntimeError("service.py printed no commands a second")
+    result.add(
+        "commands a second, many pages against one",
+        "",
+        value=rates[1] / rates[0],
+        target="page-load",
+    )
+    return result
+
+
+_SERVICE = {"page load, worst": "page", "a join reaches": "page-live"}
+
+
+def take_simulate(run: Run) -> Result:
+    result = Result()
+    for text in output(run, "spark_simulate.py", *(("--rings", "100") if run.quick else ())):
+        if found := re.fullmatch(r"([\d,]+ rings of 100 x 16): ([\d.]+) s", text):
+            result.add(
+                found[1],
+                f"{found[2]} s",
+                value=float(found[2]),
+                unit="s",
+                target="simulate" if found[1].startswith("10,000") else None,
+            )
+        elif text.startswith("peak at most"):
+            result.add(*(part.strip() for part in text.split(":", 1)))
+    if not result.lines:
+        raise RuntimeError("spark_simulate.py printed no time")
+    return result
+
+
+def take_write(run: Run) -> Result:
+    result = Result()
+    for text in output(run, "spark_write.py", *(("--keys", "1e6") if run.quick else ())):
+        what, value = text.split(": ", 1)
+        memory = re.fullmatch(r"([\d.]+) GB", value) if what == "most memory" else None
+        result.add(
+            what,
+            value,
+            value=float(memory[1]) if memory else None,
+            unit="GB",
+            target="assign-memory" if memory else None,
+        )
+    return result
+
+
 MEASURES = (
     Measure(
         "locks",
@@ -242,6 +308,15 @@ MEASURES = (
         "prints more.",
         60,
         take_assignors,
+    ),
+    Measure(
+        "service",
+        SERVICE,
+        "The service",
+        "``hashring serve`` beside a ring of 200 nodes x 16 replicas, with 200 open pages "
+        "(``scripts/bench/service.py``).",
+        60,
+        take_service,
     ),
     Measure(
         "lookup",
@@ -278,5 +353,22 @@ MEASURES = (
         "(``scripts/bench/spark_audit.py``).",
         900,
         take_audit,
+    ),
+    Measure(
+        "write",
+        PIPELINE,
+        "Keys written by owner, on Spark",
+        "100 million keys written as they are, and assigned and written by owner "
+        "(``scripts/bench/spark_write.py``).",
+        600,
+        take_write,
+    ),
+    Measure(
+        "simulate",
+        PIPELINE,
+        "Simulated rings, on Spark",
+        "10,000 random rings on two cores (``scripts/bench/spark_simulate.py``).",
+        280,
+        take_simulate,
     ),
 )
