@@ -10,6 +10,7 @@ signal of its own (``tick``).
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -29,6 +30,7 @@ from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError, StoreError
 from hashring.running.backend import (
+    Latch,
     native_latch,
     native_lock,
     native_queue,
@@ -50,6 +52,9 @@ _LISTEN: Final = 0.2
 """Seconds between two looks of the listener at whether it is over."""
 
 _LONGEST_WAIT: Final = 3600.0
+
+_PATIENCE_AT_EXIT: Final = 1.0
+"""Seconds that the end of the program waits for members to leave."""
 
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
@@ -94,6 +99,7 @@ class Run:
         ended: says that all is over.
         inbox: what the renewer is told.
         over: set when the renewer has let go of everything.
+        threads: each set at the end of a thread.
         hears: the subscription stands, so that messages wake the renewer.
         failure: why the member did not enter.
         deaf: nobody runs callbacks any more.
@@ -103,8 +109,8 @@ class Run:
     entered: Callable[[], None]
     ended: Callable[[], None]
     inbox: queue.SimpleQueue[Wake | Stop] = field(default_factory=native_queue)
-    over: Any = field(default_factory=native_latch)
-    listened: Any = field(default_factory=native_latch)
+    over: Latch = field(default_factory=native_latch)
+    threads: list[Latch] = field(default_factory=list)
     hears: bool = False
     failure: BaseException | None = None
     deaf: bool = False
@@ -348,7 +354,14 @@ class BaseMember(ABC):
         self._last_tick = monotonic()
         self._error = None
         self._run = run
-        start_native_thread(lambda: self._renew(run), f"hashring group {self.name} renewer")
+        self._thread(lambda: self._renew(run), "renewer")
+
+    def _thread(self, target: Callable[[], None], what: str) -> Latch:
+        """Start a thread of this run's; what is set at its end."""
+        ended = start_native_thread(target, f"hashring group {self.name} {what}")
+        if self._run is not None:
+            self._run.threads.append(ended)
+        return ended
 
     # --- the renewer --------------------------------------------------------------------------
 
@@ -360,13 +373,13 @@ class BaseMember(ABC):
             except BaseException as error:  # noqa: BLE001 - raised again where start() was called
                 run.failure = error
                 return
-            start_native_thread(lambda: self._listen(run), f"hashring group {self.name} listener")
+            listener = self._thread(lambda: self._listen(run), "listener")
             run.entered()
             try:
                 self._keep(run)
             finally:
                 self._finish(run)
-                run.listened.wait()
+                listener.wait()
         finally:
             self._store.close()
             run.over.set()
@@ -482,7 +495,6 @@ class BaseMember(ABC):
                     run.over.wait(RETRY)
         finally:
             store.close()
-            run.listened.set()
 
     def _follow_messages(self, run: Run, store: Store) -> None:
         subscription = store.subscribe(*self._channels)
@@ -606,6 +618,21 @@ def _after_fork_in_child() -> None:
     for member in list(_members):
         member._abandon()
 
+
+def _leave_at_exit() -> None:
+    """The program ends without having stopped its members: they leave, and their threads end."""
+    runs = [run for member in _members if (run := member._run) is not None]
+    for run in runs:
+        # Nothing of the application's runs any more.
+        run.deaf = True
+        run.inbox.put(Stop(handover=False))
+    deadline = monotonic() + _PATIENCE_AT_EXIT
+    for run in runs:
+        for thread in run.threads:
+            thread.wait(max(0.0, deadline - monotonic()))
+
+
+atexit.register(_leave_at_exit)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -29,7 +29,7 @@ from hashring.groups.base import (
     OnRevoked,
     monotonic,
 )
-from hashring.running.backend import Latch, native_latch, native_queue, start_native_thread
+from hashring.running.backend import Latch, native_latch, native_queue
 from hashring.store.commands import Command
 from hashring.store.executor import Store, Told
 from hashring.store.group_commands import (
@@ -196,7 +196,7 @@ class GroupMember(BaseMember):
                 self._store.run(leave(self._keys, self.member, self._session or "-"))
             raise
         self._decider = _Decider(self)
-        start_native_thread(self._decider.run, f"hashring group {self.name} decider")
+        self._thread(self._decider.run, "decider")
 
     def _take_up(self, terms: Terms) -> None:
         self._terms = self._offered = terms

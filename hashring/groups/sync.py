@@ -21,6 +21,7 @@ M = TypeVar("M", bound="LiveMember")
 T = TypeVar("T")
 
 _LONG = 3600.0
+_MOMENT = 1.0
 
 END = object()
 """Comes after the last change."""
@@ -102,6 +103,9 @@ class LiveMember(BaseMember):
         _wait(ended)
         # A callback that never returns must not keep anybody from leaving.
         called.wait(self._grace + 1.0)
+        for thread in run.threads:
+            # Over but for a moment; an assignor that never returns is not waited for.
+            thread.wait(_MOMENT)
         self._close_asking()
 
     def __enter__(self: M) -> M:

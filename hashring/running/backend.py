@@ -406,24 +406,33 @@ def _original(module: str, name: str) -> Any:
     return monkey.get_original(module, name)
 
 
-def start_native_thread(target: Callable[[], None], name: str) -> None:
+def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     """Run something in a thread of the operating system's, also when threads are patched.
 
     It must not keep the process alive. Sockets of the thread's own work there as everywhere; it
     shares none with others, since a patched socket belongs to the thread that made it.
+
+    Returns:
+        What is set at the thread's very end. A patched program must not end before that: gevent
+        does not bear a thread that is still in its hub when the interpreter goes.
     """
-    if threads_are_greenlets():
-        _original("_thread", "start_new_thread")(_with_its_hub, (target,))
+    ended = native_latch()
+    patched = threads_are_greenlets()
+
+    def run() -> None:
+        try:
+            target()
+        finally:
+            if patched:
+                # Patched sockets have given the thread a hub, which holds descriptors.
+                sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+            ended.set()
+
+    if patched:
+        _original("_thread", "start_new_thread")(run, ())
     else:
-        threading.Thread(target=target, name=name, daemon=True).start()
-
-
-def _with_its_hub(target: Callable[[], None]) -> None:
-    try:
-        target()
-    finally:
-        # Patched sockets have given the thread a hub, which holds descriptors.
-        sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+        threading.Thread(target=run, name=name, daemon=True).start()
+    return ended
 
 
 def native_queue() -> queue.SimpleQueue[Any]:

@@ -89,6 +89,10 @@ def test_a_program_ends_by_itself_and_says_nothing_wrong(
 STOPS_ON_SIGTERM = """
 import signal
 signal.signal(signal.SIGTERM, lambda *_: (group.stop(), print("left", flush=True), sys.exit()))
+"""
+
+# The loop is nearly always inside a call that the renewer shares a lock with.
+BUSY = """
 while True:
     group.release(0)
     group.lag(0, 1.0)
@@ -99,8 +103,7 @@ while True:
 def test_stop_in_a_signal_handler_leaves_whatever_it_interrupts(
     redis_server: RedisServer, head: str
 ) -> None:
-    # The loop is nearly always inside a call that the renewer shares a lock with.
-    process = run(head + WAITS + STOPS_ON_SIGTERM, redis_server)
+    process = run(head + STOPS_ON_SIGTERM + WAITS + BUSY, redis_server)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     process.send_signal(signal.SIGTERM)
