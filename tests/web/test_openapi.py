@@ -1,0 +1,113 @@
+"""The API is as it is described, whatever it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from redis import Redis
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from hashring import PartitionGroup
+from hashring.core.hashing import RING_SIZE
+from hashring.store.embedded import RedisServer
+from hashring.web import Service
+from hashring.web.openapi import document
+from tests.conftest import eventually
+from tests.web.conftest import TOKEN, Visit, put
+
+
+@pytest.fixture(scope="module")
+def description() -> Iterator[Any]:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        put(client, "a", 0, told={"ttl": 900, "held": 1, "limit": 2, "started": 1.5})
+        put(client, "b", RING_SIZE // 2)
+        put(client, "dead", 9, expires_in=-5)
+        client.xadd("{ring}:events", {"kind": "odd", "by": "nobody"})
+        service = Service(client, rings=["ring", "0"], token=TOKEN)
+        service.start()
+        try:
+            with PartitionGroup(client, "0", partitions=3, member="m", rebalance_delay=0):
+                # Before the first test, so that no watcher begins in the middle of one.
+                assert service.group("0") is not None
+                yield schemathesis.openapi.from_wsgi("/openapi.json", service.app)
+        finally:
+            service.stop()
+
+
+# The stream never ends: tests/web/test_serve.py reads it.
+ENDLESS = "/api/changes/live"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        (method.upper(), path)
+        for path, methods in document("")["paths"].items()
+        for method in methods
+        if path != ENDLESS
+    ],
+    ids=" ".join,
+)
+def test_no_question_breaks_it_and_every_answer_is_as_described(
+    description: Any, operation: tuple[str, str]
+) -> None:
+    method, path = operation
+
+    @given(description[path][method].as_strategy())
+    @settings(
+        max_examples=25,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def ask(case: Any) -> None:
+        case.validate_response(
+            case.call(),
+            checks=[not_a_server_error, response_schema_conformance, status_code_conformance],
+        )
+
+    ask()
+
+
+def test_every_path_of_the_api_is_described(visit: Visit) -> None:
+    visitor = visit(token=TOKEN)
+    served = {
+        rule.rule.replace("<what>", "remove")
+        for rule in visitor.service.app.url_map.iter_rules()
+        if rule.rule.startswith("/api/")
+    }
+    assert served <= set(visitor.json("/openapi.json")["paths"])
+
+
+def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0, told={"ttl": 900})
+    put(redis, "b", 0)
+    with PartitionGroup(redis, "group", partitions=3, member="m", rebalance_delay=0):
+        visitor = visit(rings=["ring"])
+        description = schemathesis.openapi.from_wsgi("/openapi.json", visitor.service.app)
+        eventually(lambda: visitor.json("/api/groups")["groups"], "the group is found")
+        for path, query in (
+            ("/api/rings", {}),
+            ("/api/ring", {"ring": "ring"}),
+            ("/api/nodes", {"ring": "ring"}),
+            ("/api/owner", {"ring": "ring", "key": "k"}),
+            ("/api/changes", {"ring": "ring"}),
+            ("/api/plan", {"ring": "ring", "join": ["c"], "leave": ["a"]}),
+            ("/api/groups", {}),
+            ("/api/group", {"group": "group"}),
+            ("/api/group/plan", {"group": "group", "join": ["n"], "partitions": 7}),
+            ("/readyz", {}),
+        ):
+            case = description[path]["GET"].Case(query=query)
+            answer = case.call()
+            assert answer.status_code == 200, answer.text
+            case.validate_response(answer, checks=[response_schema_conformance])
