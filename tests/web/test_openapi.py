@@ -63,7 +63,7 @@ def test_no_question_breaks_it_and_every_answer_is_as_described(
 
     @given(description[path][method].as_strategy())
     @settings(
-        max_examples=25,
+        max_examples=15,
         deadline=None,
         database=None,
         phases=[Phase.explicit, Phase.generate],
