@@ -75,14 +75,19 @@ class NodeFacts:
         return {**self.__dict__, "sees": self.sees.value}
 
 
-def node_facts(snapshot: Snapshot, scoring: Scoring) -> list[NodeFacts]:
-    """The facts of every node that has a replica on the ring, in order of first points."""
-    shares = snapshot.ring().shares
+def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -> list[NodeFacts]:
+    """The facts of every node that has a replica on the ring, in order of first points.
+
+    Args:
+        ring: the snapshot's ring, where the caller has it; any hash algorithm.
+    """
+    ring = snapshot.ring() if ring is None else ring
+    shares = ring.shares
     until: dict[str, float] = {}
     for record in snapshot.replicas:
         name = record.replica.node
         until[name] = min(record.expires_in, until.get(name, record.expires_in))
-    rings = _Rings(snapshot)
+    rings = _Rings(snapshot, ring)
     found = []
     for row in node_rows(snapshot, scoring):
         told = row.told
@@ -146,13 +151,15 @@ def ring_algorithm(snapshot: Snapshot, wanted: str | None = None, wire: str | No
 class _Rings:
     """The ring as seen with each hash algorithm, built once each."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, ring: Ring) -> None:
         self.tag = snapshot.stamp.tag
+        self._fingerprints: dict[str, str] = {}
+        if len(ring) == len(snapshot.replicas):
+            self._fingerprints[ring.hash_algorithm.name] = ring.fingerprint
         # Expired ones too: a node takes them for members until somebody sweeps them.
         self._points: dict[str, list[int]] = {}
         for record in snapshot.replicas:
             self._points.setdefault(record.replica.node, []).append(record.replica.point)
-        self._fingerprints: dict[str, str] = {}
 
     def fingerprint(self, algorithm: str) -> str | None:
         if algorithm not in self._fingerprints:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 KEEPALIVE: Final = 15.0
@@ -19,9 +21,27 @@ KEEPALIVE: Final = 15.0
 
 _KEPT: Final = 64
 _RETRY: Final = b"retry: 1000\n\n"
+_SIGN_OF_LIFE: Final = b":\n\n"
+_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # how a gzip stream begins
 
 # Tells a version of this process from one of a process before it.
 _BORN: Final = secrets.token_hex(4)
+
+
+class Chunk:
+    """A piece of a stream, compressed once for all who want it so."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    @cached_property
+    def deflated(self) -> bytes:
+        """Compressed so that it can follow any other such piece.
+
+        It ends on a byte, without ending the stream, and refers to nothing before itself.
+        """
+        compressor = zlib.compressobj(5, zlib.DEFLATED, -zlib.MAX_WBITS)
+        return compressor.compress(self.raw) + compressor.flush(zlib.Z_FULL_FLUSH)
 
 
 class Feed:
@@ -36,7 +56,8 @@ class Feed:
         self._number = 0
         self._parts: dict[str, str] = {}
         self._rows: dict[str, tuple[Any, str]] = {}
-        self._sent: deque[tuple[int, bytes]] = deque(maxlen=_KEPT)
+        self._sent: deque[tuple[int, Chunk]] = deque(maxlen=_KEPT)
+        self._whole: tuple[int, Chunk] | None = None
         self._closed = False
         self.readers = 0
 
@@ -54,19 +75,20 @@ class Feed:
             rows: for each row of the table, by its id, what it shows and its HTML: a pair. A row
                 is sent when what it shows is new, whatever its HTML.
         """
-        news = {name: html for name, html in parts.items() if self._parts.get(name) != html}
-        if list(rows) != list(self._rows):
-            news["rows"] = "".join(html for _, html in rows.values())
-        else:
-            for name, (shown, html) in rows.items():
-                if self._rows[name][0] != shown:
-                    news[name] = html
+        new = {name: html for name, html in parts.items() if self._parts.get(name) != html}
+        rows_new = {
+            name: html
+            for name, (shown, html) in rows.items()
+            if name not in self._rows or self._rows[name][0] != shown
+        }
+        gone = [name for name in self._rows if name not in rows]
         with self._changed:
             self._parts = dict(parts)
             self._rows = dict(rows)
-            if news:
+            if new or rows_new or gone:
                 self._number += 1
-                self._sent.append((self._number, self._message(at, news)))
+                message = {"at": at, "parts": new, "rows": rows_new, "gone": gone}
+                self._sent.append((self._number, self._chunk(message)))
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -75,21 +97,25 @@ class Feed:
             self._closed = True
             self._changed.notify_all()
 
-    def follow(self, since: str, at: float) -> Iterator[bytes]:
+    def follow(self, since: str, at: float, *, deflated: bool = False) -> Iterator[bytes]:
         """What changes, as server-sent events; ends when the feed is closed.
 
         Args:
             since: the version that the reader has; anything else gets it everything.
             at: Redis time, should everything have to be sent now.
+            deflated: send a gzip stream. It breaks off at its end.
         """
         self.readers += 1
         try:
-            yield from self._follow(since, at)
+            if deflated:
+                yield _GZIP
+            for chunk in self._follow(since, at):
+                yield chunk.deflated if deflated else chunk.raw
         finally:
             self.readers -= 1
 
-    def _follow(self, since: str, at: float) -> Iterator[bytes]:
-        yield _RETRY
+    def _follow(self, since: str, at: float) -> Iterator[Chunk]:
+        yield Chunk(_RETRY)
         born, _, number = since.partition(".")
         known = int(number) if born == _BORN and number.isdecimal() else -1
         while True:
@@ -98,19 +124,22 @@ class Feed:
                     self._changed.wait(KEEPALIVE)
                 if self._closed:
                     return
-                messages = self._since(known, at)
+                chunks = self._since(known, at)
                 known = self._number
-            yield b"".join(messages) or b":\n\n"
+            yield from chunks or [Chunk(_SIGN_OF_LIFE)]
 
-    def _since(self, known: int, at: float) -> list[bytes]:
+    def _since(self, known: int, at: float) -> list[Chunk]:
         missed = self._number - known
         if 0 <= missed <= len(self._sent):
-            return [message for number, message in self._sent if number > known]
-        whole = {**self._parts, "rows": "".join(html for _, html in self._rows.values())}
-        return [self._message(at, whole)]
+            return [chunk for number, chunk in self._sent if number > known]
+        if self._whole is None or self._whole[0] != self._number:
+            rows = "".join(html for _, html in self._rows.values())
+            parts = {**self._parts, "rows": rows}
+            self._whole = self._number, self._chunk({"at": at, "parts": parts})
+        return [self._whole[1]]
 
-    def _message(self, at: float, parts: Mapping[str, str]) -> bytes:
-        return event_bytes(f"{_BORN}.{self._number}", {"at": at, "parts": parts})
+    def _chunk(self, message: Mapping[str, Any]) -> Chunk:
+        return Chunk(event_bytes(f"{_BORN}.{self._number}", message))
 
 
 def event_bytes(id_: str, data: Any) -> bytes:

@@ -179,7 +179,12 @@ class Site:
     def _stream(self, page: LivePage, at: float) -> Response:
         since = request.headers.get("Last-Event-ID") or request.args.get("since", "")
         page.current()
-        return self._streams.response(page.feed.follow(since, at))
+        deflated = bool(request.accept_encodings["gzip"])
+        response = self._streams.response(page.feed.follow(since, at, deflated=deflated))
+        if deflated:
+            response.headers["Content-Encoding"] = "gzip"
+        response.vary.add("Accept-Encoding")
+        return response
 
     def _page(self, template: str, **values: Any) -> str:
         return self._templates.page(template, **self._actions.visitor(), **values)

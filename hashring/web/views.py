@@ -14,6 +14,7 @@ from hashring.core.groups import foresight
 from hashring.core.groups.foresight import GroupStatus
 from hashring.core.groups.state import GroupState
 from hashring.core.hashing import RING_SIZE, hash_algorithm
+from hashring.core.ring import Ring
 from hashring.errors import HashringError
 from hashring.metrics.fleet import GroupReading, RingReading
 from hashring.store.commands import Event, Scoring, Snapshot
@@ -79,8 +80,9 @@ class NodeView:
             self.facts.name,
             self.state,
             self.facts.replicas,
-            self.facts.share,
-            self.fair,
+            # As exact as they are shown: any join changes every share a little.
+            round(self.facts.share, 4),
+            round(self.ratio or 0.0, 2),
             round(self.beat_at, 2),
             round(self.expires_at, 2),
             self.facts.sees,
@@ -126,6 +128,7 @@ class RingView:
         snapshot: what Redis said.
         events: the end of its history, oldest first.
         scoring: what the scores mean.
+        before: the view before, from which is taken what is the same.
 
     Attributes:
         ring: who owns what, with the hash algorithm that the nodes tell.
@@ -134,21 +137,34 @@ class RingView:
         balance: ``None`` when nobody owns anything.
     """
 
+    ring: Ring
+    balance: Balance | None
+
     def __init__(
-        self, name: str, snapshot: Snapshot, events: tuple[Event, ...], scoring: Scoring
+        self,
+        name: str,
+        snapshot: Snapshot,
+        events: tuple[Event, ...],
+        scoring: Scoring,
+        before: RingView | None = None,
     ) -> None:
         self.name = name
         self.snapshot = snapshot
         self.events = events
         self.algorithms = tuple(sorted(told_algorithms(snapshot)))
-        self.ring = snapshot.ring(_known(self.algorithms))
-        facts = node_facts(snapshot, scoring)
+        self._live = [record.replica for record in snapshot.replicas if not record.expired]
+        if before and before._live == self._live and before.algorithms == self.algorithms:
+            # Nothing but heartbeats.
+            self.ring, self.balance = before.ring, before.balance
+        else:
+            self.ring = snapshot.ring(_known(self.algorithms))
+            self.balance = balance(self.ring)
+        facts = node_facts(snapshot, scoring, self.ring)
         total = len(self.ring)
         self.nodes = tuple(
             self._node(fact, total) for fact in sorted(facts, key=lambda f: f.name.encode())
         )
         self.by_name: Mapping[str, NodeView] = {node.name: node for node in self.nodes}
-        self.balance: Balance | None = balance(self.ring)
 
     def _node(self, facts: NodeFacts, total: int) -> NodeView:
         now = self.snapshot.now

@@ -235,7 +235,7 @@ class RingWatcher(Watcher[RingView]):
             new = newest(self._store, self.keys.events, EVENTS)
         self._events.extend(new)
         self.new_events = tuple(new)
-        return RingView(self.name, seen, tuple(self._events), self._scoring)
+        return RingView(self.name, seen, tuple(self._events), self._scoring, self.view)
 
 
 class GroupWatcher(Watcher[GroupView]):

@@ -53,7 +53,7 @@ def test_a_ring_tells_its_evenness_and_what_is_wrong(redis: Redis, visit: Visit)
 
 def test_nodes_tell_what_they_tell_of_themselves(redis: Redis, visit: Visit) -> None:
     put(redis, "a", 0, told={"host": "h", "pid": 5, "ttl": 90, "held": 3, "limit": 3})
-    put(redis, "b", HALF, told={"ttl": 600})
+    put(redis, "b", HALF, expires_in=60, told={"ttl": 600})
     put(redis, "c", 99, expires_in=-1)
     nodes = visit(rings=["ring"]).json("/api/nodes", ring="ring")["nodes"]
     assert [(node["name"], node["state"]) for node in nodes] == [

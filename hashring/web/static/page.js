@@ -96,10 +96,19 @@ function announce(before, after) {
 
 function update(message) {
   setTime(message.at);
-  const before = "rows" in message.parts ? namesOfRows() : null;
+  const {rows = {}, gone = []} = message;
+  const before = byId("rows") ? namesOfRows() : null;
   for (const [id, html] of Object.entries(message.parts))
     // While something is asked, the picture comes with the answer, marked.
     if (id !== "picture" || !asked.any()) put(id, html);
+  for (const [id, html] of Object.entries(rows)) {
+    if (byId(id)) put(id, html);
+    else byId("rows").insertAdjacentHTML("beforeend", html);
+  }
+  for (const id of gone) {
+    const row = byId(id);
+    if (row) row.remove();
+  }
   if (before) announce(before, namesOfRows());
   arrange();
   tick();

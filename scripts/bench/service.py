@@ -1,0 +1,184 @@
+"""What the service costs: scripts/bench/service.py [--nodes N] [--pages N].
+
+A ring of 200 nodes with 16 replicas, a real Redis and ``hashring serve`` as a process: how long a
+page takes, how long a join takes to reach 200 open pages, and how much of Redis one page and 200
+pages use.
+"""
+
+# ruff: noqa: E402 - greenlets first
+from gevent import monkey
+
+monkey.patch_all()
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gevent
+from redis import Redis
+
+from hashring import RingNode
+from hashring.core.ring import Ring
+from hashring.store.embedded import RedisServer
+
+RING = "fleet"
+LOADS = 60
+JOINS = 5
+SPAN = 5.0  # seconds over which Redis' commands are counted
+ROOT = Path(__file__).parents[2]
+
+
+def fill(client: Redis, nodes: int) -> None:
+    """A ring of nodes that do not beat, and do not expire meanwhile."""
+    rng = random.Random(1)
+    points = {
+        f"ip-10-0-{n // 50}-{n % 50}.internal:{4000 + n}": [rng.randrange(2**32) for _ in range(16)]
+        for n in range(nodes)
+    }
+    seen = {"tag": "", "fingerprint": Ring(points).fingerprint}
+    expiry = client.time()[0] + 3600
+    for node, own in points.items():
+        client.zadd(RING, {f"{point}:{node}:{number}": expiry for number, point in enumerate(own)})
+        told = {"host": node.partition(":")[0], "pid": 4000, "ttl": 3600, "sees": seen}
+        client.hset(f"{{{RING}}}:nodes", node, "0123456789abcdef" + json.dumps(told))
+
+
+@contextmanager
+def serving(url: str) -> Iterator[int]:
+    """``hashring serve``; its port."""
+    program = [sys.executable, "-c", "from hashring.cli import main; main()", "serve"]
+    process = subprocess.Popen(
+        [*program, "--url", url, "--ring", RING, "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        line = process.stderr.readline()
+        yield int(re.search(r":(\d+)/", line)[1])
+    finally:
+        process.terminate()
+        began = time.monotonic()
+        process.wait()
+        print(f"{'ended after SIGTERM':44} {time.monotonic() - began:8.2f} s")
+
+
+def ask(port: int, path: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return body
+
+
+class Page:
+    """An open page: notes when it hears of a node."""
+
+    def __init__(self, port: int, since: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+        address = f"/ring/feed?name={RING}&since={since}"
+        self.connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
+        self.answer = self.connection.getresponse()
+        self.heard: dict[str, float] = {}
+        self.bytes = 0
+        self.greenlet = gevent.spawn(self.read)
+
+    def read(self) -> None:
+        unpack = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        text = b""
+        while data := self.answer.read1():
+            self.bytes += len(data)
+            text += unpack.decompress(data)
+            *lines, text = text.split(b"\n")
+            # A new version of the ring's page ends a line.
+            for line in lines:
+                for name in re.findall(rb"joiner-\d+", line):
+                    self.heard.setdefault(name.decode(), time.time())
+
+    def close(self) -> None:
+        self.greenlet.kill()
+        self.connection.close()
+
+
+def say(what: str, value: str, target: str = "") -> None:
+    print(f"{what:44} {value:>10}" + (f"   target {target}" if target else ""), flush=True)
+
+
+def page_loads(port: int) -> None:
+    taken = []
+    for _ in range(LOADS):
+        gevent.sleep(0.05)
+        began = time.perf_counter()
+        body = ask(port, f"/ring?name={RING}")
+        taken.append((time.perf_counter() - began) * 1000)
+    say("page", f"{len(body) / 1000:.0f} kB")
+    say("page load, median", f"{statistics.median(taken):.1f} ms", "<= 50 ms")
+    say("page load, worst of twenty", f"{sorted(taken)[-len(taken) // 20]:.1f} ms", "<= 50 ms")
+
+
+def version(port: int) -> str:
+    return re.search(rb'data-version="([^"]+)"', ask(port, f"/ring?name={RING}"))[1].decode()
+
+
+def commands(client: Redis) -> float:
+    """Commands a second that Redis was asked; this question's own are left out."""
+    before = client.info("stats")["total_commands_processed"]
+    gevent.sleep(SPAN)
+    return (client.info("stats")["total_commands_processed"] - before - 1) / SPAN
+
+
+def joins(client: Redis, pages: list[Page]) -> None:
+    delays = []
+    before = pages[0].bytes
+    for number in range(JOINS):
+        name = f"joiner-{number}"
+        node = RingNode(client, RING, name=name, ttl=60)
+        began = time.time()
+        node.start()
+        deadline = time.monotonic() + 30
+        while not all(name in page.heard for page in pages) and time.monotonic() < deadline:
+            gevent.sleep(0.01)
+        delays += [page.heard.get(name, float("inf")) - began for page in pages]
+        node.stop()
+        gevent.sleep(0.5)
+    say(
+        "sent to a page, for a join and a leave",
+        f"{(pages[0].bytes - before) / JOINS / 1000:.0f} kB",
+    )
+    say(f"a join reaches {len(pages)} pages, median", f"{statistics.median(delays) * 1000:.0f} ms")
+    say(f"a join reaches {len(pages)} pages, last", f"{max(delays) * 1000:.0f} ms", "<= 1000 ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the service costs.")
+    parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--pages", type=int, default=200)
+    given = parser.parse_args()
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        fill(client, given.nodes)
+        with serving(server.url) as port:
+            gevent.sleep(2)
+            say("ring", f"{given.nodes} x 16")
+            page_loads(port)
+            one = [Page(port, version(port))]
+            say("commands a second, 1 page open", f"{commands(client):.1f}")
+            many = [*one, *(Page(port, version(port)) for _ in range(given.pages - 1))]
+            say(f"commands a second, {len(many)} pages open", f"{commands(client):.1f}")
+            joins(client, many)
+            for page in many:
+                page.close()
+
+
+if __name__ == "__main__":
+    main()
