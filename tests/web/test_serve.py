@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from hashring import PartitionGroup
 from hashring.store.embedded import RedisServer
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import PATIENCE, ROOT, eventually
 from tests.proxy import Proxy
 from tests.web.conftest import TOKEN, Running, nodes_on, put, serving
 
@@ -325,3 +326,27 @@ def test_a_password_is_shown_nowhere(redis_server: RedisServer) -> None:
             _, said = running.process.communicate(timeout=PATIENCE)
     assert "***" in pages[0]
     assert not any("s3cret" in text for text in [*pages, said, *running.said])
+
+
+def test_the_rights_in_its_documentation_are_enough_to_look(
+    redis_server: RedisServer,
+) -> None:
+    text = (ROOT / "docs" / "service.rst").read_text()
+    [line] = re.findall(r"ACL SETUSER watcher .*", text)
+    with (
+        Redis(unix_socket_path=str(redis_server.socket)) as admin,
+        Proxy(redis_server.socket) as proxy,
+    ):
+        admin.execute_command(*line.split())
+        url = proxy.url.replace("redis://", "redis://watcher:secret@")
+        group = PartitionGroup(admin, "orders", partitions=3, member="m", rebalance_delay=0)
+        with nodes_on(admin, "ring", "a"), group, serving(url) as running:
+            eventually(lambda: "orders" in running.ask("/api/groups")[1], "the group is found")
+            for path in ("/api/ring?ring=ring", "/api/owner?ring=ring&key=k", "/group?name=orders"):
+                status, answer = running.ask(path)
+                assert status == 200
+                assert "Redis refuses" not in answer
+            assert json.loads(running.ask("/api/owner?ring=ring&key=k")[1])["lock_error"] is None
+            told = json.loads(running.ask("/api/changes?ring=ring")[1])
+            assert (len(told["changes"]), told["failure"]) == (1, None)
+        admin.acl_deluser("watcher")
