@@ -80,6 +80,23 @@ def write_ring(ring: RingFile, path: str | os.PathLike[str]) -> None:
         pq.write_table(table.replace_schema_metadata({_RING_METADATA: text.encode()}), aside)
 
 
+def check_new(path: str | os.PathLike[str]) -> None:
+    """Check, before the work starts, that a file or directory can be made there.
+
+    Raises:
+        OutputExists: it is there already.
+        OutputRefused: nothing can be made there.
+    """
+    target = Path(path).absolute()
+    if target.exists():
+        raise OutputExists(str(path))
+    parent = next(at for at in target.parents if at.exists())
+    if not parent.is_dir():
+        raise OutputRefused(str(path), f"{parent} is no directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputRefused(str(path), f"no right to write into {parent}")
+
+
 @contextmanager
 def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path to write to; what is there at the end gets the real name, in one step.
@@ -88,9 +105,8 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         OutputExists: the real name is taken, now or by the end.
         OutputRefused: the file cannot be written.
     """
+    check_new(path)
     target = Path(path)
-    if target.exists():
-        raise OutputExists(str(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -35,8 +35,9 @@ YEAR = 365 * 24 * 3600
 TTL = 2.0
 NODES = 5
 TICK = 0.02
-LOOK = 0.2  # seconds between two looks for what others have left undone
-OVERTIME = 2.0  # seconds after the year's end, for the last flights
+LOOK = 1.0  # seconds between two looks for what others have left undone
+OVERTIME = 60.0  # seconds after the year's end, at most, until all flights are done
+BATCH = 200  # flights between two questions whose they are
 CLOCK, DONE = "flights:clock", "flights:done"
 
 
@@ -96,29 +97,40 @@ def work(url: str, name: str, folder: Path) -> None:
     scale = seconds / YEAR
     log = (folder / f"work-{name}-{time.time_ns()}.csv").open("w", buffering=1)
     log.write("flight,key,node,due,start,end\n")
-    position, open_, looked = 0, [], 0.0
+    position, others, looked, done = 0, [], 0.0, b""
+
+    def undone(number: int) -> bool:
+        return len(done) <= number >> 3 or not done[number >> 3] & 128 >> (number & 7)
+
     while not stopped and time.time() < begins + seconds + OVERTIME:
-        now = time.time()
-        fresh = position
-        while position < len(due) and begins + due[position] * scale <= now:
-            position += 1
-        todo = [number for number in numbers[fresh:position] if keys[number] is not None]
+        todo, now = [], time.time()
         if now - looked >= LOOK:
-            # What nobody has done: it may be this node's by now.
-            looked, done, todo = now, client.get(DONE) or b"", open_ + todo
-            todo = [n for n in todo if len(done) <= n >> 3 or not done[n >> 3] & 128 >> (n & 7)]
-            open_ = []
-        mine = node.select(todo, key=keys.__getitem__)
-        open_ += set(todo).difference(mine)
-        with client.pipeline(transaction=False) as marks:
-            for number in mine:
-                start = time.time()
-                end = start + (weights[number] or 0) * 60 * scale
-                planned = begins + due[number] * scale
-                log.write(f"{number},{keys[number]},{name},{planned:.6f},{start:.6f},{end:.6f}\n")
-                marks.setbit(DONE, number, 1)
-            marks.execute()
-        time.sleep(TICK)
+            looked, done = now, client.get(DONE) or b""
+            # What was another's when it was due, and is not done: it may be this node's by now.
+            others = list(filter(undone, others))
+            if position == len(due) and not others:
+                break
+            todo = node.select(others, key=keys.__getitem__)
+            others = sorted(set(others).difference(todo))
+        fresh = position
+        while position < min(len(due), fresh + BATCH) and begins + due[position] * scale <= now:
+            position += 1
+        todo += [n for n in numbers[fresh:position] if keys[n] is not None and undone(n)]
+        for first in range(0, len(todo), BATCH):
+            batch = todo[first : first + BATCH]
+            mine = node.select(batch, key=keys.__getitem__)
+            others += set(batch).difference(mine)
+            with client.pipeline(transaction=False) as marks:
+                for number in mine:
+                    start = time.time()
+                    end = start + (weights[number] or 0) * 60 * scale
+                    planned = begins + due[number] * scale
+                    times = f"{planned:.6f},{start:.6f},{end:.6f}"
+                    log.write(f"{number},{keys[number]},{name},{times}\n")
+                    marks.setbit(DONE, number, 1)
+                marks.execute()
+        if position - fresh < BATCH:
+            time.sleep(TICK)
     node.stop()
 
 
@@ -168,7 +180,7 @@ def run_fleet(
             done.append((time.time() - begins, what))
             print(f"{done[-1][0]:6.1f} s  {what}", flush=True)
         for process in running.values():
-            process.wait(seconds + 60)
+            process.wait(seconds + 2 * OVERTIME)
     finally:
         for process in running.values():
             process.kill()

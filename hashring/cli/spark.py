@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,9 @@ import click
 
 from hashring.cli.export import live_ring
 from hashring.cli.settings import Settings, ring_options
-from hashring.errors import EmptyRingError, OutputExists, SparkFailed
-from hashring.files import new_file, read_ring
+from hashring.cli.signals import sigterm_unwinds
+from hashring.errors import EmptyRingError, SparkFailed
+from hashring.files import check_new, new_file, read_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +32,8 @@ class _SparkGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with sigterm_unwinds():
+                return super().invoke(ctx)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
@@ -422,6 +426,8 @@ def stream(
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
+        pass  # the way to end it
+    finally:
         query.stop()
     batches = query.recentProgress
     click.echo(f"rows of the last {len(batches)} batches  {sum(b.numInputRows for b in batches):,}")
@@ -436,20 +442,24 @@ class _Job:
     def __init__(self, ctx: click.Context, options: dict[str, Any]) -> None:
         self._settings = ctx.ensure_object(Settings)
         self._options = options
-        report = options["report"]
-        if report and Path(report).exists():
-            raise OutputExists(report)
+        if options["report"]:
+            check_new(options["report"])
 
     def session(self) -> SparkSession:
         from hashring.spark.session import spark_session  # noqa: PLC0415 - as above
 
         conf = dict(_setting(text) for text in self._options["conf"])
-        return spark_session(
+        logging.getLogger().addFilter(_is_not_py4j)
+        found = spark_session(
             self._options["master"],
             self._options["remote"],
             conf,
             progress=sys.stderr.isatty(),
         )
+        # PySpark's own handler asks Java to cancel what runs, in the middle of another question to
+        # it, and fails. What is to be cancelled is where the output is taken away.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return found
 
     def ring(self) -> RingFile:
         """The ring to work with.
@@ -491,6 +501,11 @@ class _Job:
             with new_file(report) as aside:
                 aside.write_text(outcome.report.html(), encoding="utf-8")
             click.echo(f"{'report'.rjust(width)}  {report}")
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """False for the tracebacks that it logs when it is interrupted."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _shown(value: Any) -> str:

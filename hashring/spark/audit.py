@@ -214,37 +214,52 @@ def _checked(
 
 def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
     """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
+    # By point first: two keys differ in it at once, which two texts do late.
+    hashed = work.withColumn("point", point(work, "key", asof.algorithm))
     earlier = (
-        Window.partitionBy("key")
+        Window.partitionBy("point", "key")
         .orderBy("start", "end", "node")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
+    # An end and its node in one number, which orders as the pair does. Ends are counted from so far
+    # before the last change that it lies in the middle of what the number can hold: 4 years each
+    # way with 16,000 nodes, 500 with 100. What lies beyond counts as that end.
+    bits = len(asof.nodes).bit_length()
+    zero = asof.ends - (1 << 61 - bits)
+    end = F.least(F.greatest(F.col("end") - zero, F.lit(0)), F.lit((1 << 62 - bits) - 1))
+    mark = F.shiftleft(end, bits).bitwiseOR(F.col("node").cast("bigint"))
+
+    def node_of(marked: str) -> Column:
+        return F.col(marked).bitwiseAND((1 << bits) - 1)
+
+    def end_of(marked: str) -> Column:
+        return F.shiftright(F.col(marked), bits) + zero
+
     # `leader` is the latest end among the key's earlier rows, and its node. A row of another node
     # that does not take the lead, and a leader of another node that loses it, leave a trail; the
     # latest trail is the latest end of any node but the leader, for whoever loses the lead is at
     # once the best of the others.
-    led = work.withColumn("leader", F.max(F.struct("end", "node")).over(earlier))
-    trail = F.when(
-        F.col("leader.node") != F.col("node"),
-        F.least(F.struct("end", "node"), F.col("leader")),
-    )
+    marked = hashed.withColumn("mark", mark)
+    led = marked.withColumn("leader", F.max("mark").over(earlier))
+    trail = F.when(node_of("leader") != F.col("node"), F.least("mark", "leader"))
     trailed = led.withColumn("trail", trail).withColumn("rival", F.max("trail").over(earlier))
-    other = F.when(F.col("leader.node") == F.col("node"), F.col("rival")).otherwise(F.col("leader"))
-    meets = (F.col("other.end") > F.col("start")) & (F.col("end") > F.col("start"))
-    met = trailed.withColumn("other", other).select(
+    other = F.when(node_of("leader") == F.col("node"), F.col("rival")).otherwise(F.col("leader"))
+    opposed = trailed.withColumn("other", other)
+    meets = (end_of("other") > F.col("start")) & (F.col("end") > F.col("start"))
+    met = opposed.select(
         "key",
+        "point",
         "node",
         "start",
         "end",
         F.when(
-            F.col("leader.end").isNotNull(),
-            F.greatest(F.col("start") - F.col("leader.end"), F.lit(0)),
+            F.col("leader").isNotNull(),
+            F.greatest(F.col("start") - end_of("leader"), F.lit(0)),
         ).alias("gap"),
-        F.when(meets, F.col("other.node")).alias("other"),
-        F.when(meets, F.least("end", "other.end") - F.col("start")).alias("overlap"),
+        F.when(meets, node_of("other")).alias("other"),
+        F.when(meets, F.least(F.col("end"), end_of("other")) - F.col("start")).alias("overlap"),
     )
-    hashed = met.withColumn("point", point(met, "key", asof.algorithm))
-    placed = asof.with_period(hashed, "point", "start")
+    placed = asof.with_period(met, "point", "start")
 
     own = F.col("owner") == F.col("node")
     problem = (
@@ -315,9 +330,8 @@ def _seconds(micros: str, name: str | None = None) -> Column:
 
 def _counts(told: DataFrame) -> DataFrame:
     own = F.col("owner") == F.col("node")
-    return told.groupBy("key", "since", "cause", "node").agg(
+    return told.groupBy("point", "key", "since", "cause", "node").agg(
         F.count("*").alias("rows"),
-        F.min("point").alias("point"),
         F.min("since_at").alias("since_at"),
         F.min(F.when(own, F.col("start"))).alias("first"),
         *(F.count_if(F.col("problem") == name).alias(name) for name in PROBLEMS),
@@ -335,14 +349,12 @@ _COUNTED: Final = ("rows", *PROBLEMS, "overflow", "overlapping")
 def _keys(counts: DataFrame, asof: AsOf) -> DataFrame:
     # First by key and period, then by key: both without another shuffle, and without the cost of
     # counting distinct periods.
-    per_period = counts.groupBy("key", "since").agg(
-        F.min("point").alias("point"),
+    per_period = counts.groupBy("point", "key", "since").agg(
         F.min("first").alias("first"),
         *(F.sum(name).alias(name) for name in _COUNTED),
         *(F.max(name).alias(name) for name in ("gap", "after_change", "overlap")),
     )
-    per_key = per_period.groupBy("key").agg(
-        F.min("point").alias("point"),
+    per_key = per_period.groupBy("point", "key").agg(
         F.count("first").alias("worked"),
         *(F.sum(name).alias(name) for name in _COUNTED),
         *(F.max(name).alias(name) for name in ("gap", "after_change", "overlap")),
@@ -400,7 +412,7 @@ def _changes(counts: DataFrame, asof: AsOf) -> DataFrame:
     )
     taken = (
         counts.where(F.col("since") > 0)
-        .groupBy("key", "since")
+        .groupBy("point", "key", "since")
         .agg((F.min("first") - F.min("since_at")).alias("__delay"))
         .where(F.col("__delay").isNotNull())
         .groupBy(F.col("since").alias("version"))

@@ -79,13 +79,17 @@ class CellTable:
         return found
 
 
-def cell_table(starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int) -> CellTable:
+def cell_table(
+    starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int, *, spare: int = 0
+) -> CellTable:
     """The table of ranges that begin at ``starts``, each up to the next, the last to the top.
 
     Args:
         starts: shape (n,), rising, the first 0, all below ``2**bits``.
         codes: shape (n,), not negative.
         bits: from 1 to 62.
+        spare: so many more bits of the root, so that fewer cells need a second look: two make the
+            root four times as large.
 
     Raises:
         ConfigError: the codes and numbers together need more than a 64-bit word, or the table
@@ -99,7 +103,8 @@ def cell_table(starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int) -> CellTa
     where, what = where[first], what[first]
 
     code_bits = max(int(what.max()).bit_length(), 1)
-    root_bits = min(max(MIN_ROOT_BITS, (len(where) - 1).bit_length() + 1), MAX_ROOT_BITS)
+    wanted = (len(where) - 1).bit_length() + 1
+    root_bits = min(max(MIN_ROOT_BITS, wanted + spare), MAX_ROOT_BITS + spare)
     root_bits = min(max(root_bits, bits + 2 * code_bits - _WORD_BITS), bits)
     offset_bits = bits - root_bits
     if offset_bits + 2 * code_bits > _WORD_BITS or 1 << root_bits > _MAX_CELLS:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hashring.errors import ConfigError, NoDataError, OutputExists
+from hashring.files import check_new
 from hashring.spark.keys import quoted
 from hashring.spark.session import is_connect
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "csv", "json")
+_ENDING: Final = 10.0  # seconds
 _CORRUPT: Final = "_corrupt_record"
 
 
@@ -180,6 +184,7 @@ class Output:
 
         Raises:
             OutputExists: it is there already.
+            OutputRefused: it cannot be written there.
             ConfigError: neither path nor table, both, or no format.
         """
         if (self.path is None) == (self.table is None):
@@ -191,8 +196,8 @@ class Output:
         assert self.path is not None
         format_of([self.path], self.format)
         local = local_path(spark, self.path)
-        if local is not None and local.exists():
-            raise OutputExists(self.path)
+        if local is not None:
+            check_new(local)
 
     def write(self, df: DataFrame, partition_by: Sequence[str] = ()) -> None:
         """Write all of the frame, or nothing.
@@ -232,8 +237,22 @@ class Output:
             if local.exists():
                 raise OutputExists(self.path)
             aside.rename(local)
+        except (KeyboardInterrupt, SystemExit):
+            with suppress(Exception):  # whatever is wrong with Spark by now
+                spark.sparkContext.cancelAllJobs()
+            raise
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    # After Ctrl-C, tasks that are just ending may make files for another moment.
+    deadline = time.monotonic() + _ENDING
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.1)
 
 
 def local_path(spark: SparkSession, path: str) -> Path | None:

@@ -20,8 +20,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import (
     ArrayType,
-    BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -41,7 +41,7 @@ _WORD = "__hashring_word"
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
-    pa.bool_(): BooleanType(),
+    pa.float64(): DoubleType(),
     pa.string(): StringType(),
 }
 

@@ -13,16 +13,23 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.cells import CellTable, cell_table, overlay, ring_ranges
 from hashring.spark.keys import check_free, check_number, key_text, point, quoted
-from hashring.spark.lookup import look_up
+from hashring.spark.lookup import look_up, one_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RING_BITS: Final = 32
+SPARE_BITS: Final = 2
+"""A ring is looked up for every key there is: its table may be a little larger."""
 
 _POINT = "__hashring_point"
 _CODE = "__hashring_code"
 _WEIGHT = "__hashring_weight"
+_ROWS = "__hashring_rows"
+_TOTAL = "__hashring_total"
+_NODES = "__hashring_nodes"
+_FAIR = "__hashring_fair"
+_SHARES = "__hashring_shares"
 
 
 def ring_table(ring: Ring) -> tuple[CellTable, tuple[str, ...]]:
@@ -34,7 +41,7 @@ def ring_table(ring: Ring) -> tuple[CellTable, tuple[str, ...]]:
     if not ring.node_count:
         raise EmptyRingError
     starts, owners, nodes = ring_ranges(ring)
-    return cell_table(starts, owners, RING_BITS), nodes
+    return cell_table(starts, owners, RING_BITS, spare=SPARE_BITS), nodes
 
 
 def with_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame:
@@ -92,7 +99,7 @@ def _pair_table(before: Ring, after: Ring) -> tuple[CellTable, pa.Array, pa.Arra
     new_starts, new_codes, new_nodes = ring_ranges(after)
     pairs = overlay(old_starts, old_codes, new_starts, new_codes)
     return (
-        cell_table(pairs.starts, pairs.codes, RING_BITS),
+        cell_table(pairs.starts, pairs.codes, RING_BITS, spare=SPARE_BITS),
         pa.array(old_nodes, pa.string()).take(pa.array(pairs.before)),
         pa.array(new_nodes, pa.string()).take(pa.array(pairs.after)),
     )
@@ -119,31 +126,47 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
     table, nodes = ring_table(ring)
     counted = _counted(df, table, key, ring.hash_algorithm.name, weight)
     total = len(ring)
-    known = df.sparkSession.createDataFrame(
+    none = df.sparkSession.createDataFrame(
         pa.table(
             {
                 _CODE: pa.array(range(len(nodes)), pa.int64()),
-                "node": pa.array(nodes, pa.string()),
-                "fair_share": pa.array([len(ring.points_of(n)) / total for n in nodes]),
-                "ring_share": pa.array([ring.shares[n] / RING_SIZE for n in nodes]),
+                "keys": pa.array([0] * len(nodes), pa.int64()),
+                "weight": pa.array([0.0] * len(nodes)),
+                "bad_weights": pa.array([0] * len(nodes), pa.int64()),
             }
         )
     )
-    joined = known.join(counted, _CODE, "full_outer")
-    on_ring = F.sum(F.when(F.col("node").isNotNull(), F.col("weight")))
-    totals = joined.agg(on_ring.alias("total"))
-    zero = F.lit(0)
-    return joined.crossJoin(F.broadcast(totals)).select(
-        "node",
-        F.coalesce("keys", zero).alias("keys"),
-        F.coalesce("weight", zero.cast("double")).alias("weight"),
-        F.when(
-            F.col("node").isNotNull(),
-            F.coalesce(F.try_divide(F.col("weight"), F.col("total")), zero.cast("double")),
-        ).alias("share"),
-        "fair_share",
-        "ring_share",
-        F.coalesce("bad_weights", zero).alias("bad_weights"),
+    # From here on it is a row a node: one task, without another shuffle or join.
+    small = counted.union(none).coalesce(1)
+    sums = small.groupBy(_CODE).agg(
+        *(F.sum(name).alias(name) for name in ("keys", "weight", "bad_weights"))
+    )
+    packed = sums.agg(
+        F.collect_list(F.struct(*sums.columns)).alias(_ROWS),
+        F.sum(F.when(F.col(_CODE).isNotNull(), F.col("weight"))).alias(_TOTAL),
+    )
+    known = one_row(
+        df.sparkSession,
+        {
+            _NODES: pa.array(nodes, pa.string()),
+            _FAIR: pa.array([len(ring.points_of(n)) / total for n in nodes], pa.float64()),
+            _SHARES: pa.array([ring.shares[n] / RING_SIZE for n in nodes], pa.float64()),
+        },
+    )
+    code = F.col(_CODE)
+    share = F.coalesce(F.try_divide(F.col("weight"), F.col(_TOTAL)), F.lit(0.0))
+    return (
+        packed.select(_TOTAL, F.inline(_ROWS))
+        .crossJoin(F.broadcast(known))
+        .select(
+            F.get(_NODES, code).alias("node"),
+            "keys",
+            "weight",
+            F.when(code.isNotNull(), share).alias("share"),
+            F.get(_FAIR, code).alias("fair_share"),
+            F.get(_SHARES, code).alias("ring_share"),
+            "bad_weights",
+        )
     )
 
 

@@ -31,7 +31,7 @@ def spark_session(
         master: a Spark master's URL; by default the one that spark-submit set, else all cores of
             this machine.
         remote: a Spark Connect URL (``sc://host:port``) instead; needs no Java here.
-        conf: settings of Spark.
+        conf: settings of Spark; ``spark.log.level`` to see its log.
         progress: show a bar on the terminal for stages that last.
 
     Raises:
@@ -65,7 +65,8 @@ def spark_session(
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     if remote is None:
-        session.sparkContext.setLogLevel("ERROR")
+        # What goes wrong comes as an exception; the log would tell it again, in a hundred lines.
+        session.sparkContext.setLogLevel(session.conf.get("spark.log.level", "FATAL") or "FATAL")
     elif progress:
         session.registerProgressHandler(_bar)  # type: ignore[arg-type]
     return session

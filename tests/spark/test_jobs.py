@@ -20,6 +20,7 @@ from hashring.errors import (
     JavaNotFound,
     NoDataError,
     OutputExists,
+    OutputRefused,
     RingFileError,
     SparkFailed,
     UnknownNodeError,
@@ -296,6 +297,15 @@ def test_a_report_that_exists_stops_the_job_before_it_starts(ring_file, tmp_path
     with pytest.raises(OutputExists):
         run("load", "--input", "x.parquet", "--ring-file", ring_file, "--report", report)
     assert report.read_text() == "mine"
+
+
+@pytest.mark.parametrize("option", ["--report", "--output"])
+def test_an_output_that_cannot_be_written_stops_the_job_before_it_starts(
+    keys, ring_file, tmp_path, option
+):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputRefused, match=r"x.csv cannot be written \(.*file is no directory"):
+        run("load", "--input", keys, "--ring-file", ring_file, option, tmp_path / "file" / "x.csv")
 
 
 def test_an_audit_of_files_needs_no_redis(spark, tmp_path):

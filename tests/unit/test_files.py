@@ -13,7 +13,7 @@ from hashring.errors import (
     OutputRefused,
     RingFileError,
 )
-from hashring.files import new_file, read_ring, write_ring
+from hashring.files import check_new, new_file, read_ring, write_ring
 
 RING = RingFile(Ring({"a": [0, 7], "bé": [5]}, "crc-32c"), "accounts", 7, "ab", 9)
 
@@ -84,5 +84,16 @@ def test_a_file_that_fails_in_the_middle_leaves_nothing(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputRefused, match=r"x cannot be written \(.*file: .*name another place"):
+    with pytest.raises(
+        OutputRefused, match=r"x cannot be written \(.*file is no directory\): name"
+    ):
+        check_new(tmp_path / "file" / "deeper" / "x")
+    with pytest.raises(OutputRefused):
         write_ring(RING, tmp_path / "file" / "x")
+
+
+def test_a_directory_that_is_not_there_yet_is_made(tmp_path):
+    check_new(tmp_path / "new" / "ring.json")
+    assert list(tmp_path.iterdir()) == []
+    write_ring(RING, tmp_path / "new" / "ring.json")
+    assert read_ring(tmp_path / "new" / "ring.json") == RING

@@ -1,0 +1,64 @@
+"""Keys assigned and written by owner, against the same keys written unassigned; and memory.
+
+    scripts/bench/spark_write.py [--keys 1e8] [--nodes 100] [--memory 4g]
+
+Memory is the most that the process and its Java held at any time (VmHWM), both together.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import functions as F  # noqa: N812
+from spark_lookup import random_ring
+
+from hashring.spark import partition_by_owner
+from hashring.spark.session import spark_session
+
+
+def most_memory() -> float:
+    """Of this process and its children, in GB."""
+    found, todo = 0.0, ["self"]
+    while todo:
+        at = Path("/proc", todo.pop())
+        try:
+            status = (at / "status").read_text()
+            found += int(status.partition("VmHWM:")[2].split()[0]) / 1e6
+            for task in (at / "task").iterdir():
+                todo += (task / "children").read_text().split()
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--keys", type=float, default=1e8)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--memory", default="4g")
+    given = parser.parse_args()
+    spark = spark_session(
+        "local[2]", conf={"spark.driver.memory": given.memory, "spark.driver.maxResultSize": "0"}
+    )
+    made = spark.range(int(given.keys)).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
+    ring = random_ring(given.nodes, 16)
+    folder = tempfile.mkdtemp()
+    try:
+        began = time.perf_counter()
+        made.write.parquet(f"{folder}/keys")
+        plain = time.perf_counter() - began
+        print(f"{int(given.keys):,} keys written unassigned: {plain:.0f} s", flush=True)
+        began = time.perf_counter()
+        partition_by_owner(made, ring).write.partitionBy("owner").parquet(f"{folder}/owned")
+        took = time.perf_counter() - began
+        size = len(list(Path(folder, "owned").glob("owner=*/*.parquet")))
+        print(f"assigned and written by owner: {took:.0f} s = {took / plain:.2f} x, {size} files")
+        print(f"most memory: {most_memory():.1f} GB")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The command as a process of its own: run by spark-submit, and told to end in the middle."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from hashring.core.ringfile import RingFile
+from hashring.files import write_ring
+from tests.conftest import PATIENCE, ROOT
+from tests.spark.engine_process import JAVA
+from tests.spark.test_owner import random_ring
+
+MAIN = ROOT / "hashring" / "__main__.py"
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """A ring, a few keys, and keys enough to be told to end in the middle."""
+    folder = tmp_path_factory.mktemp("work")
+    write_ring(RingFile(random_ring(4, 8)), folder / "ring.json")
+    for name, count in (("few", 1000), ("many", 3_000_000)):
+        keys = pa.array([f"k{i}" for i in range(count)])
+        pq.write_table(pa.table({"key": keys}), folder / f"{name}.parquet")
+    return folder
+
+
+def command(work, name, out, *more):
+    found = ["spark", "assign", "--input", work / f"{name}.parquet", "--output", out]
+    return [str(part) for part in (*found, "--ring-file", work / "ring.json", *more)]
+
+
+@pytest.mark.parametrize(("told", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_job_told_to_end_leaves_nothing_and_says_nothing(work, tmp_path, told, status):
+    out = tmp_path / "owned.csv"
+    more = ("--master", "local[1]", "--conf", f"spark.driver.extraJavaOptions={JAVA}")
+    process = subprocess.Popen(
+        [sys.executable, MAIN, *command(work, "many", out, *more)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, start_new_session=True,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 5 * PATIENCE
+        # A task writes.
+        while not list(tmp_path.glob(".owned.csv.*/_temporary/**/*.csv")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # Ctrl-C is sent to all of the terminal's processes.
+        (os.killpg if told == signal.SIGINT else os.kill)(process.pid, told)
+        _, errors = process.communicate(timeout=5 * PATIENCE)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == status, errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spark_submit_runs_a_job(spark, work, tmp_path):
+    out = tmp_path / "owned.parquet"
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    done = subprocess.run(
+        [submit, *options, "--driver-java-options", JAVA, MAIN, *command(work, "few", out)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert re.search(r"rows written  1,000\n", done.stdout)
+    assert spark.read.parquet(str(out)).count() == 1000
