@@ -372,7 +372,7 @@ class _Loop:
         try:
             subscription = await self.store.subscribe(*machine.channels)
             timeout = self._config.io_timeout
-            while True:
+            while self._listener is asyncio.current_task():
                 notice = await subscription.wait(timeout)
                 if notice is None:
                     if timeout != _LISTEN:
@@ -401,6 +401,7 @@ class _Loop:
 
     async def _drop_listener(self) -> None:
         listener, self._listener = self._listener, None
-        if listener is not None:
+        while listener is not None and not listener.done():
+            # Again and again: a client swallows it, when it comes at a bad moment of a connect.
             listener.cancel()
-            await asyncio.wait([listener])
+            await asyncio.wait([listener], timeout=1.0)
