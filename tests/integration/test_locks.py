@@ -24,6 +24,8 @@ RING = "accounts"
 RING_KEYS = ring_keys(RING)
 SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2, "lock": True}
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0, "lock": True}
+CALM = {"ttl": 120.0, "idle": 600.0, "heartbeat_interval": 0.2, "lock": True}
+"""Heartbeats as fast as may be, and nothing that time alone would let go of."""
 KEYS = [f"key-{number}" for number in range(60)]
 
 Make = Callable[..., HostedNode]
@@ -278,9 +280,7 @@ def test_a_node_that_does_not_run_holds_nothing_and_says_so(make: Make) -> None:
 def test_a_full_node_leaves_the_rest_to_the_next_and_gets_it_back(
     make: Make, client: Redis
 ) -> None:
-    # Heartbeats as fast as may be, and nothing that time alone would let go of.
-    calm = {"ttl": 120.0, "idle": 600.0, "heartbeat_interval": 0.2, "lock": True}
-    full, other = make(name="a", limit=5, **calm).start(), make(name="b", **calm).start()
+    full, other = make(name="a", limit=5, **CALM).start(), make(name="b", **CALM).start()
     eventually(lambda: full.call("get_node_count") == 2, "they know each other")
     own = [key for key in KEYS if full.call("owner", key) == "a"]
     assert len(own) > 7
@@ -315,7 +315,7 @@ def test_a_full_node_leaves_the_rest_to_the_next_and_gets_it_back(
 
 
 def test_with_every_node_full_the_rest_is_counted_and_told(make: Make, client: Redis) -> None:
-    nodes = [make(name=name, limit=10, **SHORT).start() for name in "ab"]
+    nodes = [make(name=name, limit=10, **CALM).start() for name in "ab"]
     eventually(
         lambda: (
             [len(answer) for answer in held(*nodes)] == [10, 10]
@@ -330,7 +330,7 @@ def test_with_every_node_full_the_rest_is_counted_and_told(make: Make, client: R
 
     eventually(lambda: held(*nodes) and told(b"unserved"), "the history tells")
     assert told(b"full") == 2
-    third = make(name="c", **SHORT).start()
+    third = make(name="c", **CALM).start()
     eventually(lambda: all_held(*nodes, third), "a third has room for the rest")
     eventually(lambda: held(*nodes) and sum(node.status["unserved"] for node in nodes) == 0, "none")
 

@@ -95,7 +95,7 @@ def tokens_of_the_counter_alone(call: _LockCall, *rest: Any) -> list[Any]:
     ("script", "bug", "rules"),
     [
         ("locks_release", release_whoever_holds_it, "holder"),
-        ("locks_renew", renewal_that_makes_an_expired_lock_anew, "holder"),
+        ("locks_renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
         ("locks_acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
         ("locks_acquire", tokens_of_the_counter_alone, "tokens"),
     ],
