@@ -67,10 +67,6 @@ def command(
       hashring serve --url redis://redis.internal:6379/0 --port 8080
       HASHRING_TOKEN=... hashring serve --allow-actions
     """
-    # Everything below waits in greenlets; what was imported so far holds no lock and no socket.
-    from gevent import monkey  # noqa: PLC0415
-
-    monkey.patch_all()
     token = os.environ.get(TOKEN_VARIABLE, "") if allow_actions else None
     if token is not None and len(token) < 8:
         raise ConfigError(
@@ -78,6 +74,10 @@ def command(
             "*" * len(token),
             "--allow-actions needs a token of 8 characters or more in the environment",
         )
+    # Everything below waits in greenlets; what was imported so far holds no lock and no socket.
+    from gevent import monkey  # noqa: PLC0415
+
+    monkey.patch_all()
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
     with connected(settings) as connection:
         from hashring.web import Service  # noqa: PLC0415

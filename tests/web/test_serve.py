@@ -293,17 +293,14 @@ def refusal(*arguments: str, **environment: str) -> tuple[int, str]:
 
 def test_what_it_cannot_begin_with_is_said(running: Running) -> None:
     for arguments, environment, text in (
-        (("--allow-actions",), {}, "HASHRING_TOKEN"),
-        (("--allow-actions",), {"HASHRING_TOKEN": "short"}, "8 characters"),
+        (("--allow-actions",), {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
         (("--port", str(running.port)), {}, "cannot listen there"),
-        (("--base-path", "x"), {}, "base_path='x'"),
-        (("--ring", "a}b"), {}, "braces"),
         (("--url", "http://x"), {}, "url='http://x'"),
     ):
         status, said = refusal(*arguments, **environment)
         assert (status, text in said) == (2, True), said
         assert "Traceback" not in said
-        assert "short" not in said.replace("shorter", "")
+        assert "short" not in said
 
 
 def test_listening_beyond_this_machine_is_said(redis_server: RedisServer) -> None:
