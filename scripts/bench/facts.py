@@ -60,6 +60,7 @@ def facts(load_before: float) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "processor": _processor(),
         "load": [round(load_before, 1), round(os.getloadavg()[0], 1)],
+        "nice": os.nice(0),
         "python": platform.python_version(),
         "server": _redis(),
         "hashring": __version__,

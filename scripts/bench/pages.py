@@ -136,6 +136,8 @@ def readme(results: dict[str, Any], text: str) -> str:
 
 def facts_line(facts: dict[str, Any]) -> str:
     load = " and ".join(f"{each:g}" for each in facts["load"])
+    if facts.get("nice"):
+        load += f" (run at nice {facts['nice']})"
     libraries = ", ".join(f"{name} {version}" for name, version in facts["libraries"].items())
     return (
         f"Measured {facts['date']}: {facts['cores']} cores ({facts['processor']}), load {load}, "

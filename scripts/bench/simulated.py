@@ -147,6 +147,10 @@ class World:
         node.alive = node.listening = False
         self.running.remove(node)
 
+    def expires(self, node: Node) -> float:
+        """When the node's time is up, in Redis."""
+        return self.server.members(KEYS.ring)[node.machine.replicas[0].member] - START
+
     def turn(self, node: Node) -> None:
         """The node's loop, until it waits."""
         while node.alive and not node.busy:

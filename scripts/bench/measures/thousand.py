@@ -14,7 +14,7 @@ from targets import SCALE
 from hashring.store.embedded import RedisServer
 from measures.ring_changes import KINDS, PROCESSES, joins_to, restart_in, rolling_restart
 
-LONGEST_RESTART = 80.0
+LONGEST_RESTART = 45.0
 """Seconds after which as many nodes as were restarted must do."""
 
 
@@ -110,7 +110,7 @@ def laws(
     run: Run, result: Result, nodes: int
 ) -> tuple[dict[str, list[tuple[float, float]]], float]:
     """Bytes per restarted node at several sizes, of both; and redis-hashring's at so many nodes."""
-    sizes, few = ((5, 10), 2) if run.quick else ((20, 50, 100), 4)
+    sizes, few = ((5, 10), 2) if run.quick else ((20, 50, 100), 3)
     sent: dict[str, list[tuple[float, float]]] = {}
     theirs = 0.0
     for name, kind in KINDS.items():
