@@ -37,7 +37,7 @@ EVENTS: Final = 500
 DECISIONS: Final = 20
 """How many of a group's last decisions a watcher keeps."""
 
-_PART: Final = 10  # reading may take one part in so many of the time
+_PART: Final = 10  # while nothing is told, looking takes one part in so many of the time at most
 _LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
 _RETRY: Final = 0.5  # seconds
 _SCAN_INTERVAL: Final = 10.0
@@ -170,8 +170,9 @@ class Watcher(Generic[V]):
         self.looked()
 
     def _pause(self) -> None:
-        # Whatever is told during this time is read in one look.
-        self._stopping.wait(max(_LEAST_PAUSE, _PART * self.took / 2))
+        # Whatever is told during this time is read in one look: a storm of changes takes half of
+        # the time at most.
+        self._stopping.wait(max(_LEAST_PAUSE, self.took))
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return

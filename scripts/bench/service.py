@@ -55,8 +55,8 @@ def fill(client: Redis, nodes: int) -> None:
 
 
 @contextmanager
-def serving(url: str) -> Iterator[int]:
-    """``hashring serve``; its port."""
+def serving(url: str) -> Iterator[tuple[int, int]]:
+    """``hashring serve``; its port and its pid."""
     program = [sys.executable, "-c", "from hashring.cli import main; main()", "serve"]
     process = subprocess.Popen(
         [*program, "--url", url, "--ring", RING, "--port", "0"],
@@ -66,7 +66,7 @@ def serving(url: str) -> Iterator[int]:
     )
     try:
         line = process.stderr.readline()
-        yield int(re.search(r":(\d+)/", line)[1])
+        yield int(re.search(r":(\d+)/", line)[1]), process.pid
     finally:
         process.terminate()
         began = time.monotonic()
@@ -90,7 +90,8 @@ class Page:
         address = f"/ring/feed?name={RING}&since={since}"
         self.connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
         self.answer = self.connection.getresponse()
-        self.heard: dict[str, float] = {}
+        self.heard: dict[bytes, float] = {}
+        self.awaited = b"joiner-0"
         self.bytes = 0
         self.greenlet = gevent.spawn(self.read)
 
@@ -103,8 +104,8 @@ class Page:
             *lines, text = text.split(b"\n")
             # A new version of the ring's page ends a line.
             for line in lines:
-                for name in re.findall(rb"joiner-\d+", line):
-                    self.heard.setdefault(name.decode(), time.time())
+                if self.awaited in line:
+                    self.heard.setdefault(self.awaited, time.time())
 
     def close(self) -> None:
         self.greenlet.kill()
@@ -138,24 +139,35 @@ def commands(client: Redis) -> float:
     return (client.info("stats")["total_commands_processed"] - before - 1) / SPAN
 
 
-def joins(client: Redis, pages: list[Page]) -> None:
+def cpu_time(pid: int) -> float:
+    """Seconds of processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def joins(client: Redis, pages: list[Page], pid: int) -> None:
     delays = []
+    used = 0.0
     before = pages[0].bytes
     for number in range(JOINS):
-        name = f"joiner-{number}"
-        node = RingNode(client, RING, name=name, ttl=60)
-        began = time.time()
+        name = b"joiner-%d" % number
+        for page in pages:
+            page.awaited = name
+        node = RingNode(client, RING, name=name.decode(), ttl=60)
+        began, spent = time.time(), cpu_time(pid)
         node.start()
         deadline = time.monotonic() + 30
         while not all(name in page.heard for page in pages) and time.monotonic() < deadline:
             gevent.sleep(0.01)
         delays += [page.heard.get(name, float("inf")) - began for page in pages]
+        used += cpu_time(pid) - spent
         node.stop()
         gevent.sleep(0.5)
     say(
         "sent to a page, for a join and a leave",
         f"{(pages[0].bytes - before) / JOINS / 1000:.0f} kB",
     )
+    say(f"processor time of a join, {len(pages)} pages", f"{used / JOINS * 1000:.0f} ms")
     say(f"a join reaches {len(pages)} pages, median", f"{statistics.median(delays) * 1000:.0f} ms")
     say(f"a join reaches {len(pages)} pages, last", f"{max(delays) * 1000:.0f} ms", "<= 1000 ms")
 
@@ -167,7 +179,7 @@ def main() -> None:
     given = parser.parse_args()
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         fill(client, given.nodes)
-        with serving(server.url) as port:
+        with serving(server.url) as (port, pid):
             gevent.sleep(2)
             say("ring", f"{given.nodes} x 16")
             page_loads(port)
@@ -175,7 +187,7 @@ def main() -> None:
             say("commands a second, 1 page open", f"{commands(client):.1f}")
             many = [*one, *(Page(port, version(port)) for _ in range(given.pages - 1))]
             say(f"commands a second, {len(many)} pages open", f"{commands(client):.1f}")
-            joins(client, many)
+            joins(client, many, pid)
             for page in many:
                 page.close()
 
