@@ -33,7 +33,8 @@ max-width:980px;padding:0 1rem}
 h1{font-size:1.6rem;margin:2.6rem 0 .3rem}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;
 border-top:1px solid #dde2ea;padding-top:1.2rem}
 p{margin:.4rem 0;max-width:75ch}.note{color:#5a6474}
-table{display:block;overflow-x:auto;border-collapse:collapse;margin:.8rem 0;font-variant-numeric:tabular-nums;font-size:14px}
+table{display:block;overflow-x:auto;border-collapse:collapse;margin:.8rem 0;
+font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:.22rem .8rem;text-align:right;border-bottom:1px solid #eceff4}
 th{color:#5a6474;font-weight:600;vertical-align:bottom}
 td:first-child,th:first-child,.w{text-align:left}
