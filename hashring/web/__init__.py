@@ -13,6 +13,14 @@
 
 from __future__ import annotations
 
+from hashring.errors import MissingDependencyError
+
+try:
+    import flask  # noqa: F401
+    import prometheus_client  # noqa: F401
+except ImportError as error:
+    raise MissingDependencyError("hashring.web", str(error.name), "web") from error
+
 from hashring.web.service import Service
 
 __all__ = ["Service"]

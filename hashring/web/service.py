@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.errors import ConfigError, MissingDependencyError
+from hashring.errors import ConfigError
+from hashring.metrics import FleetCollector
 from hashring.store.commands import Scoring, snapshot
 from hashring.store.discovery import Found
 from hashring.store.executor import RedisStore
@@ -55,7 +56,6 @@ class Service:
         metrics: what Prometheus is told.
 
     Raises:
-        MissingDependencyError: the extra ``web`` is not installed.
         ConfigError: an argument cannot work.
     """
 
@@ -70,11 +70,9 @@ class Service:
         allowed_hosts: Iterable[str] = (),
         token: str | None = None,
     ) -> None:
-        try:
-            from hashring.metrics import FleetCollector  # noqa: PLC0415 - they need the extra
-            from hashring.web import app, pages  # noqa: PLC0415
-        except ImportError as error:
-            raise MissingDependencyError("the service", str(error.name), "web") from error
+        # These two know what a service is.
+        from hashring.web import app, pages  # noqa: PLC0415
+
         self.base_path = checked_base_path(base_path)
         self.redis_shown = redis_shown
         self._store = RedisStore(redis, _PATIENCE)

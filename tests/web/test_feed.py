@@ -1,0 +1,81 @@
+"""Whoever follows a page gets what it missed: what changed, or everything."""
+
+from __future__ import annotations
+
+import json
+import threading
+from itertools import islice
+from typing import Any
+
+from hashring.web.feed import Feed
+from tests.conftest import eventually
+
+
+def sent(feed: Feed, since: str, count: int = 1) -> list[Any]:
+    """The first messages to a reader that has this version."""
+    chunks = islice(feed.follow(since, 5.0), 1, count + 1)
+    return [json.loads(chunk.decode().partition("data: ")[2]) for chunk in chunks]
+
+
+def publish(feed: Feed, number: int, **rows: int) -> str:
+    """The version from before."""
+    version = feed.version
+    shown = {name: (value, f"<tr>{name} {value}") for name, value in rows.items()}
+    feed.publish(float(number), {"a": "same", "b": f"text {number}"}, shown)
+    return version
+
+
+def test_a_reader_gets_what_changed_and_no_more() -> None:
+    feed = Feed()
+    publish(feed, 1, x=1, y=1, z=1)
+    version = publish(feed, 2, x=1, y=2, w=1)
+    [message] = sent(feed, version)
+    assert message == {
+        "at": 2.0,
+        "parts": {"b": "text 2"},
+        "rows": {"y": "<tr>y 2", "w": "<tr>w 1"},
+        "gone": ["z"],
+    }
+
+
+def test_what_is_the_same_is_no_version() -> None:
+    feed = Feed()
+    publish(feed, 1, x=1)
+    version = publish(feed, 1, x=1)
+    assert feed.version == version
+
+
+def test_a_reader_that_was_away_for_long_gets_everything() -> None:
+    feed = Feed()
+    first = publish(feed, 0)
+    for number in range(1, 100):
+        publish(feed, number, x=number)
+    for since in (first, "", "other.99", "99", feed.version + "9"):
+        [message] = sent(feed, since)
+        assert message == {
+            "at": 5.0,
+            "parts": {"a": "same", "b": "text 99", "rows": "<tr>x 99"},
+        }
+
+
+def test_one_that_missed_a_few_gets_them_in_order() -> None:
+    feed = Feed()
+    publish(feed, 1)
+    version = publish(feed, 2)
+    publish(feed, 3)
+    assert [message["at"] for message in sent(feed, version, 2)] == [2.0, 3.0]
+
+
+def test_a_reader_that_waits_is_told_at_once_and_ends_with_the_feed() -> None:
+    feed = Feed()
+    publish(feed, 1)
+    heard: list[bytes] = []
+    reader = threading.Thread(target=lambda: heard.extend(feed.follow(feed.version, 0.0)))
+    reader.start()
+    eventually(lambda: feed.readers, "it follows")
+    publish(feed, 2)
+    eventually(lambda: len(heard) == 2, "it has heard")
+    feed.close()
+    reader.join()
+    assert b"text 2" in heard[1]
+    assert feed.readers == 0
