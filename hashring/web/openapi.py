@@ -120,6 +120,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         points=_list(_POINT),
         reason=_TEXT,
         epoch=_MAYBE_COUNT,
+        keys=_MAYBE_TEXT,
     ),
     "Changes": _object(
         ring=_TEXT, changes=_list(_ref("Change")), failure=_or_null(_ref("Failure"))
