@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from redis import Redis
 
 from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
@@ -23,6 +24,12 @@ from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
+
+# A busy machine is no fault of an example, however long it takes to make or to try one.
+settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("tests")
 
 
 @cache
