@@ -57,7 +57,7 @@ Scaling
 
 How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling``, which fits what
 each call costs Redis and lets rings of up to 10,000 nodes run in virtual time on these costs. They are of 16
-replicas a node, ttl 60 s, heartbeat 10 s. ``scripts/bench/run thousand`` runs 1,000 real nodes.
+replicas a node, ttl 60 s, heartbeat 10 s. ``scripts/bench/run thousand`` does the calls of 1,000 nodes as they are due.
 
 What a call costs Redis
 =======================
@@ -87,7 +87,9 @@ In virtual time
 The laws add up what single calls take. What they cannot say is whether nodes get in each other's way: whether all
 ask at once when one of them crashes, and how long the last one waits. So the nodes' real protocol runs against a
 Redis that does one thing after another, each for as long as was measured, over a network of half a millisecond each
-way. Up to a hundred nodes run; each stands for as many as it takes, and so does each of its calls.
+way. Of 1,000 nodes fifty run, of 10,000 ten; each stands for as many as it takes, and so does each of its calls. Calls
+that come in lumps of a thousand hold up Redis more than a thousand calls at their own times: what 10,000 nodes do after a
+crash is less than what the last line says.
 
 .. list-table::
    :header-rows: 1
@@ -147,7 +149,7 @@ is cut off owns nothing after its ttl. A ring in each region, on a Redis there, 
 the account's data is) keeps both inside. Moving a key to another region is then a decision of the application's,
 not of a hash.
 
-What was not measured: networks, other machines, TLS, Redis' I/O threads, and any fleet of more than 1,000 real nodes.
+What was not measured: networks, other machines, TLS, Redis' I/O threads, and any fleet of more than 100 real nodes.
 """
 
 

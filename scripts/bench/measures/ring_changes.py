@@ -135,7 +135,10 @@ def take_crash(run: Run) -> Result:
 def rolling_restart(
     run: Run, kind: type[Ours | Theirs], nodes: int, restarts: int
 ) -> tuple[Usage, float, float]:
-    """Restart so many of so many nodes; see :func:`restart_in`."""
+    """Restart so many of so many nodes, each when all agree on the one before.
+
+    Returns what Redis did, how long it took, and seconds of CPU of the nodes.
+    """
     with (
         RedisServer() as server,
         Redis.from_url(server.url) as client,
@@ -143,29 +146,16 @@ def rolling_restart(
     ):
         fleet.start(nodes)
         time.sleep(1)
-        used, _, took, cpu = restart_in(run, fleet, client, restarts)
-        return used, took, cpu
-
-
-def restart_in(
-    run: Run, fleet: Fleet, client: Redis, restarts: int, most: float = float("inf")
-) -> tuple[Usage, int, float, float]:
-    """Restart nodes one after another, each when all agree on the one before.
-
-    Returns what Redis did, how many were restarted within so many seconds, how long it took, and
-    seconds of CPU of the nodes.
-    """
-    cpu, _ = fleet.cost()
-    before, began, done = Usage.of(client), time.perf_counter(), 0
-    while done < restarts and time.perf_counter() - began < most:
-        fleet.restart(done)
-        done += 1
-        if done % 50 == 0:
-            run.say(f"  {done} of {restarts}")
-    # What is still on its way belongs to the restart.
-    time.sleep(0.5)
-    used = Usage.of(client) - before
-    return used, done, time.perf_counter() - began, fleet.cost()[0] - cpu
+        cpu, _ = fleet.cost()
+        before, began = Usage.of(client), time.perf_counter()
+        for number in range(restarts):
+            fleet.restart(number)
+            if number % 50 == 49:
+                run.say(f"  {number + 1} of {restarts}")
+        # What is still on its way belongs to the restart.
+        time.sleep(0.5)
+        used = Usage.of(client) - before
+        return used, time.perf_counter() - began, fleet.cost()[0] - cpu
 
 
 def take_restart(run: Run) -> Result:
