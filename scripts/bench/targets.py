@@ -142,7 +142,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "page",
         SERVICE,
-        "a page of 200 nodes x 16 replicas, time of the server",
+        "a page of 200 nodes x 16 replicas, time of the server, median",
         "<=",
         50,
         "ms",

@@ -243,7 +243,7 @@ def take_service(run: Run) -> Result:
     return result
 
 
-_SERVICE = {"page load, worst": "page", "a join reaches": "page-live"}
+_SERVICE = {"page load, median": "page", "a join reaches": "page-live"}
 
 
 def take_simulate(run: Run) -> Result:
