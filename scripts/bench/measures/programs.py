@@ -73,14 +73,14 @@ _LOCKS = {
 def take_groups(run: Run) -> Result:
     result = Result()
     rows = [text.split() for text in output(run, "groups.py")[1:]]
-    numbers = [row for row in rows if len(row) == 7 and row[0].isdigit()]
+    numbers = [row for row in rows if len(row) == 8 and row[0].isdigit()]
     if not numbers:
         raise RuntimeError("groups.py printed no table")
-    for handoffs, members, settled, moves, least, pause, others in numbers:
+    for handoffs, members, settled, cpu, moves, least, pause, others in numbers:
         result.add(
-            f"{handoffs} handoffs at once, to {members} members: settled; moves; the longest pause "
-            "of a partition that moved",
-            f"{settled} s; {moves}; {pause} ms",
+            f"{handoffs} handoffs at once, to {members} members: settled; CPU; moves; the longest "
+            "pause of a partition that moved",
+            f"{settled} s; {cpu} s; {moves}; {pause} ms",
             f"{least} at least",
         )
         if others != "0":
@@ -93,10 +93,10 @@ def take_groups(run: Run) -> Result:
         target="group-settled",
     )
     for what, value, target in (
-        ("partitions that did not move and paused", sum(int(r[6]) for r in numbers), "group-pause"),
+        ("partitions that did not move and paused", sum(int(r[7]) for r in numbers), "group-pause"),
         (
             "moves beyond the least possible",
-            max(0, sum(int(r[3]) - int(r[4]) for r in numbers)),
+            max(0, sum(int(r[4]) - int(r[5]) for r in numbers)),
             "group-moves",
         ),
     ):
