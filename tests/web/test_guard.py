@@ -296,7 +296,7 @@ def test_a_program_releases_a_lock_and_no_other(
     asked = {"ring": "ring", "key": "k", "token": "1", "by": "a script"}
     answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
     assert "was not released" in answer.json["done"]
-    asked["token"] = str(granted.token)
+    asked["token"] = str(granted)
     answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
     assert "was released" in answer.json["done"]
     assert not store.run(look(keys, locked=[b"k"]))
