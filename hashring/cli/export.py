@@ -7,6 +7,7 @@ import json
 import click
 
 from hashring.cli.connection import connected
+from hashring.cli.output import counted
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.ringfile import RingFile, dump_ring
 from hashring.errors import EmptyRingError
@@ -56,7 +57,8 @@ def command(settings: Settings, file: str, algorithm: str | None) -> None:
         click.echo(json.dumps(told))
     else:
         click.echo(
-            f"{file}: {told['nodes']:,} nodes, {told['replicas']:,} replicas, epoch "
+            f"{file}: {counted(found.ring.node_count, 'node')}, "
+            f"{counted(len(found.ring), 'replica')}, epoch "
             f"{found.epoch}, fingerprint {told['fingerprint']}"
         )
 

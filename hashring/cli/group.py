@@ -14,7 +14,7 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import columns, counted, document, json_line, local_time, seconds
-from hashring.cli.settings import Settings, ring_options
+from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
@@ -64,10 +64,18 @@ command = group_group
 
 
 @group_group.command("list")
-@ring_options()
+@server_options()
 @click.pass_obj
 def list_groups(settings: Settings) -> None:
-    """List the groups on this Redis (on a cluster: of the server that is asked)."""
+    """List the groups on this Redis.
+
+    On a Redis Cluster: those of the server that is asked.
+
+    \b
+    Examples:
+      hashring group list
+      hashring group list --json | jq -r '.groups[].name'
+    """
     with connected(settings) as connection:
         found = []
         names = {found.name for found in discover(connection) if found and found.kind == "group"}
@@ -182,10 +190,18 @@ def _document(name: str, state: GroupState, status: GroupStatus) -> dict[str, An
 
 @group_group.command("show")
 @click.argument("group")
-@ring_options()
+@server_options()
 @click.pass_obj
 def show(settings: Settings, group: str) -> None:
-    """Show who has what, what the group waits for, until when, and who blocks."""
+    """Show who has what, and what the group waits for.
+
+    And until when, and who blocks.
+
+    \b
+    Examples:
+      hashring group show orders
+      hashring group show orders --json | jq .waits
+    """
     with connected(settings) as connection:
         state, reading = _standing(connection, group)
     status = foresight.status(state, reading.facts)
@@ -198,12 +214,20 @@ def show(settings: Settings, group: str) -> None:
 @group_group.command("watch")
 @click.argument("group")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds."
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="In seconds."
 )
-@ring_options()
+@server_options()
 @click.pass_obj
 def watch(settings: Settings, group: str, interval: float) -> None:
-    """Show the group again and again, until Ctrl-C."""
+    """Show the group again and again, until Ctrl-C.
+
+    With --json, a line of JSON each time.
+
+    \b
+    Examples:
+      hashring group watch orders
+      hashring group watch orders --interval 10 --json | jq -c .phase
+    """
     with connected(settings) as connection:
         while True:
             state, reading = _standing(connection, group)
@@ -246,15 +270,19 @@ def _imported(text: str) -> Assignor:
 
 @group_group.command("plan")
 @click.argument("group")
-@click.option("--join", "joins", multiple=True, metavar="NAME[=WEIGHT]", help="Who joins.")
-@click.option("--leave", "leaves", multiple=True, metavar="NAME", help="Who leaves.")
+@click.option(
+    "--join", "joins", multiple=True, metavar="NAME[=WEIGHT]", help="Who joins; may be repeated."
+)
+@click.option(
+    "--leave", "leaves", multiple=True, metavar="NAME", help="Who leaves; may be repeated."
+)
 @click.option("--partitions", type=int, help="The new count.")
 @click.option(
     "--assignor",
     metavar="MODULE:NAME",
     help="Where the group's assignor can be imported from, if it is one of your own.",
 )
-@ring_options()
+@server_options()
 @click.pass_obj
 def plan(
     settings: Settings,
@@ -265,7 +293,16 @@ def plan(
     partitions: int | None,
     assignor: str | None,
 ) -> None:
-    """Say what would move, and why; without options, what is moving. Touches nothing."""
+    """Say what would move, and why.
+
+    Without options, what is moving. It changes nothing.
+
+    \b
+    Examples:
+      hashring group plan orders
+      hashring group plan orders --join d --join e=2 --leave a
+      hashring group plan orders --partitions 128 --json
+    """
     own = None if assignor is None else _imported(assignor)
     with connected(settings) as connection:
         state, reading = _standing(connection, group)
@@ -326,10 +363,18 @@ def _decision_lines(decision: Decision) -> Iterator[str]:
     show_default=True,
     help=f"How many of the last decisions. The group keeps about {DECISIONS_KEPT}.",
 )
-@ring_options()
+@server_options()
 @click.pass_obj
 def history(settings: Settings, group: str, count: int) -> None:
-    """Show the last decisions and what each consists of; the newest come last."""
+    """Show the last decisions, and what each consists of.
+
+    The newest come last. With --json, a line of JSON for each.
+
+    \b
+    Examples:
+      hashring group history orders
+      hashring group history orders -n 100 --json
+    """
     with connected(settings) as connection:
         _standing(connection, group)
         control = group_keys(group).control
@@ -348,24 +393,28 @@ def history(settings: Settings, group: str, count: int) -> None:
 @group_group.command("partitions")
 @click.argument("group")
 @click.argument("count", type=int)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@ring_options()
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@server_options()
 @click.pass_obj
-def partitions(settings: Settings, group: str, count: int, yes: bool) -> None:
+def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | None:
     """Change the number of partitions of a group.
 
     New partitions get owners at once. Removed ones, the highest numbers, stay with theirs until
     the application says that they are drained.
+
+    \b
+    Examples:
+      hashring group partitions orders 128
+      hashring group partitions orders 128 --yes
     """
     with connected(settings) as connection:
         state, _ = _standing(connection, group)
         before = state.terms.partitions
         kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
-        if not yes:
-            click.confirm(
-                f"change {printable(group)!r} from {before} to {counted(count, 'partition')}?",
-                abort=True,
-            )
+        change = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
+        if not yes and not _confirmed(change):
+            click.echo("nothing was changed", err=True)
+            return 1
         while True:
             state, reading = _standing(connection, group)
             outcome = kernel.resize(state, count)
@@ -374,4 +423,14 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> None:
             now = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
             if connection.run(commit(group_keys(group), reading, now, "hashring group")):
                 break
-    click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")
+    if settings.json:
+        document({"group": group, "before": before, "after": count})
+    else:
+        click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")
+    return None
+
+
+def _confirmed(change: str) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"nobody is there to confirm the change of {change}: give --yes")
+    return click.confirm(f"Change {change}?", err=True)

@@ -50,13 +50,26 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
 
 
 def ring_options(*, environment: bool = False) -> Callable[[F], F]:
-    """Adds the options, which fill the context's :class:`Settings`.
+    """Adds the options of a command about a ring, which fill the context's :class:`Settings`.
 
     Args:
         environment: whether the environment counts: for the group alone, since for a command it
             would win over what stands before the command.
     """
+    return _options("--url", "--ring", "--wire", "--json", environment=environment)
 
+
+def server_options() -> Callable[[F], F]:
+    """The same for a command about something else on the server: no ``--ring``, no ``--wire``."""
+    return _options("--url", "--json")
+
+
+def json_option() -> Callable[[F], F]:
+    """The same for a command that asks no Redis: ``--json`` alone."""
+    return _options("--json")
+
+
+def _options(*wanted: str, environment: bool = False) -> Callable[[F], F]:
     def option(*names: str, variable: str | None = None, **more: Any) -> Callable[[F], F]:
         return click.option(
             *names,
@@ -66,31 +79,31 @@ def ring_options(*, environment: bool = False) -> Callable[[F], F]:
             **more,
         )
 
-    decorators = (
-        option(
+    every = {
+        "--url": option(
             "--url",
             metavar="URL",
             variable="HASHRING_REDIS_URL",
             help="Where Redis is: redis://user:password@host:port/db, rediss://… or unix://path. "
             "[env: HASHRING_REDIS_URL]",
         ),
-        option(
+        "--ring": option(
             "--ring",
             metavar="NAME",
             variable="HASHRING_RING",
             help=f"The ring's name.  [env: HASHRING_RING; default: {DEFAULT_RING}]",
         ),
-        option(
+        "--wire": option(
             "--wire",
             type=click.Choice(["redis-hashring"]),
             help="For a ring that nodes of redis-hashring 0.7 are on.",
         ),
-        option("--json", is_flag=True, default=None, help="Answer in JSON."),
-    )
+        "--json": option("--json", is_flag=True, default=None, help="Answer in JSON."),
+    }
 
     def add(function: F) -> F:
-        for decorator in reversed(decorators):
-            function = decorator(function)
+        for name in reversed(wanted):
+            function = every[name](function)
         return function
 
     return add

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hashring.cli.export import live_ring
-from hashring.cli.settings import Settings, ring_options
+from hashring.cli.output import document
+from hashring.cli.settings import Settings, json_option, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.errors import EmptyRingError, SparkFailed
 from hashring.files import check_new, new_file, read_ring
@@ -114,7 +115,7 @@ _ring_file_options = _options(
         type=click.Path(),
         help="A ring file (JSON or Parquet). Default: the live ring of --url and --ring.",
     ),
-    ring_options(environment=True),
+    ring_options(),
 )
 
 _weight_option = click.option(
@@ -135,7 +136,13 @@ _seed_option = click.option("--seed", type=int, default=0, show_default=True)
 @_session_options
 @click.pass_context
 def assign(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
-    """Write every row with the point and the owner of its key."""
+    """Write every row with the point and the owner of its key.
+
+    \b
+    Examples:
+      hashring spark assign --input 'keys/*.parquet' --output owned.parquet --by-owner
+      hashring spark assign --input keys.csv --key account --output owned.csv --ring-file ring.json
+    """
     from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
 
     output = _output(options)
@@ -157,7 +164,15 @@ def assign(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
 @_session_options
 @click.pass_context
 def load(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: Any) -> None:
-    """Show the load of each node against its fair share, and the hottest keys."""
+    """Show the load of each node, and the hottest keys.
+
+    The load stands beside the node's fair share.
+
+    \b
+    Examples:
+      hashring spark load --input keys.csv --key account --report load.html
+      hashring spark load --input log.parquet --weight seconds --ring-file ring.json
+    """
     from hashring.spark.jobs import load_job  # noqa: PLC0415 - as above
 
     output = _output(options)
@@ -170,13 +185,13 @@ def load(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: 
 @spark_group.command("plan")
 @_input_options
 @_weight_option
-@click.option("--join", multiple=True, metavar="NODE", help="A node that joins; repeatable.")
-@click.option("--leave", multiple=True, metavar="NODE", help="A node that leaves; repeatable.")
+@click.option("--join", multiple=True, metavar="NODE", help="A node that joins; may be repeated.")
+@click.option("--leave", multiple=True, metavar="NODE", help="A node that leaves; may be repeated.")
 @click.option(
     "--reweigh",
     multiple=True,
     metavar="NODE=WEIGHT",
-    help="A node's new weight, joining or there already; repeatable.",
+    help="A node's new weight, joining or there already; may be repeated.",
 )
 @click.option("--n-replicas", type=int, default=16, show_default=True, help="Points of weight 1.")
 @click.option(
@@ -204,7 +219,15 @@ def plan(
     seed: int,
     **options: Any,
 ) -> None:
-    """Show what moves, from whom to whom, if nodes join, leave or change their weight."""
+    """Show what moves if nodes join, leave or change weight.
+
+    From whom, to whom, and how much more than has to.
+
+    \b
+    Examples:
+      hashring spark plan --input keys.parquet --ring-file ring.json --join new-host
+      hashring spark plan --input keys.parquet --leave host-2 --reweigh host-1=2
+    """
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - as above
     from hashring.spark.plan import planned_ring  # noqa: PLC0415 - as above
 
@@ -249,7 +272,7 @@ def plan(
     help="The ring's, when no --base tells it.",
 )
 @_output_options
-@ring_options(environment=True)
+@ring_options()
 @_session_options
 @click.pass_context
 def audit(
@@ -264,7 +287,15 @@ def audit(
     hash_algorithm: str,
     **options: Any,
 ) -> None:
-    """Hold a work log against the ring's history: who worked on what they did not own?"""
+    """Hold a work log against the ring's history.
+
+    Who worked on what they did not own, and who worked at the same time as another?
+
+    \b
+    Examples:
+      hashring spark audit --input work.parquet --url redis://redis.internal:6379/0 --ring accounts
+      hashring spark audit --input work.parquet --events events.parquet --base ring.json
+    """
     from hashring.spark.asof import history_of  # noqa: PLC0415 - as above
     from hashring.spark.files import read_frame  # noqa: PLC0415 - as above
     from hashring.spark.jobs import audit_job  # noqa: PLC0415 - as above
@@ -308,7 +339,7 @@ EVENTS_SCHEMA = (
     multiple=True,
     default=(10, 100),
     show_default=True,
-    help="How many nodes; repeatable.",
+    help="How many nodes; may be repeated.",
 )
 @click.option(
     "--n-replicas",
@@ -316,7 +347,7 @@ EVENTS_SCHEMA = (
     multiple=True,
     default=(16, 64, 128, 512),
     show_default=True,
-    help="Points of a node; repeatable.",
+    help="Points of a node; may be repeated.",
 )
 @click.option(
     "--placement",
@@ -324,15 +355,15 @@ EVENTS_SCHEMA = (
     multiple=True,
     default=("random",),
     show_default=True,
-    help="Repeatable. Balanced rings take some hundred times as long.",
+    help="May be repeated. Balanced rings take some hundred times as long.",
 )
-@click.option("--limit", type=float, multiple=True, help="Times the fair share; repeatable.")
+@click.option("--limit", type=float, multiple=True, help="Times the fair share; may be repeated.")
 @click.option(
     "--weight",
     "weights",
     type=float,
     multiple=True,
-    help="Weights given to the nodes in turn; repeatable.",
+    help="Weights given to the nodes in turn; may be repeated.",
 )
 @click.option("--rings", type=click.IntRange(min=1), default=1000, show_default=True)
 @click.option(
@@ -341,6 +372,7 @@ EVENTS_SCHEMA = (
 @click.option("--confidence", type=float, default=0.99, show_default=True, help="With --peak.")
 @_seed_option
 @_output_options
+@json_option()
 @_session_options
 @click.pass_context
 def simulate(
@@ -358,7 +390,15 @@ def simulate(
     seed: int,
     **options: Any,
 ) -> None:
-    """Draw random rings: how replicas, placement and limits trade balance against movement."""
+    """Draw random rings, and show balance and movement.
+
+    How replicas, placement and limits trade one against the other.
+
+    \b
+    Examples:
+      hashring spark simulate --nodes 50 --n-replicas 16 --n-replicas 128
+      hashring spark simulate --nodes 50 --peak 1.2 --confidence 0.99
+    """
     from hashring.spark.jobs import replicas_job, simulate_job  # noqa: PLC0415 - as above
     from hashring.spark.simulate import scenarios  # noqa: PLC0415 - as above
 
@@ -404,10 +444,17 @@ def stream(
     refresh: float,
     **options: Any,
 ) -> None:
-    """Tag rows with their owner as they come, while the ring changes.
+    """Tag rows with their owner, while the ring changes.
 
-    Stopped or killed and started again with the same checkpoint, it neither loses nor doubles a
-    row.
+    Rows are tagged as they come. Stopped or killed and started again with the same checkpoint, it
+    neither loses nor doubles a row.
+
+    \b
+    Examples:
+      hashring spark stream --input incoming --format json --schema 'key string' \\
+          --output tagged --checkpoint state --url redis://redis.internal:6379/0
+      hashring spark stream --input incoming --format csv --schema 'key string' \\
+          --output tagged --checkpoint state --ring-file ring.json --interval '10 seconds'
     """
     from hashring.spark.files import read_stream  # noqa: PLC0415 - as above
     from hashring.spark.stream import fixed_ring, followed_ring, tag_stream  # noqa: PLC0415
@@ -430,7 +477,11 @@ def stream(
     finally:
         query.stop()
     batches = query.recentProgress
-    click.echo(f"rows of the last {len(batches)} batches  {sum(b.numInputRows for b in batches):,}")
+    rows_seen = sum(batch.numInputRows for batch in batches)
+    if settings.json:
+        document({"batches": len(batches), "rows": rows_seen})
+    else:
+        click.echo(f"rows of the last {len(batches)} batches  {rows_seen:,}")
 
 
 # --- what the commands share ------------------------------------------------------------------
@@ -493,14 +544,20 @@ class _Job:
 
     def finish(self, outcome: Outcome) -> None:
         """Show the summary, and write the report."""
-        width = max(len(name) for name, _ in outcome.facts)
-        for name, value in outcome.facts:
-            click.echo(f"{name.rjust(width)}  {_shown(value)}")
-        report = self._options["report"]
+        facts, report = list(outcome.facts), self._options["report"]
         if report:
             with new_file(report) as aside:
                 aside.write_text(outcome.report.html(), encoding="utf-8")
-            click.echo(f"{'report'.rjust(width)}  {report}")
+            facts.append(("report", report))
+        self._show(facts)
+
+    def _show(self, facts: Sequence[tuple[str, Any]]) -> None:
+        if self._settings.json:
+            document(dict(facts))
+            return
+        width = max(len(name) for name, _ in facts)
+        for name, value in facts:
+            click.echo(f"{name.rjust(width)}  {_shown(value)}")
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

@@ -315,8 +315,9 @@ def _read(raw: Any, command: Command[T]) -> T:
 
 
 def _described(command: Command[Any]) -> str:
-    ring = command.keys[0].decode("utf-8", "replace")
-    return f"{command.script.name} of ring {ring!r}"
+    key = command.keys[0].decode("utf-8", "replace")
+    # A ring's ZSET has the ring's name; what else a script is about is told by its key in Redis.
+    return f"{command.script.name} of {'key' if key.startswith('{') else 'ring'} {key!r}"
 
 
 def _failure(error: Exception, command: Command[Any]) -> StoreError:

@@ -18,13 +18,25 @@ from tests.conftest import ROOT
 
 COMMANDS = (
     ("print",),
+    ("plot",),
     ("nodes",),
     ("owner", "k"),
     ("watch",),
     ("events",),
     ("export", "-"),
     ("remove", "n", "-y"),
+    ("locks",),
     ("doctor",),
+)
+# Of these, none reads the ring itself.
+OTHER_COMMANDS = (
+    ("release", "k", "-y"),
+    ("group", "list"),
+    ("group", "show", "g"),
+    ("group", "watch", "g"),
+    ("group", "plan", "g"),
+    ("group", "history", "g"),
+    ("group", "partitions", "g", "4", "-y"),
 )
 
 
@@ -96,6 +108,34 @@ class TestEveryCommand:
 
     def test_an_unknown_option(self, command: tuple[str, ...], run: Run) -> None:
         assert "No such option" in run(*command, "--colour", "blue", status=2).err
+
+
+@pytest.mark.parametrize("command", OTHER_COMMANDS, ids=" ".join)
+class TestEveryOtherCommand:
+    def test_an_unreachable_host(self, command: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+        line = said(run(*command, url=f"unix://{tmp_path}/none", status=3))
+        assert line.endswith("check host, port and that Redis runs")
+
+    def test_a_bad_url(self, command: tuple[str, ...], run: Run) -> None:
+        line = said(run(*command, url="localhost:6379", status=2))
+        assert line.startswith("hashring: url='localhost:6379': ")
+
+    def test_an_unknown_option(self, command: tuple[str, ...], run: Run) -> None:
+        assert "No such option" in run(*command, "--colour", "blue", status=2).err
+
+
+def test_a_group_that_is_not_there(run: Run) -> None:
+    for command in (("show",), ("watch",), ("plan",), ("history",), ("partitions", "-y")):
+        count = ["4"] if command[0] == "partitions" else []
+        assert said(run("group", *command, "g", *count, status=2)) == (
+            "hashring: group='g': there is no such group; hashring group list shows those there are"
+        )
+
+
+def test_what_refuses_a_group_names_its_key(client: Redis, run: Run) -> None:
+    client.set("{g}:group:state", "text")
+    line = said(run("group", "show", "g", status=3))
+    assert line.startswith("hashring: group_read of key '{g}:group:state': WRONGTYPE")
 
 
 def test_a_password_is_never_shown(run: Run) -> None:

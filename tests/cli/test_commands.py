@@ -524,3 +524,11 @@ def test_in_a_pipe_into_head_nothing_is_said(client: Redis, redis_server: RedisS
 
 def _path() -> str:
     return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def test_an_option_before_a_command_of_spark_wins_over_the_environment(
+    run: Run, redis_server: RedisServer
+) -> None:
+    plan = ("spark", "plan", "--input", "x", "--leave", "n")
+    done = run("--url", redis_server.url, *plan, url="redis://127.0.0.1:1", status=1)
+    assert done.err.startswith("hashring: the ring has no nodes")

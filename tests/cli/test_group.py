@@ -24,6 +24,8 @@ Ask = Callable[..., Result]
 def ask(redis_server: RedisServer) -> Ask:
     def ask(*arguments: str, **more: Any) -> Result:
         verb, *rest = arguments
+        # click keeps the help option of the first call: it has to be the one that `hashring` gives.
+        more["help_option_names"] = ["-h", "--help"]
         return CliRunner().invoke(group_group, [verb, "--url", redis_server.url, *rest], **more)
 
     return ask
@@ -146,10 +148,13 @@ def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:
 
 
 def test_partitions_asks_and_then_resizes(ask: Ask, pair: Pair) -> None:
-    refused = ask("partitions", "orders", "12", input="n\n")
-    assert "change 'orders' from 8 to 12 partitions?" in refused.output
+    refused = ask("partitions", "orders", "12")
+    assert refused.exit_code == 2
+    assert "confirm the change of 'orders' from 8 to 12 partitions: give --yes" in refused.output
     assert pair[0].status().partitions == 8
     assert ask("partitions", "orders", "12", "--yes").output == "orders: 8 -> 12 partitions\n"
+    told = json.loads(ask("partitions", "orders", "12", "-y", "--json").output)
+    assert told == {"group": "orders", "before": 12, "after": 12}
     eventually(lambda: len(pair[0].held) + len(pair[1].held) == 12, "all twelve have an owner")
 
 

@@ -67,6 +67,36 @@ class TestEveryCommand:
             assert {"--ring", "--json"} <= options(name)
 
 
+COMMANDS_OF_GROUPS = [
+    (name, one)
+    for name in COMMANDS
+    if isinstance(group := command(name), click.Group)
+    for one in group.commands
+]
+
+
+@pytest.mark.parametrize(("name", "one"), COMMANDS_OF_GROUPS)
+class TestEveryCommandOfAGroup:
+    def test_has_help_with_examples(self, name: str, one: str, run: Run) -> None:
+        text = run(name, one, "--help").out
+        assert re.search(rf"^  Examples:\n    hashring {name} {one}\b", text, re.M)
+
+    def test_has_a_summary_that_is_not_cut(self, name: str, one: str, run: Run) -> None:
+        assert not re.search(rf"^  {one} .*\.\.\.$", run(name, "--help").out, re.M)
+
+    def test_answers_in_json_and_has_no_option_without_effect(
+        self, name: str, one: str, run: Run
+    ) -> None:
+        text = run(name, one, "--help").out
+        assert "  --json " in text
+        # A partition group is on no ring; simulated rings are in no Redis.
+        about_a_ring = (name, one) not in {("spark", "simulate"), *(("group", c) for c in GROUP)}
+        assert ("  --ring " in text) == about_a_ring
+
+
+GROUP = {one for name, one in COMMANDS_OF_GROUPS if name == "group"}
+
+
 def test_the_common_options_are_documented() -> None:
     text = (ROOT / "docs" / "cli.rst").read_text()
     for option in ("--url", "--ring", "--wire", "--json", "--version", "--help"):

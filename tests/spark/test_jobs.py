@@ -92,6 +92,14 @@ def test_assign_writes_every_row_with_its_owner(spark, keys, ring_file, tmp_path
         assert row.owner == ring.owner(row.key)
 
 
+def test_a_summary_comes_as_json(spark, keys, ring_file, tmp_path):
+    arguments = ["--input", keys, "--ring-file", ring_file, "--output", tmp_path / "o.csv"]
+    report = tmp_path / "page.html"
+    arguments = [str(each) for each in ("assign", *arguments, "--report", report, "--json")]
+    told = json.loads(CliRunner().invoke(spark_group, arguments).stdout)
+    assert (told["rows written"], told["report"]) == (502, str(report))
+
+
 def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp_path):
     out = tmp_path / "owned.parquet"
     run("assign", "--input", keys, "--ring-file", ring_file, "--output", out, "--by-owner")
