@@ -47,8 +47,8 @@ if status == 'ok' then
   end
   if not joining then
     -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
-    -- to write: so that it begins. A member is never empty.
-    redis.call('ZREM', KEYS[1], '')
+    -- to write: so that it begins. No node has an empty name; a member, which is garbage, may.
+    redis.call('SREM', KEYS[6], '')
   end
   local score = seconds(now + lead)
   local added = 0
