@@ -16,6 +16,7 @@ from hashring.groups.base import BaseMember, Run, Stop
 from hashring.groups.group import GroupMember, Talk
 from hashring.store.executor import AsyncRedisStore
 from hashring.store.memory import MemoryStore
+from hashring.store.tasks import over
 
 M = TypeVar("M", bound="AsyncMember")
 T = TypeVar("T")
@@ -83,7 +84,7 @@ class AsyncMember(BaseMember):
             await asyncio.wait([caller], timeout=self._grace + 1.0)
             if not caller.done():
                 caller.cancel()
-                await asyncio.wait([caller], timeout=1.0)
+                await asyncio.wait([caller])
         await self._close_asking()
 
     async def __aenter__(self: M) -> M:
@@ -143,11 +144,7 @@ class AsyncMember(BaseMember):
             # In a task of its own: a callback that ends by being cancelled is over like any
             # other, and is not the end of this task.
             self._callback = asyncio.ensure_future(result)
-            try:
-                await asyncio.wait([self._callback])
-            except asyncio.CancelledError:
-                self._callback.cancel()
-                raise
+            await over(self._callback)
             if self._callback.cancelled():
                 raise RuntimeError("it was cancelled")
             self._callback.result()

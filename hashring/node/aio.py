@@ -80,8 +80,9 @@ class AsyncRingNode(BaseNode):
     async def stop(self) -> None:
         """Leave the ring, and own nothing from now on.
 
-        Returns when the node has left, or after one timeout when Redis does not answer: then the
-        ring forgets it after its ttl. Calling it again does nothing.
+        Returns when the node has left, or when Redis did not answer in time: then the ring forgets
+        it after its ttl. Calling it again does nothing. When the call is cancelled, the node goes
+        on leaving.
         """
         run = self._run
         if run is None:
@@ -291,9 +292,9 @@ class _Loop:
                 if self._machine.state is not NodeState.JOINING:
                     self.settled.set()
         finally:
+            self.settled.set()
             self._publish()
             self._log.state()
-            self.settled.set()
             self._changes.put_nowait(None)
             if self._taker is not None:
                 self._wanted.clear()
@@ -372,7 +373,7 @@ class _Loop:
         try:
             subscription = await self.store.subscribe(*machine.channels)
             timeout = self._config.io_timeout
-            while self._listener is asyncio.current_task():
+            while True:
                 notice = await subscription.wait(timeout)
                 if notice is None:
                     if timeout != _LISTEN:
@@ -401,7 +402,6 @@ class _Loop:
 
     async def _drop_listener(self) -> None:
         listener, self._listener = self._listener, None
-        while listener is not None and not listener.done():
-            # Again and again: a client swallows it, when it comes at a bad moment of a connect.
+        if listener is not None:
             listener.cancel()
-            await asyncio.wait([listener], timeout=1.0)
+            await asyncio.wait([listener])

@@ -7,8 +7,9 @@ and let nothing else out.
 from __future__ import annotations
 
 import threading
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from hashring.errors import GroupFormatError, ReadOnlyReplica, RedisRefused, StoreError
 from hashring.store.client import (
@@ -21,8 +22,14 @@ from hashring.store.client import (
 )
 from hashring.store.commands import Command
 from hashring.store.failures import translate
+from hashring.store.tasks import outcome
 
 T = TypeVar("T")
+
+# A client keeps to its timeouts, but a call may have many: of each sentinel, each node of a
+# cluster, each step of a handshake. After so many times the timeout, a call of an asyncio client
+# is given up whatever it waits for.
+_GIVE_UP: Final = 10
 
 
 @dataclass(frozen=True)
@@ -208,42 +215,51 @@ class RedisStore:
 
 
 class _AsyncRedisSubscription:
-    def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
+    def __init__(self, client: Any, channels: tuple[bytes, ...], patience: float) -> None:
         self._doing = _doing(channels)
         self._channels = channels
         self._client = client
+        self._patience = patience
         self._own: Any = None
         self._pubsub: Any = None
 
     async def open(self) -> None:
         try:
-            subscriber = await derive_subscriber(self._client, self._channels[0])
-            self._own = subscriber if subscriber is not self._client else None
-            self._pubsub = subscriber.pubsub()
-            await self._pubsub.subscribe(*self._channels)
-        except Exception as error:
+            await outcome(self._open(), self._patience)
+        except BaseException as error:
             await self.close()
+            if not isinstance(error, Exception):
+                raise
             raise translate(error, self._doing) from error
 
+    async def _open(self) -> None:
+        subscriber = await derive_subscriber(self._client, self._channels[0])
+        self._own = subscriber if subscriber is not self._client else None
+        self._pubsub = subscriber.pubsub()
+        await self._pubsub.subscribe(*self._channels)
+
     async def wait(self, timeout: float) -> Notice | None:
+        """See :meth:`Subscription.wait`."""
         try:
-            return _notice(await self._pubsub.get_message(timeout=timeout))
+            message = self._pubsub.get_message(timeout=timeout)
+            return _notice(await outcome(message, timeout + self._patience))
         except Exception as error:
             raise translate(error, self._doing) from error
 
     async def close(self) -> None:
-        try:
-            if self._pubsub is not None:
-                await self._pubsub.aclose()
-            if self._own is not None:
-                await aclose(self._own)
-        except Exception:  # noqa: BLE001
-            # What cannot be closed is closed already.
-            return
+        await _closed(self._close(), self._patience)
+
+    async def _close(self) -> None:
+        if self._pubsub is not None:
+            await self._pubsub.aclose()
+        if self._own is not None:
+            await aclose(self._own)
 
 
 class AsyncRedisStore:
     """Runs commands over an asyncio client of redis-py or valkey-py.
+
+    Whoever waits for it may be cancelled at any moment: see :func:`hashring.store.tasks.over`.ee :func:`outcome`.
 
     Args:
         client: where Redis is; the store makes connections of its own.
@@ -253,6 +269,7 @@ class AsyncRedisStore:
     def __init__(self, client: Any, timeout: float) -> None:
         self._client = derive(client, timeout)
         self._servers = servers_of(self._client)
+        self._patience = _GIVE_UP * timeout
 
     async def run(self, command: Command[T]) -> T:
         """Run a command.
@@ -260,15 +277,8 @@ class AsyncRedisStore:
         Raises:
             StoreError: it was not done, or nobody knows whether it was.
         """
-        script = command.script
-        rest = (len(command.keys), *command.keys, *command.arguments)
         try:
-            try:
-                raw = await self._client.execute_command("EVALSHA", script.sha, *rest)
-            except Exception as error:
-                if not _is_unknown_script(error):
-                    raise
-                raw = await self._client.execute_command("EVAL", script.text, *rest)
+            raw = await outcome(self._evaluate(command), self._patience)
         except Exception as error:
             remind(self._client, self._servers)
             failure = _failure(error, command)
@@ -277,19 +287,37 @@ class AsyncRedisStore:
             raise failure from error
         return _read(raw, command)
 
+    async def _evaluate(self, command: Command[Any]) -> Any:
+        script = command.script
+        rest = (len(command.keys), *command.keys, *command.arguments)
+        try:
+            return await self._client.execute_command("EVALSHA", script.sha, *rest)
+        except Exception as error:
+            if not _is_unknown_script(error):
+                raise
+        return await self._client.execute_command("EVAL", script.text, *rest)
+
     async def subscribe(self, *channels: bytes) -> _AsyncRedisSubscription:
         """Begin a subscription.
 
         Raises:
             StoreError: the connection cannot be made.
         """
-        subscription = _AsyncRedisSubscription(self._client, channels)
+        subscription = _AsyncRedisSubscription(self._client, channels, self._patience)
         await subscription.open()
         return subscription
 
     async def close(self) -> None:
         """Close all connections; the next call makes new ones."""
-        await aclose(self._client)
+        await _closed(aclose(self._client), self._patience)
+
+
+async def _closed(closing: Coroutine[Any, Any, None], patience: float) -> None:
+    try:
+        await outcome(closing, patience)
+    except Exception:  # noqa: BLE001
+        # What cannot be closed is closed already.
+        return
 
 
 def _doing(channels: tuple[bytes, ...]) -> str:

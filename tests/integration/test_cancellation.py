@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import closing, suppress
+from itertools import count
+from typing import Any
 
+import pytest
 import redis.asyncio
 from redis import Redis
 
-from hashring import AsyncRingNode
+from hashring import AsyncPartitionGroup, AsyncRingNode, RedisUnavailable
+from hashring.store import tasks
 from hashring.store.embedded import RedisServer
+from hashring.store.tasks import outcome, over
 from tests.conftest import PATIENCE
 
+KEYS = [f"key {number}" for number in range(10)]
 
-async def turns(count: int) -> None:
-    for _ in range(count):
+
+async def turns(number: int) -> None:
+    for _ in range(number):
         await asyncio.sleep(0)
 
 
@@ -86,3 +98,253 @@ def test_a_block_that_is_cancelled_takes_the_node_off_the_ring(redis_server: Red
             assert await client.zcard("ring") == 0
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+# --- wherever it is cancelled -------------------------------------------------------------------
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+def moments() -> Iterator[int]:
+    """After how many turns of the event loop to cancel."""
+    after = 0
+    while True:
+        yield after
+        after += 1 + after // 20
+
+
+async def cancelled(work: Coroutine[Any, Any, Any], after: int) -> bool:
+    """Whether it was cancelled, and not done before."""
+    task = asyncio.ensure_future(work)
+    await turns(after)
+    asked = task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled() is asked, "it was cancelled, and went on"
+    return asked
+
+
+async def every_moment(start: Callable[[], Awaitable[Coroutine[Any, Any, Any]]]) -> int:
+    """Cancel at ever later moments, until it is done before; how often it was cancelled."""
+    for times, after in enumerate(moments()):
+        if not await cancelled(await start(), after):
+            return times
+    raise AssertionError
+
+
+def test_a_question_that_is_cancelled_is_over_at_whatever_moment(redis_server: RedisServer) -> None:
+    async def check() -> None:
+        async with (
+            redis.asyncio.Redis.from_url(redis_server.url) as client,
+            AsyncPartitionGroup(client, "group", partitions=4),
+        ):
+            asking = AsyncPartitionGroup(client, "group", partitions=4)
+
+            async def ask() -> Coroutine[Any, Any, Any]:
+                return asking.status()
+
+            before = asyncio.all_tasks()
+            assert await every_moment(ask) > 20
+            assert asyncio.all_tasks() == before
+
+    run(check())
+
+
+def test_taking_locks_may_be_cancelled_at_any_moment(redis_server: RedisServer) -> None:
+    async def check() -> None:
+        async with (
+            redis.asyncio.Redis.from_url(redis_server.url) as client,
+            AsyncRingNode(client, "ring", lock=True) as node,
+        ):
+            numbers = count()
+
+            async def ask() -> Coroutine[Any, Any, Any]:
+                # What became of those that were cancelled is found out first.
+                while await node.select(KEYS) != KEYS:
+                    await asyncio.sleep(0.001)
+                return node.select([f"another {next(numbers)}"])
+
+            assert await every_moment(ask) > 1
+
+    run(check())
+
+
+def test_a_node_stops_at_any_moment_of_subscribing_anew(redis_server: RedisServer) -> None:
+    async def subscribing(client: redis.asyncio.Redis, after: int) -> bool:
+        """Whether the subscription did not stand yet when the node was stopped."""
+        node = AsyncRingNode(client, "ring")
+        await node.start()
+        loop = node._run
+        assert loop is not None
+        old = loop._listener
+        await client.client_kill_filter(_type="pubsub")
+        while loop._listener is old:
+            await asyncio.sleep(0)
+        stood = node._machine.counters.subscriptions
+        await turns(after)
+        stands = node._machine.counters.subscriptions > stood
+        await node.stop()
+        return not stands
+
+    async def check() -> None:
+        before = asyncio.all_tasks()
+        async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+            for after in moments():
+                if not await subscribing(client, after):
+                    break
+                assert asyncio.all_tasks() == before
+            assert after > 20
+
+    run(check())
+
+
+def test_the_end_of_an_event_loop_ends_a_node_at_any_moment_of_a_heartbeat(
+    redis_server: RedisServer,
+) -> None:
+    async def beating(client: redis.asyncio.Redis, after: int) -> bool:
+        """Whether the heartbeat was not over when everything was cancelled."""
+        before = asyncio.all_tasks()
+        node = AsyncRingNode(client, "ring")
+        await node.start()
+        beats = node._machine.counters.heartbeats
+        node._machine.beat_now(time.monotonic())
+        node._poke()
+        await turns(after)
+        left = asyncio.all_tasks() - before
+        for task in left:
+            task.cancel()  # once, as asyncio.run does
+        over_in_time, _ = await asyncio.wait(left, timeout=PATIENCE / 2)
+        assert over_in_time == left
+        return node._machine.counters.heartbeats == beats
+
+    async def check() -> None:
+        async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+            for after in moments():
+                if not await beating(client, after):
+                    break
+            assert after > 1
+
+    run(check())
+
+
+# --- Redis says nothing -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that accepts connections, and never answers."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_node_ends_at_whatever_moment_when_redis_never_answers(silent: int) -> None:
+    async def check() -> None:
+        before = asyncio.all_tasks()
+        async with redis.asyncio.Redis(port=silent) as client:
+            for after in range(12):
+                node = AsyncRingNode(client, "ring", ttl=1.0, heartbeat_interval=0.2)
+                assert await cancelled(node.start(), after)
+                await node.stop()
+                assert asyncio.all_tasks() == before
+            with pytest.raises(RedisUnavailable):
+                await AsyncRingNode(client, "ring", ttl=1.0, heartbeat_interval=0.2).start()
+            assert asyncio.all_tasks() == before
+
+    run(check())
+
+
+def test_a_node_stops_when_redis_has_gone_silent() -> None:
+    async def check() -> None:
+        with RedisServer() as server:
+            async with redis.asyncio.Redis.from_url(server.url) as client:
+                node = AsyncRingNode(client, "ring", ttl=1.0, heartbeat_interval=0.2, lock=True)
+                await node.start()
+                assert await node.select(["k"]) == ["k"]
+                before = asyncio.all_tasks()
+                os.kill(server.pid, signal.SIGSTOP)
+                await node.stop()
+                os.kill(server.pid, signal.SIGCONT)
+                assert asyncio.all_tasks() < before
+
+    run(check())
+
+
+# --- a library that swallows cancels ------------------------------------------------------------
+
+
+async def deaf(times: int) -> str:
+    """Swallow so many cancels, and go on."""
+    for _ in range(times):
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+    await asyncio.Event().wait()
+    return "over"
+
+
+def test_a_cancel_that_was_swallowed_comes_again() -> None:
+    async def check() -> None:
+        before = asyncio.all_tasks()
+        assert await cancelled(outcome(deaf(1), PATIENCE), 2)
+        assert asyncio.all_tasks() == before
+        with pytest.raises(TimeoutError, match=r"not done within 0\.01 s"):
+            await outcome(deaf(1), 0.01)
+        assert asyncio.all_tasks() == before
+
+    run(check())
+
+
+def test_nobody_waits_for_ever_for_what_swallows_every_cancel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "_AGAIN", 0.01)
+    monkeypatch.setattr(tasks, "_PATIENCE", 0.05)
+
+    async def check() -> None:
+        stubborn = asyncio.create_task(deaf(1000))
+        assert await cancelled(over(stubborn), 2)
+        assert not await over(stubborn, 0.01)
+        while not stubborn.done():
+            stubborn.cancel()
+            await asyncio.sleep(0)
+
+    run(check())
+
+
+def test_what_ends_in_the_moment_of_the_cancel_is_cancelled_for_the_caller() -> None:
+    async def check() -> None:
+        ends: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        waits = asyncio.create_task(outcome(ends, PATIENCE))
+        await turns(2)
+        ends.set_exception(ValueError)
+        assert waits.cancel()
+        await asyncio.wait([waits])
+        assert waits.cancelled()
+
+    run(check())
+
+
+def test_a_member_whose_callback_swallows_a_cancel_leaves(redis_server: RedisServer) -> None:
+    async def check() -> None:
+        async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+            before = asyncio.all_tasks()
+            called = asyncio.Event()
+
+            async def on_assigned(partition: int, token: int) -> None:
+                called.set()
+                await deaf(1)
+
+            group = AsyncPartitionGroup(
+                client,
+                "group",
+                partitions=1,
+                ttl=3.0,
+                max_handoff_time=0.1,
+                on_assigned=on_assigned,
+            )
+            await group.start()
+            await called.wait()
+            await group.stop()
+            assert asyncio.all_tasks() == before
+
+    run(check())

@@ -1,0 +1,68 @@
+"""Waiting for coroutines of others, whatever they do with a cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+# After how many seconds a task that goes on is cancelled again.
+_AGAIN: Final = 0.5
+
+# For how many seconds a task is cancelled before it is left to itself.
+_PATIENCE: Final = 5.0
+
+
+async def outcome(work: Awaitable[T], within: float) -> T:
+    """What the work comes to, as by ``await``; but no cancel is lost, and no wait is for ever.
+
+    Args:
+        within: seconds that the work may take at most.
+
+    Raises:
+        TimeoutError: it took longer, and has been cancelled.
+    """
+    task = asyncio.ensure_future(work)
+    if not await over(task, within):
+        raise TimeoutError(f"not done within {within:g} s")
+    return task.result()
+
+
+async def over(task: asyncio.Future[Any], within: float | None = None) -> bool:
+    """Wait until a task is over; whether it came to its end by itself.
+
+    A caller that is cancelled cancels the task until that is over, and then ends as cancelled.
+    The task may have swallowed the first cancel, and go on as if nothing had happened:
+    ``asyncio.wait_for`` does so before Python 3.12, when what it waits for is done in the same turn
+    of the event loop, and redis-py sends every command through it.
+
+    Args:
+        within: seconds after which it is cancelled.
+
+    Not guaranteed: that it is over. What swallows every cancel is left to itself.
+    """
+    cancelled = await _wait(task, within)
+    if cancelled is None and task.done():
+        return True
+    clock = asyncio.get_running_loop().time
+    until = clock() + _PATIENCE
+    while not task.done() and clock() < until:
+        task.cancel()
+        cancelled = await _wait(task, _AGAIN) or cancelled
+    ended = task.done() and not task.cancelled()
+    if cancelled is not None:
+        if ended:
+            task.exception()  # Else asyncio complains that nobody looked.
+        raise cancelled
+    return ended
+
+
+async def _wait(task: asyncio.Future[Any], timeout: float | None) -> asyncio.CancelledError | None:
+    """Wait for a task; the cancel of the caller, if that ended the wait."""
+    try:
+        await asyncio.wait([task], timeout=timeout)
+    except asyncio.CancelledError as error:
+        return error
+    return None
