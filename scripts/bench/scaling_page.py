@@ -63,7 +63,7 @@ What a call costs Redis
 =======================
 
 - A heartbeat takes about {1e6 * beat:.0f} µs: one script, which renews 16 members of a sorted set. It hardly grows with
-  the ring: `benchmarks.rst <benchmarks.rst>`_ has the times at 10 to 10,000 nodes.
+  the ring: `benchmarks.rst <benchmarks.rst>`__ has the times at 10 to 10,000 nodes.
 - A change (a join, a leave, an expiry) takes {1e6 * join:.0f} µs, and {1e6 * tell:.2f} µs for each node that is
   told; a message has {message:.0f} bytes.
 - An answer with the whole ring takes {1e6 * fetch:.2f} µs for each replica, and has {ring:.0f} bytes for each node.
@@ -122,7 +122,7 @@ On paper, from the costs above:
   heard, keys that move have two owners, or none: {1e3 * change[10_000]:.0f} ms at 10,000 nodes, and more when changes
   come faster than that.
 - **The nodes.** Every node keeps the ring ({16 * 10_000 / 1e6 * 18:.1f} MB at 160,000 replicas) and applies each change in
-  a time linear in it; see *Memory of a ring* in `benchmarks.rst <benchmarks.rst>`_. At 10,000 nodes this is what a
+  a time linear in it; see *Memory of a ring* in `benchmarks.rst <benchmarks.rst>`__. At 10,000 nodes this is what a
   rolling restart costs the fleet: 20,000 changes, 10,000 times.
 
 Up to about a thousand nodes nothing needs to be thought of. At ten thousand it works at rest, and it is the changes

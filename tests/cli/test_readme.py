@@ -99,6 +99,12 @@ def test_every_file_it_names_is_there() -> None:
         assert (ROOT / (first or second)).exists(), first or second
 
 
+def test_its_table_names_every_document() -> None:
+    table = TEXT.partition("\nMore\n====\n")[2]
+    there = {f"docs/{file.name}" for file in (ROOT / "docs").glob("*.rst")}
+    assert there == set(re.findall(r"<(docs/[\w-]+\.rst)>", table))
+
+
 def test_every_option_of_example_it_names_is_one() -> None:
     told = subprocess.run(
         [sys.executable, ROOT / "example.py", "--help"], check=True, capture_output=True, text=True
