@@ -259,7 +259,7 @@ class _AsyncRedisSubscription:
 class AsyncRedisStore:
     """Runs commands over an asyncio client of redis-py or valkey-py.
 
-    Whoever waits for it may be cancelled at any moment: see :func:`hashring.store.tasks.over`.ee :func:`outcome`.
+    Whoever waits for it may be cancelled at any moment: see :func:`hashring.store.tasks.over`.
 
     Args:
         client: where Redis is; the store makes connections of its own.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
+from hashring.core.assignors.protocol import Owners, is_finite
 from hashring.core.groups.state import (
     Event,
     EventKind,
@@ -20,6 +22,8 @@ from hashring.core.groups.state import (
     View,
 )
 from hashring.errors import GroupFormatError
+
+T = TypeVar("T")
 
 VERSION: Final = 1
 
@@ -40,8 +44,78 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def _numbers(mapping: Mapping[str, Any]) -> dict[int, Any]:
-    return {int(partition): value for partition, value in mapping.items()}
+# JSON that is whole may still be of other types: whatever is read goes through one of these, which
+# raise one of `_NOT_WHOLE`. Of types alone, and by `type` in bulk: a state may have a million
+# partitions, and `bool` is a kind of `int`.
+
+
+def _only(values: Iterable[T], *kinds: type) -> Iterable[T]:
+    if not set(map(type, values)) <= set(kinds):
+        raise TypeError(f"not only {kinds}")
+    return values
+
+
+def _a(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"no {kind}")
+    return value
+
+
+def _counts(values: Any) -> list[int]:
+    """A list of whole numbers, none below 0."""
+    if min(_only(_a(list, values), int), default=0) < 0:
+        raise ValueError("below 0")
+    return _a(list, values)
+
+
+def _count(value: Any) -> int:
+    return _counts([value])[0]
+
+
+def _seconds(value: Any) -> float:
+    """Any finite number."""
+    if not is_finite(value):
+        raise TypeError("no finite number")
+    return value  # type: ignore[no-any-return]
+
+
+def _seconds_or_none(value: Any) -> float | None:
+    return None if value is None else _seconds(value)
+
+
+def _by_partition(mapping: Any, read: Callable[[Any], T]) -> dict[int, T]:
+    return {_count(int(p)): read(value) for p, value in _a(dict, mapping).items()}
+
+
+def _names(values: Any) -> tuple[str, ...]:
+    return tuple(_only(_a(list, values), str))
+
+
+def _seat(value: Any) -> Seat:
+    place, session, sheds_after = _a(list, value)
+    return Seat(_count(place), _a(str, session), _seconds(sheds_after))
+
+
+def _handoff(value: Any) -> Handoff:
+    owner, to, generation, deadline, lease_end = _a(list, value)
+    return Handoff(
+        _a(str, owner),
+        _a(str, to),
+        _count(generation),
+        _seconds(deadline),
+        _seconds_or_none(lease_end),
+    )
+
+
+def _holddown(value: Any) -> Holddown | None:
+    if value is None:
+        return None
+    began, until = _a(list, value)
+    return Holddown(_seconds(began), _seconds(until))
+
+
+def _owners(numbers: Any, names: tuple[str, ...]) -> Owners:
+    return tuple(None if n < 0 else names[n] for n in _only(_a(list, numbers), int))
 
 
 def dump_state(state: GroupState) -> str:
@@ -83,26 +157,31 @@ def load_state(text: str | bytes, committed: float) -> GroupState:
     """
     try:
         body = json.loads(text)
-        if body["v"] != VERSION:
+        if _count(body["v"]) != VERSION:
             raise GroupFormatError("state", text, f"is of version {body['v']}, not {VERSION}")
-        names = body["names"]
+        terms = Terms(**body["terms"])
+        _a(str, terms.assignor)
+        owners = _owners(body["owners"], _names(body["names"]))
+        tokens = tuple(_counts(body["tokens"]))
+        if not terms.partitions <= len(owners) == len(tokens):
+            raise ValueError("partitions without owner or token")
         return GroupState(
-            Terms(**body["terms"]),
-            body["generation"],
+            terms,
+            _count(body["generation"]),
             Phase(body["phase"]),
-            Holddown(*body["holddown"]) if body["holddown"] else None,
-            {name: Seat(*seat) for name, seat in body["roster"].items()},
-            body["settled"],
-            tuple(None if number < 0 else names[number] for number in body["owners"]),
-            tuple(body["tokens"]),
-            frozenset(body["free"]),
-            {p: Handoff(*handoff) for p, handoff in _numbers(body["handoffs"]).items()},
-            _numbers(body["warming"]),
-            {p: tuple(kept) for p, kept in _numbers(body["standbys"]).items()},
-            frozenset(body["draining"]),
-            body["token"],
-            body["recovering"],
-            longest_ttl=body["longest_ttl"],
+            _holddown(body["holddown"]),
+            {name: _seat(seat) for name, seat in _a(dict, body["roster"]).items()},
+            _count(body["settled"]),
+            owners,
+            tokens,
+            frozenset(_counts(body["free"])),
+            _by_partition(body["handoffs"], _handoff),
+            _by_partition(body["warming"], partial(_a, str)),
+            _by_partition(body["standbys"], _names),
+            frozenset(_counts(body["draining"])),
+            _count(body["token"]),
+            _seconds_or_none(body["recovering"]),
+            longest_ttl=_seconds(body["longest_ttl"]),
         ).stamped(committed)
     except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):
@@ -137,17 +216,17 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
         body = json.loads(text)
         return MemberFacts(
             name,
-            body["session"],
+            _a(str, body["session"]),
             joined,
             expires,
-            float(body["weight"]),
-            int(body["seen"]),
-            body["leaving"],
-            bool(body["stalled"]),
-            _numbers(body["released"]),
-            _numbers(body["drained"]),
-            _numbers(body["lags"]),
-            _numbers(body["claims"]),
+            float(_seconds(body["weight"])),
+            _count(body["seen"]),
+            _seconds_or_none(body["leaving"]),
+            _a(bool, body["stalled"]),
+            _by_partition(body["released"], _count),
+            _by_partition(body["drained"], _count),
+            _by_partition(body["lags"], _seconds),
+            _by_partition(body["claims"], _count),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
@@ -178,10 +257,10 @@ def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
         return View(
             generation,
             Phase(phase),
-            _numbers(body["held"]),
-            _numbers(body["revoked"]),
-            frozenset(body["warming"]),
-            frozenset(body["draining"]),
+            _by_partition(body["held"], _count),
+            _by_partition(body["revoked"], _seconds),
+            frozenset(_counts(body["warming"])),
+            frozenset(_counts(body["draining"])),
             seated=True,
         )
     except _NOT_WHOLE as error:

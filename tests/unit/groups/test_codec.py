@@ -1,0 +1,152 @@
+"""What stands in Redis as JSON is read as it was written, or refused: never half believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.core.groups.codec import (
+    dump_facts,
+    dump_state,
+    dump_view,
+    load_facts,
+    load_state,
+    load_view,
+)
+from hashring.core.groups.state import (
+    GroupState,
+    Handoff,
+    Holddown,
+    MemberFacts,
+    Phase,
+    Seat,
+    Terms,
+    View,
+)
+from hashring.errors import GroupFormatError
+
+STATE = GroupState(
+    Terms(4, "learner", handoffs=2),
+    generation=7,
+    phase=Phase.REBALANCING,
+    holddown=Holddown(1.5, 2.5),
+    roster={"a": Seat(1, "session", 3.5), "b": Seat(2, "other")},
+    settled=2,
+    owners=("a", "b", "b", None, "a"),
+    tokens=(3, 4, 5, 0, 6),
+    free=frozenset({3}),
+    handoffs={1: Handoff("b", "a", 6, 9.5, 11.5)},
+    warming={2: "a"},
+    standbys={0: ("b",)},
+    draining=frozenset({4}),
+    token=6,
+    recovering=12.5,
+    committed=4.5,
+    longest_ttl=20.5,
+)
+FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
+VIEW = View(7, Phase.READY, {0: 3}, {0: 9.5}, frozenset({2}), frozenset({4}), seated=True)
+
+TEXTS: dict[str, tuple[str, Any, Callable[[str], object]]] = {
+    "state": (dump_state(STATE), STATE, lambda text: load_state(text, 4.5)),
+    "report": (dump_facts(FACTS), FACTS, lambda text: load_facts("a", 1, 2.0, text)),
+    "view": (dump_view(VIEW), VIEW, lambda text: load_view(7, "Ready", text)),
+}
+
+# What may be nothing at all.
+OPTIONAL = [("holddown",), ("recovering",), ("leaving",), ("handoffs", "1", 4)]
+
+other_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+other_values |= st.lists(other_values, max_size=3)
+other_values |= st.dictionaries(st.text(max_size=3), other_values, max_size=3)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where there is a value in JSON, the whole but for itself."""
+    inner = value.items() if isinstance(value, dict) else ()
+    inner = enumerate(value) if isinstance(value, list) else inner
+    for key, each in inner:
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+def replaced(body: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(body) if isinstance(body, dict) else list(body)
+    copy[path[0]] = replaced(body[path[0]], path[1:], value)
+    return copy
+
+
+def at(body: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        body = body[key]
+    return body
+
+
+def kind(value: Any) -> type:
+    return float if type(value) is int else type(value)
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_was_written_is_read(what: str) -> None:
+    text, value, load = TEXTS[what]
+    assert load(text) == value
+
+
+@pytest.mark.parametrize("what", TEXTS)
+@given(data=st.data())
+def test_a_value_of_another_type_is_refused_wherever_it_is(what: str, data: st.DataObject) -> None:
+    text, _, load = TEXTS[what]
+    body = json.loads(text)
+    path = data.draw(st.sampled_from(list(places(body))), label="where")
+    known = kind(at(body, path))
+    other = data.draw(
+        other_values.filter(
+            lambda value: kind(value) is not known and not (value is None and path in OPTIONAL)
+        ),
+        label="instead",
+    )
+    with pytest.raises(GroupFormatError, match=what):
+        load(json.dumps(replaced(body, path, other)))
+
+
+@pytest.mark.parametrize("what", TEXTS)
+@given(data=st.data())
+def test_a_part_that_is_missing_is_refused(what: str, data: st.DataObject) -> None:
+    text, _, load = TEXTS[what]
+    body = json.loads(text)
+    del body[data.draw(st.sampled_from(sorted(body)))]
+    with pytest.raises(GroupFormatError, match=what):
+        load(json.dumps(body))
+
+
+@pytest.mark.parametrize(
+    ("what", "path", "value"),
+    [
+        ("state", ("tokens",), [3, 4, 5, 0]),
+        ("state", ("owners",), [0, 1, 1]),
+        ("state", ("owners", 0), 2),
+        ("state", ("tokens", 0), 3.0),
+        ("state", ("free", 0), -1),
+        ("state", ("generation",), 7.5),
+        ("state", ("longest_ttl",), float("inf")),
+        ("state", ("terms", "ttl"), -1),
+        ("state", ("phase",), "Resting"),
+        ("state", ("warming",), {"-1": "a"}),
+        ("state", ("handoffs", "1"), ["b", "a", 6, 9.5]),
+        ("report", ("weight",), float("nan")),
+        ("report", ("lags",), {"2": float("inf")}),
+        ("report", ("released",), {"one": 3}),
+        ("view", ("held",), {"0": 3.5}),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(what: str, path: tuple[Any, ...], value: Any) -> None:
+    text, _, load = TEXTS[what]
+    with pytest.raises(GroupFormatError, match=what):
+        load(json.dumps(replaced(json.loads(text), path, value)))
