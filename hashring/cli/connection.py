@@ -153,6 +153,10 @@ def client_of(url: str) -> Any:
 
     try:
         client = redis.Redis.from_url(url)
+        database = urlsplit(url).path.strip("/")
+        if database and not url.startswith("unix:") and not database.isdecimal():
+            # redis-py would take database 0.
+            raise ValueError(f"{database!r} is no number of a database")
         # A parameter in the URL that the client does not know shows only here.
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
     except (ValueError, TypeError) as error:

@@ -191,7 +191,7 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[Event
     unknown = sum(node.sees is Sees.UNKNOWN for node in live)
     if unknown:
         return note(
-            "agreement", f"{unknown} of {counted(len(live), 'node')} not saying which ring they see"
+            "agreement", f"{unknown:,} of {len(live):,} nodes do not say which ring they see"
         )
     return ok("agreement", "every node sees this ring")
 

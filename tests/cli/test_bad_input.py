@@ -85,6 +85,7 @@ class TestEveryCommand:
             ("http://localhost", "Redis URL must specify one of the following schemes"),
             ("redis://localhost:port", "Port could not be cast to integer value as 'port'"),
             ("redis://[::1", "Invalid IPv6 URL"),
+            ("redis://localhost/accounts", "'accounts' is no number of a database"),
             ("redis://h?socket_timeout=long", "Invalid value for 'socket_timeout'"),
             ("unix:///tmp/s?colour=blue", "unexpected keyword argument 'colour'"),
         ],
