@@ -240,17 +240,21 @@ def test_multiprocessing_children_are_nodes_of_their_own(redis_server: RedisServ
         """
         made = node()
         begin(made)
-        def work(wanted, ended):
+        def work(wanted, seen, ended):
             begin(made)
             eventually(lambda: made.get_node_count() == wanted)
+            seen.release()
             ended.wait(30)
             made.stop()
         fork_context = multiprocessing.get_context("fork")
-        ended = fork_context.Event()
-        children = [fork_context.Process(target=work, args=(4, ended)) for _ in range(3)]
+        seen, ended = fork_context.Semaphore(0), fork_context.Event()
+        children = [fork_context.Process(target=work, args=(4, seen, ended)) for _ in range(3)]
         for child in children:
             child.start()
         eventually(lambda: made.get_node_count() == 4)
+        for _ in children:
+            # One that ends before the others have looked leaves three.
+            assert seen.acquire(timeout=30)
         ended.set()
         for child in children:
             child.join(30)
