@@ -420,12 +420,13 @@ class LeaseLost(NotHeld):
     """A lease that is over: it expired, was taken, or its node stopped.
 
     Attributes:
+        holder: ``None``: who holds the key now was not asked.
         token: the fencing token it had.
     """
 
-    def __init__(self, key: Any, token: int, holder: str | None, why: str) -> None:
+    def __init__(self, key: Any, token: int, why: str) -> None:
         self.token = token
-        super().__init__(key, holder, f"{why}; its token {token} may be refused from now on")
+        super().__init__(key, None, f"{why}; its token {token} may be refused from now on")
 
 
 class StaleToken(HashringError):

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import BaseNode, OnChange, monotonic
-from hashring.node.locks import Asked, Lease, LockBook, Verdict, Wanted
+from hashring.node.base import PIN_POLL, BaseNode, OnChange, monotonic
+from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
 from hashring.node.steps import Finished, Run, Subscribe, Wait
@@ -22,9 +22,6 @@ from hashring.store.lock_commands import LOCKS_A_CALL
 logger = logging.getLogger("hashring")
 
 T = TypeVar("T")
-
-# How often `hold` looks whether the lock it waits for was freed, in seconds.
-_PIN_POLL = 0.01
 
 # How long one wait for a message lasts, in seconds; cancelling ends it at once.
 _LISTEN = 60.0
@@ -40,7 +37,9 @@ class AsyncRingNode(BaseNode):
 
     Arguments, promises and errors are those of :class:`hashring.RingNode`; ``contains``, ``owner``
     and the other questions about keys are plain calls, since they do no I/O. ``on_change`` may be
-    a coroutine function. A node belongs to the event loop that started it. A loop that is
+    a coroutine function. With locks, ``contains`` cannot wait for Redis: the first time it is asked
+    about a key the lock is taken beside it, and it says yes from the next time on; :meth:`select`
+    and :meth:`hold` wait. A node belongs to the event loop that started it. A loop that is
     blocked for a ttl sends no heartbeat, and the node owns nothing until it does again.
     """
 
@@ -103,20 +102,16 @@ class AsyncRingNode(BaseNode):
         See :meth:`hashring.RingNode.select`.
 
         Raises:
-            KeyTypeError, KeyValueError: a key has no point. Nothing was taken for items after it.
+            KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
+                was taken for items after it.
             NodeForked: the node was started in a parent process.
         """
         if self._book is None:
             return self._select_owned(items, key)
-        chosen = list(items)
-        keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
-        held: list[Asked] = []
-        waited = False
-        for wanted in self._selecting(keys, held):
+        found: list[T] = []
+        for wanted in self._selecting(list(items), key, found):
             await self._take(wanted)
-            held += wanted
-            waited = True
-        return self._chosen(chosen, self._ask_again(held) if waited else held)
+        return found
 
     @asynccontextmanager
     async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:
@@ -128,7 +123,8 @@ class AsyncRingNode(BaseNode):
             NotHeld: the key is not this node's to hold; says whose it is.
             HoldTimeout: another node still held it; says which.
             ConfigError: the node has no locks, or the timeout is no number of seconds.
-            KeyTypeError, KeyValueError: the key has no point.
+            KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
+            NodeForked: the node was started in a parent process.
         """
         lease = await self._pin(key, timeout)
         book = cast(LockBook, self._book)
@@ -194,7 +190,7 @@ class AsyncRingNode(BaseNode):
             left = self._pin_again_in(data, began, timeout)
             if left <= 0 or self._run is None:
                 raise self._not_held(data, waited=timeout)
-            await asyncio.sleep(min(_PIN_POLL, left))
+            await asyncio.sleep(min(PIN_POLL, left))
 
     async def _release_late(self, book: LockBook) -> None:
         """Let go of locks after the node has stopped, or while it does."""

@@ -38,6 +38,9 @@ DEFAULT_REPLICAS: Final = 16
 DEFAULT_TTL: Final = 60.0
 DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
 
+# How often `hold` looks whether the lock it waits for was freed, in seconds.
+PIN_POLL: Final = 0.01
+
 # A Redis that is silent for this long, in seconds, counts as failed; less for short ttls.
 _LONGEST_SILENCE: Final = 5.0
 
@@ -238,14 +241,15 @@ class BaseNode:
     # --- about keys ---------------------------------------------------------------------------
 
     def contains(self, key: str | bytes) -> bool:
-        """Whether this node owns the key now.
+        """Whether this node owns the key now; with locks or a limit, whether it holds it.
 
         No lock and no I/O: it reads the last view of the ring, and the node's own clock. Two
         nodes may both say yes for as long as a change takes to travel (milliseconds; one
-        heartbeat when a message is lost). Where that must not be, use locks.
+        heartbeat when a message is lost). Where that must not be, use locks: then asking about a
+        key of the node's that it does not hold takes its lock, by a call to Redis.
 
         Raises:
-            KeyTypeError, KeyValueError: the key has no point.
+            KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
             NodeForked: the node was started in a parent process.
         """
         if not key:
@@ -304,12 +308,30 @@ class BaseNode:
         self._stir()
         return found
 
-    def _selecting(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Wanted]]:
-        """Ask about all keys: add those that are held, and yield the others, a call's worth each.
+    def _selecting(
+        self, items: list[T], key: Callable[[T], str | bytes] | None, found: list[T]
+    ) -> Iterator[list[Wanted]]:
+        """Yield the locks that must be taken to select, a call's worth each.
+
+        In the end it adds those of the items that may be worked on to ``found``.
 
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked.
         """
+        keys = cast("list[str | bytes]", items if key is None else list(map(key, items)))
+        held: list[Asked] = []
+        waited = False
+        for wanted in self._to_take(keys, held):
+            yield wanted
+            held += wanted
+            waited = True
+        mask = bytearray(len(items))
+        for _, _, number in self._ask_again(held) if waited else held:
+            mask[number] = 1
+        found += compress(items, mask)
+
+    def _to_take(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Wanted]]:
+        """Ask about all keys: add those that are held, and yield what is to be taken."""
         locking = cast(LockBook, self._book).config.locking
         to_take: list[Wanted] = []
         for first in range(0, len(keys), LOCKS_A_CALL):
@@ -331,13 +353,6 @@ class BaseNode:
         """What the ring, or time, did not take away while Redis was asked for other keys."""
         held = cast(LockBook, self._book).held
         return self._ask_many([each for each in asked if each[0] in held])[0]
-
-    def _chosen(self, items: Sequence[T], held: Iterable[Asked]) -> list[T]:
-        """The items whose numbers are among those held, in their order."""
-        mask = bytearray(len(items))
-        for _, _, number in held:
-            mask[number] = 1
-        return list(compress(items, mask))
 
     def _stir(self) -> None:
         """Wake the loop when the book has something new for it."""
@@ -408,6 +423,9 @@ class BaseNode:
     def owner(self, key: str | bytes) -> str:
         """The name of the node that owns the key, on the ring as this node last saw it.
 
+        However long ago that was: a node that is fenced or has stopped answers from its last
+        ring, and one that a forked child inherited from the last ring of the parent's.
+
         Raises:
             EmptyRingError: it has seen no node yet.
             KeyTypeError, KeyValueError: the key has no point.
@@ -430,12 +448,12 @@ class BaseNode:
         return view.ranges if monotonic() < view.deadline else ()
 
     def get_node_count(self) -> int:
-        """How many nodes are on the ring, as this node last saw it."""
+        """How many nodes are on the ring, as this node last saw it; see :meth:`owner`."""
         return self._view.ring.node_count
 
     @property
     def ring(self) -> Ring:
-        """The ring as this node last saw it; frozen."""
+        """The ring as this node last saw it (see :meth:`owner`); frozen."""
         return self._view.ring
 
     @property

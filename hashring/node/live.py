@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import BaseNode, OnChange, monotonic
-from hashring.node.locks import Asked, Lease, LockBook, Verdict, Wanted
+from hashring.node.base import PIN_POLL, BaseNode, OnChange, monotonic
+from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.steps import Run
@@ -196,20 +196,16 @@ class RingNode(BaseNode):
             key: the key of an item; the item itself unless given.
 
         Raises:
-            KeyTypeError, KeyValueError: a key has no point. Nothing was taken for items after it.
+            KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
+                was taken for items after it.
             NodeForked: the node was started in a parent process.
         """
         if self._book is None:
             return self._select_owned(items, key)
-        chosen = list(items)
-        keys = cast("list[str | bytes]", chosen if key is None else list(map(key, chosen)))
-        held: list[Asked] = []
-        waited = False
-        for wanted in self._selecting(keys, held):
+        found: list[T] = []
+        for wanted in self._selecting(list(items), key, found):
             self._take(wanted)
-            held += wanted
-            waited = True
-        return self._chosen(chosen, self._ask_again(held) if waited else held)
+        return found
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:
@@ -231,8 +227,9 @@ class RingNode(BaseNode):
         Raises:
             NotHeld: the key is not this node's to hold; says whose it is.
             HoldTimeout: another node still held it; says which.
-            ConfigError: the node has no locks.
-            KeyTypeError, KeyValueError: the key has no point.
+            ConfigError: the node has no locks, or the timeout is no number of seconds.
+            KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
+            NodeForked: the node was started in a parent process.
         """
         lease = self._pin(key, timeout)
         book = cast(LockBook, self._book)
@@ -292,7 +289,7 @@ class RingNode(BaseNode):
                 return lease
             # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
             left = self._pin_again_in(data, began, timeout)
-            if left <= 0 or runner is None or runner.ended.wait(min(_PIN_POLL, left)):
+            if left <= 0 or runner is None or runner.ended.wait(min(PIN_POLL, left)):
                 raise self._not_held(data, waited=timeout)
 
     def _poke(self) -> None:
@@ -327,6 +324,8 @@ class RingNode(BaseNode):
         Raises:
             RedisUnavailable, RedisRefused: it could not.
             NodeSuperseded: another process has taken the name.
+            NodeStateError: the node stopped meanwhile.
+            NodeForked: the node was started in a parent process.
         """
         machine = self._machine
         if self._runner is None and machine.state in _STARTABLE:
@@ -347,6 +346,8 @@ class RingNode(BaseNode):
 
         Raises:
             RedisUnavailable, RedisRefused: it could not.
+            NodeStateError: the node stopped meanwhile.
+            NodeForked: the node was started in a parent process.
         """
         self._ask(self._machine.look_step)
 
@@ -355,6 +356,8 @@ class RingNode(BaseNode):
 
         Raises:
             RedisUnavailable, RedisRefused: it could not.
+            NodeStateError: the node stopped meanwhile.
+            NodeForked: the node was started in a parent process.
         """
         config = self._machine.config
         self._ask(
@@ -367,7 +370,10 @@ class RingNode(BaseNode):
         """Take this node off the ring now. A running node comes back: use :meth:`stop`.
 
         Raises:
-            RedisUnavailable, RedisRefused: it could not; the node owns nothing all the same.
+            RedisUnavailable, RedisRefused: it could not; a node that does not run owns nothing all
+                the same.
+            NodeStateError: the node stopped meanwhile.
+            NodeForked: the node was started in a parent process.
         """
         self._refuse_if_forked()
         if self._runner is None:
@@ -514,9 +520,6 @@ _END = object()
 _AT_WORK = (NodeState.JOINING, NodeState.LIVE, NodeState.FENCED)
 
 _STARTABLE = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
-
-# How often `hold` looks whether the lock it waits for was freed, in seconds.
-_PIN_POLL = 0.01
 
 
 def _notify(changes: Inbox, on_change: OnChange) -> None:

@@ -155,7 +155,6 @@ class Lease:
         self.revoked = revoked
         self.revoked_at: float | None = None
         self.pins = 0
-        self.holder: str | None = None
 
     @property
     def deadline(self) -> float:
@@ -170,9 +169,9 @@ class Lease:
                 check; only the token protects a write that comes later.
         """
         if self.lost.is_set():
-            raise LeaseLost(self.key, self.token, self.holder, "the lease was lost")
+            raise LeaseLost(self.key, self.token, "the lease was lost")
         if self._clock() >= self.deadline:
-            raise LeaseLost(self.key, self.token, self.holder, "the lease has expired")
+            raise LeaseLost(self.key, self.token, "the lease has expired")
 
 
 class Verdict(Enum):

@@ -15,7 +15,7 @@ state           entered                                                         
 ``live``        a heartbeat was answered and the ring is known                       its ranges
 ``fenced``      not renewed within the ttl; keeps trying, and comes back by itself   nothing
 ``leaving``     asked to stop                                                        nothing
-``stopped``     has left, or could not within one timeout (then it expires)          nothing
+``stopped``     has left, or Redis did not answer (then it expires)                  nothing
 ``superseded``  another process took the name                                        nothing
 ``failed``      ``start()`` did not succeed                                          nothing
 ==============  ===================================================================  ==========
@@ -118,7 +118,13 @@ class NodeConfig:
         named: whether the user chose it. Only a chosen name is taken over from another process,
             and only a chosen name's points are remembered.
         points: how many points it places.
-        ttl, heartbeat_interval, io_timeout: seconds.
+        ttl, heartbeat_interval: seconds.
+        io_timeout: seconds that Redis may take to answer.
+        scoring: how a member's score says when it expires.
+        algorithm: from key to point.
+        placement: ``"random"`` or ``"balanced"``.
+        follow_foreign: whether others may change the ring without telling what they changed.
+        locks: how it locks; ``None`` without locks and limit.
         told: what the node tells of itself, besides what the machine adds.
     """
 
@@ -158,7 +164,7 @@ class View:
 
 @dataclass
 class Counters:
-    """What happened since the start, for the status."""
+    """What happened since the machine was made, for the status."""
 
     heartbeats: int = 0
     failures: int = 0
@@ -273,12 +279,6 @@ class NodeMachine:
                 self.state = NodeState.STOPPED
             return
         self.state = NodeState.LEAVING
-
-    def beat_now(self, now: float, *, fetch: bool = False) -> None:
-        """Make a heartbeat due, with the whole ring in the answer when ``fetch``."""
-        self._at.beat = now
-        if fetch:
-            self._at.fetch = now
 
     # --- asked by the runner ------------------------------------------------------------------
 
@@ -749,16 +749,12 @@ class NodeMachine:
 
     def look_step(self) -> Run:
         """Read the ring without a heartbeat."""
-        return Run(
-            snapshot(self.config.keys, scoring=self.config.scoring), self._seen, self._look_failed
-        )
+        command = snapshot(self.config.keys, scoring=self.config.scoring)
+        return Run(command, self._seen, self._note)
 
     def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
         self.garbage = len(reply.garbage)
         self._adopt(reply.ring(self.config.algorithm), reply.stamp)
-
-    def _look_failed(self, error: StoreError, now: float) -> None:
-        self._note(error, now)
 
     def leave_step(self, reason: str) -> Run:
         """Take the node off the ring."""
@@ -769,7 +765,7 @@ class NodeMachine:
             replicas=self.replicas,
             reason=reason,
         )
-        return Run(command, self._left, self._leave_failed)
+        return Run(command, self._left, self._note)
 
     def _left(self, reply: LeaveStatus, sent: float, now: float) -> None:
         self.deadline = float("-inf")
@@ -781,9 +777,6 @@ class NodeMachine:
         self._note(error, now)
         if self.book is not None:
             self.book.forget_releases()
-
-    def _leave_failed(self, error: StoreError, now: float) -> None:
-        self._note(error, now)
 
     def _stop_failed(self, error: StoreError, now: float) -> None:
         self._may_be_on_ring = False

@@ -182,8 +182,8 @@ class Runner:
             self._run(step)
         elif isinstance(step, Subscribe):
             self._subscribe(step.number)
-        else:
-            return not isinstance(step, Finished)
+        elif isinstance(step, Finished):
+            return False
         return True
 
     def _pause(self) -> bool:

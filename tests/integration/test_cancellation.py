@@ -208,7 +208,7 @@ def test_the_end_of_an_event_loop_ends_a_node_at_any_moment_of_a_heartbeat(
         node = AsyncRingNode(client, "ring")
         await node.start()
         beats = node._machine.counters.heartbeats
-        node._machine.beat_now(time.monotonic())
+        node._machine._at.beat = time.monotonic()
         node._poke()
         await turns(after)
         left = asyncio.all_tasks() - before

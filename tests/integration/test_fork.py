@@ -111,6 +111,7 @@ def test_a_child_of_a_running_node_is_refused_until_it_starts_as_a_node_of_its_o
                 else:
                     raise AssertionError("it answered")
             assert parent.get_ranges() == ()
+            assert parent.owner("key") == name  # by the parent's last ring
             begin(parent)
             assert parent.name != name
             eventually(lambda: parent.get_node_count() == 2)

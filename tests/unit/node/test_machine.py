@@ -751,7 +751,7 @@ def test_an_answer_ends_the_trouble() -> None:
 
 def test_a_fetch_that_failed_is_still_due_at_the_retry() -> None:
     hand = Hand().live()
-    hand.machine.beat_now(hand.now, fetch=True)
+    hand.machine._at.beat = hand.machine._at.fetch = hand.now
     hand.run().failed(GONE, hand.now)
     assert asks(hand.beat_due())["fetch"]
 
@@ -1060,7 +1060,7 @@ def test_a_change_from_before_what_was_fetched_is_passed_over() -> None:
     hand = Hand().live()
     hand.change()
     late = hand.change(ChangeKind.LEAVE, "new")
-    hand.machine.beat_now(hand.now, fetch=True)
+    hand.machine._at.beat = hand.machine._at.fetch = hand.now
     hand.answer(hand.run())
     due = hand.waits_until()
     hand.tell(late)
