@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.groups.challenge import Lease, Table
-from hashring.errors import GroupFormatError
+from hashring.core.groups.challenge import Table
+from hashring.core.groups.codec import dump_table, load_table
 from hashring.store.commands import Command
 from hashring.store.keys import ring_keys
 from hashring.store.scripts import script
@@ -44,36 +43,6 @@ def challenge_keys(name: str | bytes) -> ChallengeKeys:
     )
 
 
-def _dump(table: Table) -> str:
-    return json.dumps(
-        {
-            "partitions": table.partitions,
-            "leases": {
-                p: [x.owner, x.token, x.expires, x.since, x.wanted_by, x.deadline]
-                for p, x in table.leases.items()
-            },
-            "members": dict(table.members),
-            "token": table.token,
-            "quiet_until": table.quiet_until,
-        },
-        separators=(",", ":"),
-    )
-
-
-def _load(text: bytes) -> Table:
-    try:
-        body = json.loads(text)
-        return Table(
-            body["partitions"],
-            {int(p): Lease(*lease) for p, lease in body["leases"].items()},
-            body["members"],
-            body["token"],
-            body["quiet_until"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise GroupFormatError("table", text, "is not whole") from error
-
-
 @dataclass(frozen=True)
 class TableReading:
     """A table at one instant.
@@ -94,7 +63,7 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
 
     def read(raw: Any) -> TableReading:
         at, tag, text = raw
-        return TableReading(int(at) / 1e6, tag.decode(), _load(text) if text else None)
+        return TableReading(int(at) / 1e6, tag.decode(), load_table(text) if text else None)
 
     return Command(script("challenge_read"), (keys.table,), (), read)
 
@@ -107,7 +76,7 @@ def write_table(
     Args:
         concerned: whom to tell of it.
     """
-    arguments = (reading.tag, _dump(table), "\n".join(concerned))
+    arguments = (reading.tag, dump_table(table), "\n".join(concerned))
     return Command(script("challenge_write"), (keys.table, keys.told), arguments, bool)
 
 

@@ -269,7 +269,7 @@ def _group_events(data: bytes) -> object:
 
 @_either(GroupFormatError)
 def _table(data: bytes) -> object:
-    return challenge_commands._load(data)
+    return codec.load_table(data)
 
 
 @_either(GroupFormatError)

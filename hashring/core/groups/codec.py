@@ -1,4 +1,4 @@
-"""Decisions, facts and views as JSON text, as they stand in Redis."""
+"""Decisions, facts, views and tables of leases as JSON text, as they stand in Redis."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors.protocol import Owners, is_finite
+from hashring.core.groups.challenge import Lease, Table
 from hashring.core.groups.state import (
     Event,
     EventKind,
@@ -105,6 +106,22 @@ def _handoff(value: Any) -> Handoff:
         _seconds(deadline),
         _seconds_or_none(lease_end),
     )
+
+
+def _lease(value: Any) -> Lease:
+    owner, token, expires, since, wanted_by, deadline = _a(list, value)
+    return Lease(
+        _name_or_none(owner),
+        _count(token),
+        _seconds(expires),
+        _seconds(since),
+        _name_or_none(wanted_by),
+        _seconds_or_none(deadline),
+    )
+
+
+def _name_or_none(value: Any) -> str | None:
+    return None if value is None else _a(str, value)
 
 
 def _holddown(value: Any) -> Holddown | None:
@@ -303,3 +320,38 @@ def load_events(text: str | bytes) -> tuple[Event, ...]:
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError("events", text, "are not whole") from error
+
+
+def dump_table(table: Table) -> str:
+    """The leases of a lease challenge."""
+    return _dumps(
+        {
+            "partitions": table.partitions,
+            "leases": {
+                p: [x.owner, x.token, x.expires, x.since, x.wanted_by, x.deadline]
+                for p, x in table.leases.items()
+            },
+            "members": dict(table.members),
+            "token": table.token,
+            "quiet_until": table.quiet_until,
+        }
+    )
+
+
+def load_table(text: str | bytes) -> Table:
+    """The leases of a lease challenge.
+
+    Raises:
+        GroupFormatError: the text is no table.
+    """
+    try:
+        body = json.loads(text)
+        return Table(
+            _count(body["partitions"]),
+            _by_partition(body["leases"], _lease),
+            {name: _seconds(until) for name, until in _a(dict, body["members"]).items()},
+            _count(body["token"]),
+            _seconds(body["quiet_until"]),
+        )
+    except _NOT_WHOLE as error:
+        raise GroupFormatError("table", text, "is not whole") from error

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hashring.core.groups.challenge import Lease, Table
 from hashring.core.groups.codec import (
     dump_facts,
     dump_state,
+    dump_table,
     dump_view,
     load_facts,
     load_state,
+    load_table,
     load_view,
 )
 from hashring.core.groups.state import (
@@ -51,15 +54,18 @@ STATE = GroupState(
 )
 FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
 VIEW = View(7, Phase.READY, {0: 3}, {0: 9.5}, frozenset({2}), frozenset({4}), seated=True)
+TABLE = Table(3, {0: Lease("a", 3, 9.5, 1.5, "b", 4.5)}, {"a": 9.5, "b": 8.5}, 3, 2.5)
 
 TEXTS: dict[str, tuple[str, Any, Callable[[str], object]]] = {
     "state": (dump_state(STATE), STATE, lambda text: load_state(text, 4.5)),
     "report": (dump_facts(FACTS), FACTS, lambda text: load_facts("a", 1, 2.0, text)),
     "view": (dump_view(VIEW), VIEW, lambda text: load_view(7, "Ready", text)),
+    "table": (dump_table(TABLE), TABLE, load_table),
 }
 
 # What may be nothing at all.
 OPTIONAL = [("holddown",), ("recovering",), ("leaving",), ("handoffs", "1", 4)]
+OPTIONAL += [("leases", "0", number) for number in (0, 4, 5)]
 
 other_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
 other_values |= st.lists(other_values, max_size=3)
@@ -144,6 +150,8 @@ def test_a_part_that_is_missing_is_refused(what: str, data: st.DataObject) -> No
         ("report", ("lags",), {"2": float("inf")}),
         ("report", ("released",), {"one": 3}),
         ("view", ("held",), {"0": 3.5}),
+        ("table", ("partitions",), 0),
+        ("table", ("leases", "0"), ["a", 3, 9.5]),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(what: str, path: tuple[Any, ...], value: Any) -> None:
