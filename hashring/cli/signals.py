@@ -21,3 +21,21 @@ def sigterm_unwinds() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Within it, Ctrl-C and SIGTERM wait; they take effect at its end."""
+    came: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        came.append(number)
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)

@@ -14,7 +14,7 @@ import click
 from hashring.cli.export import live_ring
 from hashring.cli.output import document
 from hashring.cli.settings import Settings, json_option, ring_options
-from hashring.cli.signals import sigterm_unwinds
+from hashring.cli.signals import held_back, sigterm_unwinds
 from hashring.errors import EmptyRingError, SparkFailed
 from hashring.files import check_new, new_file, read_ring
 
@@ -501,12 +501,14 @@ class _Job:
 
         conf = dict(_setting(text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
-        found = spark_session(
-            self._options["master"],
-            self._options["remote"],
-            conf,
-            progress=sys.stderr.isatty(),
-        )
+        # A Java that PySpark has started and not yet met would go on without it.
+        with held_back():
+            found = spark_session(
+                self._options["master"],
+                self._options["remote"],
+                conf,
+                progress=sys.stderr.isatty(),
+            )
         # PySpark's own handler asks Java to cancel what runs, in the middle of another question to
         # it, and fails. What is to be cancelled is where the output is taken away.
         signal.signal(signal.SIGINT, signal.default_int_handler)

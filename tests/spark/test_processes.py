@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,6 +64,47 @@ def test_a_job_told_to_end_leaves_nothing_and_says_nothing(work, tmp_path, told,
             process.communicate()
     assert process.returncode == status, errors
     assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, MAIN, *command(work, "few", tmp_path / "owned.csv")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, start_new_session=True,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def java():
+        """The processes of its session that run the class that PySpark starts."""
+        found = []
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.getsid(int(directory.name)) == process.pid:
+                    words = (directory / "cmdline").read_bytes()
+                    found += [directory.name] * (b"org.apache.spark.deploy.SparkSubmit" in words)
+            except OSError:  # it ended while we looked
+                continue
+        return found
+
+    try:
+        deadline = time.monotonic() + 5 * PATIENCE
+        while not java():
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        # Its standard error is Java's too: it ends with the last of them.
+        _, errors = process.communicate(timeout=5 * PATIENCE)
+        assert process.returncode == 130, errors
+        while java():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert "Traceback" not in errors
+    assert "SparkSubmit.main" not in errors
     assert list(tmp_path.iterdir()) == []
 
 
