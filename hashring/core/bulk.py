@@ -55,7 +55,7 @@ class Near(NamedTuple):
 Classify = Callable[[Sequence[Any]], Near | None]
 """What is known of some keys; ``None`` when they must be looked at one by one."""
 
-NUMPY_CHUNK: Final = 8192
+NUMPY_CHUNK: Final = 16384
 """How many keys at a time are classified with numpy."""
 
 # So many that all that belongs to them stays in the processor's cache, and that their text is

@@ -33,7 +33,7 @@ Cells = npt.NDArray[np.uint16]
 _PAIR: Final = np.dtype("<u2")
 # So many keys are joined at a time. A longer text would be memory fresh from the system each time,
 # which costs more than all that is done with it.
-_PIECE: Final = 1024
+_PIECE: Final = 2048
 # Picking by number costs so many times more than passing over a key.
 _FEW: Final = 8
 
@@ -71,13 +71,19 @@ class NumpyClassifier:
             return None
         first = MAX_TABLE_BYTES - 1
         zero = np.equal(self._bytes[first:end], 0, out=self._zero[first:end])
-        if np.count_nonzero(zero) != len(keys):
-            return None  # A key holds a zero byte.
         width, rest = divmod(len(zero), len(keys))
         if not rest and 1 < width <= MAX_TABLE_BYTES + 1 and zero[::width].all():
+            if np.count_nonzero(zero) != len(keys):
+                return None  # A key holds a zero byte.
             return self._cells_of_one_length(width - 1, len(keys), tables)
         starts = np.flatnonzero(zero)
-        lengths = np.diff(starts, append=len(zero)) - 1
+        if len(starts) != len(keys):
+            return None
+        ends = np.empty_like(starts)
+        ends[:-1] = starts[1:]
+        ends[-1] = len(zero)
+        lengths = ends - starts
+        lengths -= 1
         shortest, longest = int(lengths.min()), int(lengths.max())
         if not 0 < shortest <= longest <= MAX_TABLE_BYTES:
             return None
@@ -85,11 +91,13 @@ class NumpyClassifier:
         pairs = (longest + 1) // 2
         size = 2 * pairs
         windows = np.ndarray((len(self._text) - size + 1,), f"V{size}", self._text, 0, (1,))
-        ends = starts + lengths
-        grid = windows[ends + (MAX_TABLE_BYTES - size)].view(_PAIR).reshape(len(keys), pairs)
+        ends += first - size
+        grid = windows[ends].view(_PAIR).reshape(len(keys), pairs)
         cells = tables.constants.take(lengths)
+        part = np.empty_like(cells)
         for pair in range(pairs):
-            part = tables[pair].take(grid[:, pairs - 1 - pair])
+            # No two bytes are beyond their table: to clip is to take without looking for it.
+            tables[pair].take(grid[:, pairs - 1 - pair], out=part, mode="clip")
             if 2 * pair >= shortest:
                 part *= lengths > 2 * pair  # Nothing from before a shorter key.
             cells ^= part
@@ -106,8 +114,13 @@ class NumpyClassifier:
             (2, length + 1),
         )
         cells = np.full(count, tables.constants[length], np.uint16)
+        part = np.empty_like(cells)
         for pair in range(pairs):
-            cells ^= tables[pair].take(grid[pairs - 1 - pair])
+            column = grid[pairs - 1 - pair]
+            if column[0] == column[-1] and (column == column[0]).all():
+                cells ^= tables[pair][column[0]]
+            else:
+                cells ^= tables[pair].take(column, out=part, mode="clip")
         return cells
 
     def _write(self, keys: Sequence[Any]) -> int | None:
