@@ -19,7 +19,7 @@ from hashring.core.assignors import Assignor, Member, as_assignor, assignor_name
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
 from hashring.core.groups.state import Event, GroupState
-from hashring.errors import ConfigError, GroupMismatch
+from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
 from hashring.store.discovery import discover
 from hashring.store.group_commands import (
     DECISIONS_KEPT,
@@ -66,9 +66,10 @@ command = group_group
 @group_group.command("list")
 @server_options()
 @click.pass_obj
-def list_groups(settings: Settings) -> None:
+def list_groups(settings: Settings) -> int | None:
     """List the groups on this Redis.
 
+    A group whose keys hold something else is named with what is wrong, and the exit status is 1.
     On a Redis Cluster: those of the server that is asked.
 
     \b
@@ -76,12 +77,20 @@ def list_groups(settings: Settings) -> None:
       hashring group list
       hashring group list --json | jq -r '.groups[].name'
     """
+    found: list[tuple[str, GroupStatus, str]] = []
+    unreadable: dict[str, str] = {}
     with connected(settings) as connection:
-        found = []
         names = {found.name for found in discover(connection) if found and found.kind == "group"}
         for name in sorted(names):
-            state, reading = _standing(connection, name)
-            found.append((name, foresight.status(state, reading.facts), state.terms.assignor))
+            try:
+                reading = connection.run(read(group_keys(name)))
+                state = reading.standing()
+            except (GroupFormatError, WrongKeyType) as error:
+                unreadable[name] = str(error)
+                continue
+            if state is not None:  # else it went away since
+                status = foresight.status(state, reading.facts)
+                found.append((name, status, state.terms.assignor))
     if settings.json:
         document(
             {
@@ -94,12 +103,12 @@ def list_groups(settings: Settings) -> None:
                         "assignor": assignor,
                     }
                     for name, status, assignor in found
-                ]
+                ],
+                "unreadable": [{"name": name, "error": unreadable[name]} for name in unreadable],
             }
         )
-    elif not found:
-        click.echo("no groups")
-    else:
+        return 1 if unreadable else None
+    if found:
         rows = [
             (
                 s.phase.value,
@@ -112,6 +121,11 @@ def list_groups(settings: Settings) -> None:
         ]
         head = ("Phase", "Members", "Partitions", "Generation", "Group")
         click.echo("\n".join(columns(head, rows)))
+    elif not unreadable:
+        click.echo("no groups")
+    for name, why in unreadable.items():
+        click.echo(f"{printable(name)}: {why}", err=True)
+    return 1 if unreadable else None
 
 
 # --- show and watch ---------------------------------------------------------------------------

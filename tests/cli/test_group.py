@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from redis import Redis
 
 from hashring import PartitionGroup, Situation
+from hashring.cli import main
 from hashring.cli.group import group_group
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.store.embedded import RedisServer
@@ -69,6 +70,25 @@ def test_list_names_every_group(ask: Ask, pair: Pair, redis_server: RedisServer)
 
 def test_list_says_when_there_is_none(ask: Ask) -> None:
     assert ask("list").output == "no groups\n"
+
+
+def test_list_names_the_groups_that_it_cannot_read_beside_the_others(
+    ask: Ask, pair: Pair, redis_server: RedisServer
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        client.set("{bills}:group:state", "not a hash")
+        client.rpush("{mails}:group:state", "not a string")
+        command = ["group", "list", "--url", redis_server.url]
+        answer = CliRunner().invoke(main, command)
+        assert answer.exit_code == 1
+        assert answer.stdout.splitlines()[1].split()[-2] == "orders"
+        told = answer.stderr.splitlines()
+        assert [line.split(":")[0] for line in told] == ["bills", "mails"]
+        answer = CliRunner().invoke(main, [*command, "--json"])
+        assert answer.exit_code == 1
+        found = json.loads(answer.stdout)
+    assert [group["name"] for group in found["groups"]] == ["orders"]
+    assert [group["name"] for group in found["unreadable"]] == ["bills", "mails"]
 
 
 def test_show_says_who_has_what(ask: Ask, pair: Pair) -> None:
