@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from hashring.cli.connection import client_of, connected, without_password
+from hashring.cli.output import json_line
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import ConfigError
 
@@ -66,6 +67,7 @@ def command(
       hashring serve
       hashring serve --url redis://redis.internal:6379/0 --port 8080
       HASHRING_TOKEN=... hashring serve --allow-actions
+      hashring serve --port 0 --json    # any free port; writes {"url": ...} once it listens
     """
     token = os.environ.get(TOKEN_VARIABLE, "") if allow_actions else None
     if token is not None and len(token) < 8:
@@ -100,7 +102,7 @@ def command(
                 "host:port", f"{host}:{port}", f"cannot listen there: {error}"
             ) from None
         service.start()
-        _say(server, base_path)
+        _say(server, base_path, json=settings.json)
         _until_told_to_end()
         server.stop_accepting()
         service.stop()
@@ -119,10 +121,12 @@ def _until_told_to_end() -> None:
         handler.cancel()
 
 
-def _say(server: Any, base_path: str) -> None:
+def _say(server: Any, base_path: str, *, json: bool) -> None:
     host, port = server.server_host, server.server_port
-    shown = f"[{host}]" if ":" in host else host
-    click.echo(f"hashring: serving on http://{shown}:{port}{base_path}/", err=True)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}{base_path}/"
+    click.echo(f"hashring: serving on {url}", err=True)
+    if json:
+        json_line({"url": url})
     if not _is_loopback(host):
         click.echo(
             f"hashring: {host} can be reached from other machines: everybody who can may see all "

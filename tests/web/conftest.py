@@ -147,6 +147,7 @@ def serving(url: str, *arguments: str, **environment: str) -> Iterator[Running]:
         [*program, "serve", "--url", url, "--port", "0", *arguments],
         cwd=ROOT,
         env={**kept, **environment},
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -362,3 +362,10 @@ def test_the_rights_in_its_documentation_are_enough_to_look(
             told = json.loads(running.ask("/api/changes?ring=ring")[1])
             assert (len(told["changes"]), told["failure"]) == (1, None)
         admin.acl_deluser("watcher")
+
+
+def test_with_json_it_writes_its_address_once_it_listens(redis_server: RedisServer) -> None:
+    with serving(redis_server.url, "--json", "--base-path", "/rings") as running:
+        assert running.process.stdout is not None
+        told = json.loads(running.process.stdout.readline())
+        assert told == {"url": f"{running.url}/rings/"}
