@@ -30,7 +30,7 @@ Longs = npt.NDArray[np.int64]
 STEP: Final = 4
 """Bits that each level below the root resolves."""
 MIN_ROOT_BITS: Final = 12
-MAX_ROOT_BITS: Final = 20
+MAX_ROOT_BITS: Final = 22
 _WORD_BITS: Final = 63  # a packed word is never negative: the sign tells child blocks apart
 _MAX_CELLS: Final = 2**28
 
@@ -79,17 +79,13 @@ class CellTable:
         return found
 
 
-def cell_table(
-    starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int, *, spare: int = 0
-) -> CellTable:
+def cell_table(starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int) -> CellTable:
     """The table of ranges that begin at ``starts``, each up to the next, the last to the top.
 
     Args:
         starts: shape (n,), rising, the first 0, all below ``2**bits``.
         codes: shape (n,), not negative.
         bits: from 1 to 62.
-        spare: so many more bits of the root, so that fewer cells need a second look: two make the
-            root four times as large.
 
     Raises:
         ConfigError: the codes and numbers together need more than a 64-bit word, or the table
@@ -103,8 +99,9 @@ def cell_table(
     where, what = where[first], what[first]
 
     code_bits = max(int(what.max()).bit_length(), 1)
-    wanted = (len(where) - 1).bit_length() + 1
-    root_bits = min(max(MIN_ROOT_BITS, wanted + spare), MAX_ROOT_BITS + spare)
+    # Half as many boundaries as cells: few need a second look, and the root stays small, which
+    # counts for more where it does not fit a processor's cache.
+    root_bits = min(max(MIN_ROOT_BITS, (len(where) - 1).bit_length() + 1), MAX_ROOT_BITS)
     root_bits = min(max(root_bits, bits + 2 * code_bits - _WORD_BITS), bits)
     offset_bits = bits - root_bits
     if offset_bits + 2 * code_bits > _WORD_BITS or 1 << root_bits > _MAX_CELLS:

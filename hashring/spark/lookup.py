@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from hashring.spark.keys import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from hashring.spark.cells import CellTable
 
@@ -84,39 +84,33 @@ def look_up(
         df.sparkSession,
         {_CELLS: table.cells, **{f"{_CELLS}_{n}": a for n, a in attributes.items()}},
     )
-    kept = [F.col(quoted(name)) for name in df.columns]
-    held = [F.col(f"{_CELLS}_{name}") for name in attributes]
-    cells, at = F.col(_CELLS), F.col(quoted(number))
+    kept = [quoted(name) for name in df.columns]
+    held = [quoted(f"{_CELLS}_{name}") for name in attributes]
+    at, code_bits = quoted(number), table.code_bits
+    mask = (1 << code_bits) - 1
 
-    out = df.crossJoin(F.broadcast(row))
-    out = out.select(
-        *kept, *held, cells, _get(cells, F.shiftright(at, table.offset_bits)).alias(_WORD)
+    # As text, since each call of a function of columns goes to Java and back.
+    out = df.crossJoin(F.broadcast(row)).selectExpr(
+        *kept, *held, _CELLS, f"{_get(_CELLS, f'shiftright({at}, {table.offset_bits})')} AS {_WORD}"
     )
     for shift, step in zip(table.shifts, table.step_bits, strict=True):
-        word = F.col(_WORD)
-        below = F.negative(word) + F.shiftright(at, shift).bitwiseAND((1 << step) - 1)
-        out = out.select(
-            *kept,
-            *held,
-            cells,
-            F.when(word < 0, _get(cells, below)).otherwise(word).alias(_WORD),
+        below = f"(shiftright({at}, {shift}) & {(1 << step) - 1}) - {_WORD}"
+        out = out.selectExpr(
+            *kept, *held, _CELLS, f"if({_WORD} < 0, {_get(_CELLS, below)}, {_WORD}) AS {_WORD}"
         )
-    word = F.col(_WORD)
-    mask = (1 << table.code_bits) - 1
-    inside = at.bitwiseAND((1 << table.offset_bits) - 1)
-    found = F.when(
-        inside >= F.shiftright(word, 2 * table.code_bits),
-        F.shiftright(word, table.code_bits).bitwiseAND(mask),
-    ).otherwise(word.bitwiseAND(mask))
-    out = out.select(*kept, *held, F.when(F.spark_partition_id() >= 0, found).alias(code))
+    after = f"({at} & {(1 << table.offset_bits) - 1}) >= shiftright({_WORD}, {2 * code_bits})"
+    found = f"if({after}, shiftright({_WORD}, {code_bits}), {_WORD}) & {mask}"
+    out = out.selectExpr(
+        *kept, *held, f"if(spark_partition_id() >= 0, {found}, NULL) AS {quoted(code)}"
+    )
     if not attributes:
         return out
-    return out.select(
-        *kept,
-        *([F.col(quoted(code))] if keep_code else []),
-        *(_get(F.col(f"{_CELLS}_{name}"), F.col(quoted(code))).alias(name) for name in attributes),
+    told = (
+        f"{_get(array, quoted(code))} AS {quoted(name)}"
+        for array, name in zip(held, attributes, strict=True)
     )
+    return out.selectExpr(*kept, *([quoted(code)] if keep_code else []), *told)
 
 
-def _get(array: Column, index: Column) -> Column:
-    return F.get(array, index)
+def _get(array: str, index: str) -> str:
+    return f"get({array}, CAST({index} AS INT))"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,19 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RING_BITS: Final = 32
-SPARE_BITS: Final = 2
-"""A ring is looked up for every key there is: its table may be a little larger."""
 
 _POINT = "__hashring_point"
 _CODE = "__hashring_code"
 _WEIGHT = "__hashring_weight"
 _ROWS = "__hashring_rows"
 _TOTAL = "__hashring_total"
-_NODES = "__hashring_nodes"
-_FAIR = "__hashring_fair"
-_SHARES = "__hashring_shares"
+_NAMES = "__hashring_names"
 
 
+@lru_cache(maxsize=2)
 def ring_table(ring: Ring) -> tuple[CellTable, tuple[str, ...]]:
     """The table of a ring's owners, and the nodes its codes stand for.
 
@@ -41,7 +39,7 @@ def ring_table(ring: Ring) -> tuple[CellTable, tuple[str, ...]]:
     if not ring.node_count:
         raise EmptyRingError
     starts, owners, nodes = ring_ranges(ring)
-    return cell_table(starts, owners, RING_BITS, spare=SPARE_BITS), nodes
+    return cell_table(starts, owners, RING_BITS), nodes
 
 
 def with_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame:
@@ -85,6 +83,7 @@ def with_move(df: DataFrame, before: Ring, after: Ring, key: str = "key") -> Dat
     return look_up(hashed, "point", table, _CODE, attributes, keep_code=False)
 
 
+@lru_cache(maxsize=2)
 def _pair_table(before: Ring, after: Ring) -> tuple[CellTable, pa.Array, pa.Array]:
     if before.hash_algorithm.name != after.hash_algorithm.name:
         raise ConfigError(
@@ -99,7 +98,7 @@ def _pair_table(before: Ring, after: Ring) -> tuple[CellTable, pa.Array, pa.Arra
     new_starts, new_codes, new_nodes = ring_ranges(after)
     pairs = overlay(old_starts, old_codes, new_starts, new_codes)
     return (
-        cell_table(pairs.starts, pairs.codes, RING_BITS, spare=SPARE_BITS),
+        cell_table(pairs.starts, pairs.codes, RING_BITS),
         pa.array(old_nodes, pa.string()).take(pa.array(pairs.before)),
         pa.array(new_nodes, pa.string()).take(pa.array(pairs.after)),
     )
@@ -123,50 +122,53 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
     Raises:
         EmptyRingError, ColumnError: as for :func:`with_owner`.
     """
-    table, nodes = ring_table(ring)
+    table, _ = ring_table(ring)
     counted = _counted(df, table, key, ring.hash_algorithm.name, weight)
-    total = len(ring)
-    none = df.sparkSession.createDataFrame(
-        pa.table(
-            {
-                _CODE: pa.array(range(len(nodes)), pa.int64()),
-                "keys": pa.array([0] * len(nodes), pa.int64()),
-                "weight": pa.array([0.0] * len(nodes)),
-                "bad_weights": pa.array([0] * len(nodes), pa.int64()),
-            }
-        )
-    )
+    known = df.sparkSession.createDataFrame(_known(ring))
+    unknown = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in _OF_A_NODE.items())
     # From here on it is a row a node: one task, without another shuffle or join.
-    small = counted.union(none).coalesce(1)
-    sums = small.groupBy(_CODE).agg(
-        *(F.sum(name).alias(name) for name in ("keys", "weight", "bad_weights"))
-    )
-    packed = sums.agg(
-        F.collect_list(F.struct(*sums.columns)).alias(_ROWS),
-        F.sum(F.when(F.col(_CODE).isNotNull(), F.col("weight"))).alias(_TOTAL),
-    )
-    known = one_row(
-        df.sparkSession,
-        {
-            _NODES: pa.array(nodes, pa.string()),
-            _FAIR: pa.array([len(ring.points_of(n)) / total for n in nodes], pa.float64()),
-            _SHARES: pa.array([ring.shares[n] / RING_SIZE for n in nodes], pa.float64()),
-        },
-    )
-    code = F.col(_CODE)
-    share = F.coalesce(F.try_divide(F.col("weight"), F.col(_TOTAL)), F.lit(0.0))
-    return (
-        packed.select(_TOTAL, F.inline(_ROWS))
-        .crossJoin(F.broadcast(known))
-        .select(
-            F.get(_NODES, code).alias("node"),
-            "keys",
-            "weight",
-            F.when(code.isNotNull(), share).alias("share"),
-            F.get(_FAIR, code).alias("fair_share"),
-            F.get(_SHARES, code).alias("ring_share"),
-            "bad_weights",
+    sums = (
+        counted.selectExpr("*", *unknown)
+        .union(known)
+        .coalesce(1)
+        .groupBy(_CODE)
+        .agg(
+            *(F.sum(name).alias(name) for name in ("keys", "weight", "bad_weights")),
+            *(F.max(name).alias(name) for name in _OF_A_NODE),
         )
+    )
+    packed = sums.selectExpr(
+        f"collect_list(struct(*)) AS {_ROWS}",
+        f"sum(if({_CODE} IS NULL, NULL, weight)) AS {_TOTAL}",
+    )
+    return packed.selectExpr(_TOTAL, f"inline({_ROWS})").selectExpr(
+        "node",
+        "keys",
+        "weight",
+        f"if({_CODE} IS NULL, NULL, coalesce(try_divide(weight, {_TOTAL}), 0D)) AS share",
+        "fair_share",
+        "ring_share",
+        "bad_weights",
+    )
+
+
+_OF_A_NODE: Final = {"node": "STRING", "fair_share": "DOUBLE", "ring_share": "DOUBLE"}
+
+
+@lru_cache(maxsize=2)
+def _known(ring: Ring) -> pa.Table:
+    """A row a node, as :func:`_counted` has it, without a key; and what is known of the node."""
+    nodes, shares = ring.nodes, ring.shares
+    return pa.table(
+        {
+            _CODE: pa.array(range(len(nodes)), pa.int64()),
+            "keys": pa.array([0] * len(nodes), pa.int64()),
+            "weight": pa.array([0.0] * len(nodes)),
+            "bad_weights": pa.array([0] * len(nodes), pa.int64()),
+            "node": pa.array(nodes, pa.string()),
+            "fair_share": pa.array([len(ring.points_of(n)) / len(ring) for n in nodes]),
+            "ring_share": pa.array([shares[n] / RING_SIZE for n in nodes]),
+        }
     )
 
 
@@ -286,5 +288,12 @@ def partition_by_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame
     table, nodes = ring_table(ring)
     check_free(df, "point", "owner")
     hashed = df.withColumn("point", point(df, key, ring.hash_algorithm.name))
-    owned = look_up(hashed, "point", table, _CODE, {"owner": pa.array(nodes, pa.string())})
-    return owned.repartitionById(len(nodes), F.col(_CODE).cast("int")).drop(_CODE)
+    placed = look_up(hashed, "point", table, _CODE).repartitionById(
+        len(nodes), F.col(_CODE).cast("int")
+    )
+    # The names come after the shuffle: their numbers are less to move.
+    names = one_row(df.sparkSession, {_NAMES: pa.array(nodes, pa.string())})
+    return placed.crossJoin(F.broadcast(names)).select(
+        *(F.col(quoted(name)) for name in hashed.columns),
+        F.get(_NAMES, F.col(_CODE).cast("int")).alias("owner"),
+    )

@@ -58,7 +58,7 @@ def ways(df, ring: Ring, with_pandas: bool) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--keys", type=int, default=20_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--memory", default="4g")
     parser.add_argument("--rings", nargs="+", default=["100x16", "1000x128", "10000x128"])
     given = parser.parse_args()

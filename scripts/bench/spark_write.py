@@ -51,7 +51,8 @@ def main() -> None:
         plain = time.perf_counter() - began
         print(f"{int(given.keys):,} keys written unassigned: {plain:.0f} s", flush=True)
         began = time.perf_counter()
-        partition_by_owner(made, ring).write.partitionBy("owner").parquet(f"{folder}/owned")
+        owned = partition_by_owner(made, ring).drop("point")
+        owned.write.partitionBy("owner").parquet(f"{folder}/owned")
         took = time.perf_counter() - began
         size = len(list(Path(folder, "owned").glob("owner=*/*.parquet")))
         print(f"assigned and written by owner: {took:.0f} s = {took / plain:.2f} x, {size} files")

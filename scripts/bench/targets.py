@@ -169,7 +169,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "lookup-100x16",
         PIPELINE,
-        "owner and count over 20M keys, 100 x 16, against ``crc32 % n`` and count",
+        "``load``: owner and count over 20M keys, 100 x 16, against ``crc32 % n`` and count",
         "<=",
         1.2,
         "x",

@@ -52,16 +52,6 @@ def test_a_number_space_of_few_bits_has_no_more_cells_than_numbers():
     assert len(table.cells) == 8
 
 
-def test_a_roomier_table_finds_the_same():
-    rng = np.random.default_rng(1)
-    starts = np.unique(np.append(rng.integers(0, TOP, 20_000), 0))
-    plain, roomy = (cell_table(starts, np.arange(len(starts)), 32, spare=spare) for spare in (0, 2))
-    assert (plain.root_bits, roomy.root_bits) == (16, 18)
-    numbers = rng.integers(0, TOP, 50_000)
-    assert (plain.find(numbers) == roomy.find(numbers)).all()
-    assert (plain.find(numbers) == searched(starts, np.arange(len(starts)), numbers)).all()
-
-
 def test_neighbours_with_one_code_are_one_range():
     many = cell_table(np.arange(0, 2**20, 2), np.zeros(2**19, dtype=int), 32)
     assert len(many.cells) == 2**12
