@@ -19,14 +19,16 @@ node never holds more than its limit, whatever gets lost on the way.
 
 Overflow. A node at its limit that had to refuse a key is **full**, and says so on the ring. The
 others treat the ring as if it had left: each of its keys goes to the node that would inherit it.
-What the full node holds it keeps; the inheritors find those locks held, and pass them by. It has
-**room** again when a tenth of its limit is free (one key at least), or when nobody has asked it
-for more than it holds for ``idle`` seconds.
+What the full node holds it keeps; the inheritors find those locks held, and ask for them again
+after ever longer waits: their holders may keep them, or may just not have come round to letting
+go of what the ring took from them, and nobody tells an inheritor. It has **room** again when a
+tenth of its limit is free (one key at least), or when nobody has asked it for more than it holds
+for ``idle`` seconds.
 
 What overflowed comes back key by key, and only as fast as there is room: the owner asks for the
-lock, and keeps a place for it; only that makes the holder let go, once its loop asks for the key
-again, and leave it to the owner for a ttl. Nobody but its owner waits for a key, so a key never
-goes round.
+lock, and keeps a place for it until it has it; only that makes the holder let go, once its loop
+asks for the key again, and leave it to the owner for a ttl. Nobody but its owner waits for a key,
+so a key never goes round.
 """
 
 from __future__ import annotations
@@ -236,11 +238,13 @@ class _Other(NamedTuple):
         until: when to ask again, in monotonic seconds.
         holder: the node.
         point: the key's point.
+        wait: after how many seconds that was to be.
     """
 
     until: float
     holder: str
     point: int
+    wait: float
 
 
 class LockBook:
@@ -361,13 +365,12 @@ class LockBook:
             return Verdict.NO
         if not ours or key in self._releasing or self._being_taken(key):
             return Verdict.NO
-        other = self._waiting.get(key) or self._elsewhere.get(key)
-        if other is not None:
-            if now < other.until:
-                return Verdict.NO
-            self._waiting.pop(key, None)
-            self._elsewhere.pop(key, None)
-        if self.config.limit is not None and self.count >= self.config.limit:
+        waiting = self._waiting.get(key)
+        other = waiting or self._elsewhere.get(key)
+        if other is not None and now < other.until:
+            return Verdict.NO
+        # What it waits for has its place already.
+        if waiting is None and self.config.limit is not None and self.count >= self.config.limit:
             self._refuse(key, point, now)
             return Verdict.NO
         if not self.config.locking:
@@ -383,6 +386,7 @@ class LockBook:
         nobody else takes these keys meanwhile.
         """
         with self._guard:
+            kept: dict[bytes, Wanted] = {}
             own: dict[bytes, Wanted] = {}
             inherited: dict[bytes, Wanted] = {}
             for each in wanted:
@@ -390,9 +394,13 @@ class LockBook:
                 # Another thread may have been faster; and a key may be wanted twice.
                 if key in self.held or key in self._releasing or self._being_taken(key):
                     continue
-                (own if self._own(each.point) else inherited)[key] = each
-            # Its own first: they have the places, and for them it waits.
-            chosen = (*own.values(), *inherited.values())
+                if self._waiting.pop(key, None) is not None:
+                    kept[key] = each
+                elif key not in kept:
+                    (own if self._own(each.point) else inherited)[key] = each
+            # Its own first: they have the places, and for them it waits. Those that it waits for
+            # keep theirs: whoever has them lets go of them for this node.
+            chosen = (*kept.values(), *own.values(), *inherited.values())
             most = len(chosen)
             if self.config.limit is not None:
                 most = min(most, self.config.limit - self.count)
@@ -407,7 +415,8 @@ class LockBook:
                 ttl=self.config.ttl,
                 locked=[each.key for each in chosen],
                 most=most,
-                awaited=len(own),
+                awaited=len(kept) + len(own),
+                kept=len(kept),
             )
             take = Take(command, chosen, most, self._session, now)
             self._takes.append(take)
@@ -428,17 +437,21 @@ class LockBook:
             for wanted, answer in zip(take.wanted, answers, strict=True):
                 if isinstance(answer, int):
                     self._grant(wanted, answer, deadline, now)
-                elif isinstance(answer, HeldByOther):
-                    lasts = 0.0 if wanted.key in take.freed else answer.expires_in + 0.001
-                    other = _Other(now + lasts, answer.holder, wanted.point)
-                    if answer.awaited:
-                        self._waiting[wanted.key] = other
-                    elif self._own(wanted.point):
-                        refused.append(wanted)
-                    else:
-                        self._elsewhere[wanted.key] = other
-                else:
+                    continue
+                before = self._elsewhere.pop(wanted.key, None)
+                if not isinstance(answer, HeldByOther):
                     refused.append(wanted)
+                    continue
+                lasts = 0.0 if wanted.key in take.freed else answer.expires_in + 0.001
+                if answer.awaited:
+                    other = _Other(now + lasts, answer.holder, wanted.point, lasts)
+                    self._waiting[wanted.key] = other
+                elif self._own(wanted.point):
+                    refused.append(wanted)
+                else:
+                    wait = min(2 * before.wait if before else self._retry, lasts)
+                    other = _Other(now + wait, answer.holder, wanted.point, wait)
+                    self._elsewhere[wanted.key] = other
             for each in refused:
                 self._refuse(each.key, each.point, now)
 
@@ -565,6 +578,7 @@ class LockBook:
             own_bounds: of the ranges that are its own.
         """
         with self._guard:
+            changed = ring is not self._ring
             self._ring, self._bounds, self._own_bounds = ring, bounds, own_bounds
             if bounds is not own_bounds:
                 # Held for an owner that is full now: kept, until the owner asks for it.
@@ -581,6 +595,14 @@ class LockBook:
             for key, other in list(self._elsewhere.items()):
                 if self._own(other.point) or other.holder not in ring:
                     del self._elsewhere[key]
+                elif changed and ring.owner_of_point(other.point) != other.holder:
+                    # It may not have it for much longer.
+                    until = min(other.until, now + self._retry)
+                    self._elsewhere[key] = other._replace(until=until, wait=self._retry)
+            for held in self.held.values():
+                if held.waiter and not self._nearer(held.waiter, held.point):
+                    # Whoever waited has gone.
+                    held.waiter, held.wanted = "", False
 
     def heartbeat(self, everyone_full: bool, now: float) -> None:
         """The node's heartbeat was answered: renew, and look after what nobody asks for.
@@ -597,7 +619,7 @@ class LockBook:
                 if other.until < idle:
                     del self._waiting[key]
             for key, other in list(self._elsewhere.items()):
-                if other.until < now:
+                if other.until < idle:
                     del self._elsewhere[key]
             for take in self._takes[:]:
                 # Whoever took it never came back: a greenlet, a signal handler that raised.
@@ -848,6 +870,7 @@ class LockBook:
         if self._refused:
             self._refused.pop(point, None)
             self._refused_keys.pop(point, None)
+        self._elsewhere.pop(key, None)
         held = self.held[key] = Held(key, point, token, deadline, now)
         held.overflow = self._inherited(point)
         if self._left:
@@ -859,8 +882,8 @@ class LockBook:
         del self.held[held.key]
         if held.waiter:
             # Its turn; else this node's loop would be back for the key before the waiter's.
-            until = now + self.config.ttl
-            self._elsewhere[held.key] = _Other(until, held.waiter, held.point)
+            wait = self.config.ttl
+            self._elsewhere[held.key] = _Other(now + wait, held.waiter, held.point, wait)
         if self.config.locking:
             self._releasing[held.key] = held.token
             self._release_at = min(self._release_at, now)
@@ -908,13 +931,14 @@ class LockBook:
     def _want(self, held: Held, waiter: str, now: float) -> None:
         if not held.overflow or self.held.get(held.key) is not held:
             return
-        for node in self._ring.successors(held.point):
-            if node == self._node:
-                return  # We are nearer.
-            if node == waiter:
-                held.waiter, held.wanted = waiter, True
-                self._revoke(held, now)
-                return
+        if self._nearer(waiter, held.point):
+            held.waiter, held.wanted = waiter, True
+            self._revoke(held, now)
+
+    def _nearer(self, node: str, point: int) -> bool:
+        """Whether a node would own the point before this one."""
+        nearest = (each for each in self._ring.successors(point) if each in (node, self._node))
+        return next(nearest, self._node) == node != self._node
 
     def _refuse(self, key: bytes, point: int, now: float) -> None:
         limit = self.config.limit

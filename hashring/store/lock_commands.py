@@ -80,6 +80,7 @@ def acquire(
     locked: Sequence[bytes],
     most: int,
     awaited: int,
+    kept: int = 0,
 ) -> Command[list[Answer]]:
     """Take those of the locks that are free, and wait for others: see ``locks_acquire.lua``.
 
@@ -88,9 +89,9 @@ def acquire(
         locked: the keys, at most :data:`LOCKS_A_CALL` of them.
         most: how many to take and wait for at most; the first free ones are taken.
         awaited: how many of the keys, the first ones, to wait for when another has them.
+        kept: how many of those, the first ones, the node waits for already.
     """
-
-    arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited)
+    arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited, kept)
     return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, _answers)
 
 

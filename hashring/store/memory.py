@@ -465,6 +465,7 @@ class _LockCall:
         ttl: int,
         room: int,
         awaited: int,
+        kept: int,
     ) -> list[Any]:
         server, own = self._server, session.encode()
         last = server._tokens.get(self._counter, 0)
@@ -474,6 +475,13 @@ class _LockCall:
         details: list[Any] = []
         others: list[tuple[int, bytes, _LockState]] = []
         expires = self._now + ttl / 1000
+
+        def wait(number: int, name: bytes, lock: _LockState) -> None:
+            letters[number] = ord("w")
+            if lock.waiter != node.encode():
+                lock.waiter = node.encode()
+                self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
+
         for number, name in enumerate(self._names):
             lock = server._lock_of(name)
             if lock is None and room > 0:
@@ -491,15 +499,15 @@ class _LockCall:
             else:
                 letters += b"o"
                 details += (lock.node, self._left(lock))
-                if number < awaited:
+                if number < kept and room > 0:
+                    room -= 1
+                    wait(number, name, lock)
+                elif number < awaited:
                     others.append((number, name, lock))
         if token > first:
             server._tokens[self._counter] = token - 1
-        for number, name, lock in others[: max(0, room)]:
-            letters[number] = ord("w")
-            if lock.waiter != node.encode():
-                lock.waiter = node.encode()
-                self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
+        for other in others[: max(0, room)]:
+            wait(*other)
         return [bytes(letters), first, details]
 
     def locks_renew(

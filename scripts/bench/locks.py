@@ -29,6 +29,12 @@ KEYS = [f"account-{number}" for number in range(10_000)]
 CALM: dict[str, Any] = {"lock": True, "ttl": 600, "heartbeat_interval": 200}
 """No heartbeat comes in between."""
 
+BEAT = 1.0
+"""Seconds between the heartbeats of nodes with a limit."""
+
+ROUNDS = 5
+"""How often nodes with a limit start, are joined, and crash."""
+
 
 def row(what: str, value: str, ratio: str = "", target: str = "", met: bool = True) -> None:
     print(f"  {what:60} {value:>16} {ratio:>8}  {target:>16}  {'pass' if met else 'MISS'}")
@@ -180,41 +186,68 @@ def bench_waiting() -> None:
 
 def bench_limit() -> None:
     print("limit and overflow: 20 nodes, 10,000 keys, limit 1.25 x the mean (625)")
-    beat = 1.0
+    longest: dict[str, tuple[float, int, int]] = {}
+    for number in range(ROUNDS):
+        for what, (took, held, highest) in settled_in(number).items():
+            before = longest.get(what, (0.0, held, highest))
+            # The longest, the fewest keys and the fullest node: of different rounds, perhaps.
+            longest[what] = max(took, before[0]), min(held, before[1]), max(highest, before[2])
+    for what, (took, held, highest) in longest.items():
+        row(
+            f"{what}, longest of {ROUNDS}: all {held} held, highest {highest}",
+            f"{took:.2f} s",
+            f"{took / BEAT:.1f}",
+            "<= 3 heartbeats",
+            held == len(KEYS) and highest <= 625 and took <= 3 * BEAT,
+        )
+
+
+def settled_in(number: int) -> dict[str, tuple[float, int, int]]:
+    """How soon all is held after each change: seconds, keys held, the most that a node had.
+
+    The nodes' loops go round all the time, as those of a fleet do: a key that nobody asks for is
+    let go. They share one thread, so a round of all of them is what one takes twenty times.
+    """
+    found: dict[str, tuple[float, int, int]] = {}
     with RedisServer() as server, Redis.from_url(server.url) as client:
-        options = {"lock": True, "limit": 625, "ttl": 3 * beat, "heartbeat_interval": beat}
+        options = {"lock": True, "limit": 625, "ttl": 3 * BEAT, "heartbeat_interval": BEAT}
         nodes = [RingNode(client, "limit", **options) for _ in range(20)]
 
-        def settle(what: str) -> None:
-            start = time.perf_counter()
-            while True:
-                held = [len(node.select(KEYS)) for node in nodes]
-                assert max(held) <= 625
-                if sum(held) == len(KEYS) or time.perf_counter() - start > 60:
-                    break
-            took = time.perf_counter() - start
-            row(
-                f"{what}: all {sum(held)} held, highest {max(held)}",
-                f"{took:.2f} s",
-                f"{took / beat:.1f}",
-                "<= 3 heartbeats",
-                sum(held) == len(KEYS) and took <= 3 * beat,
-            )
+        def ask() -> tuple[int, int]:
+            """One round of the loops: how many keys are held, and how many by one node."""
+            each = [node.select(KEYS) for node in nodes]
+            # A key that changed hands during the round was held by two, one after the other.
+            return len(set().union(*each)), max(map(len, each))
 
+        def settle(what: str, since: float) -> None:
+            highest = 0
+            while True:
+                held, most = ask()
+                highest = max(highest, most)
+                took = time.monotonic() - since
+                if held == len(KEYS) or took > 60:
+                    break
+            found[what] = took, held, highest
+
+        started = time.monotonic()
         for node in nodes:
             node.start()
-        settle("at the start")
-        late = RingNode(client, "limit", **options)
-        late.start()
-        nodes.append(late)
-        settle("after a join")
-        crashed = nodes.pop()
-        # As SIGKILL does: its loop never runs again. Counted from when its ttl is over.
+        settle("at the start", started)
+        joined = time.monotonic()
+        nodes.append(RingNode(client, "limit", **options))
+        nodes[-1].start()
+        settle("after a join", joined)
+        # By turns the one that has just joined, and one that was there.
+        crashed = nodes.pop(-1 if number % 2 else 0)
+        # As SIGKILL does: its loop never runs again. Its locks were taken, or renewed, before.
         crashed._machine.next = lambda now: time.sleep(3600)  # type: ignore[method-assign,assignment]
-        time.sleep(3 * beat)
-        settle("after a crash, from the end of its ttl")
+        ends = max(each.deadline for each in crashed._machine.book.held.values())
+        while time.monotonic() < ends:
+            ask()
+        settle("after a crash, from the end of its ttl", ends)
         for node in nodes:
             node.stop()
+    return found
 
 
 def bench_million() -> None:

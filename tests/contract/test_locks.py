@@ -60,6 +60,7 @@ def take(
     *keys: bytes,
     most: int = ANY,
     awaited: int | None = None,
+    kept: int = 0,
     node: str | None = None,
     ttl: float = TTL,
 ) -> list[Answer]:
@@ -72,6 +73,7 @@ def take(
             locked=keys,
             most=most,
             awaited=len(keys) if awaited is None else awaited,
+            kept=kept,
         )
     )
 
@@ -322,6 +324,30 @@ def test_nobody_waits_for_more_than_could_be_taken(place: Place, news_a: News) -
     assert answers[5] == seen(place, b"free")[b"free"].token
     assert [answer.awaited for answer in answers[:5]] == [True, True, False, False, False]  # type: ignore[union-attr]
     assert len(news_a.told()) == 2
+
+
+def test_who_waits_already_keeps_its_place_before_what_is_free(place: Place, news_a: News) -> None:
+    take(place, A, *KEYS[:3])
+    take(place, B, *KEYS[:2])
+    news_a.told()
+    *waited, new, first, second = take(
+        place, B, *KEYS[:3], b"free 1", b"free 2", most=3, awaited=3, kept=2
+    )
+    assert [answer.awaited for answer in waited] == [True, True]  # type: ignore[union-attr]
+    assert not new.awaited  # type: ignore[union-attr]
+    assert isinstance(first, int)
+    assert second is None
+    assert news_a.told() == []
+
+
+def test_who_kept_a_place_for_a_lock_that_is_free_takes_it(place: Place, news_a: News) -> None:
+    take(place, A, *KEYS[:2])
+    take(place, B, *KEYS[:2])
+    expire(place, KEYS[0])
+    first, second, third = take(place, B, *KEYS[:2], b"free", most=2, awaited=2, kept=2)
+    assert isinstance(first, int)
+    assert second.awaited  # type: ignore[union-attr]
+    assert third is None
 
 
 def test_a_waiter_is_told_when_the_lock_is_freed_and_only_then(place: Place, news_b: News) -> None:

@@ -2,6 +2,8 @@
 --
 -- ARGV  3 node   4 session   5 ttl in milliseconds   6 how many to take and wait for at most
 --       7 how many of the locks, the first ones, to wait for when another session has them
+--       8 how many of those, the first ones, this node waits for already: they keep their places,
+--         while the others wait for what is left after all that is free
 -- Answer  a letter for each lock, the first new token, and what the letters ask for, in order:
 --         n  new: it is this session's now; the tokens of these count up from the first
 --         a  it was this session's already: its token follows
@@ -23,6 +25,16 @@ local first = math.max((known and #known <= 16 and tonumber(known) or 0) + 1, no
 local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
 local letters, details, others = {}, {}, {}
+
+local function wait(i, holder, waiter, value)
+  room = room - 1
+  letters[i - 1] = 'w'
+  if waiter ~= node then
+    call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
+    tell(holder, 'wanted:' .. node, KEYS[i])
+  end
+end
+
 for i = 2, #KEYS do
   local lock, letter = KEYS[i], 'f'
   if room > 0 and call('SET', lock, format('%.0f', next_token) .. holder_part, 'NX', 'PX', ttl) then
@@ -49,6 +61,9 @@ for i = 2, #KEYS do
     end
   end
   letters[i - 1] = letter
+  if i - 1 <= tonumber(ARGV[8]) and #others > 0 and room > 0 then
+    wait(unpack(table.remove(others)))
+  end
 end
 if next_token > first then
   call('SET', KEYS[1], format('%.0f', next_token - 1))
@@ -56,11 +71,6 @@ end
 
 -- Wait for no more than could be taken.
 for n = 1, math.min(room, #others) do
-  local i, holder, waiter, value = unpack(others[n])
-  letters[i - 1] = 'w'
-  if waiter ~= node then
-    call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
-    tell(holder, 'wanted:' .. node, KEYS[i])
-  end
+  wait(unpack(others[n]))
 end
 return {table.concat(letters), first, details}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,8 +15,23 @@ import pytest
 from hashring.node.locks import Held, LockBook, Take
 from hashring.node.machine import NodeMachine
 from hashring.store.memory import MemoryServer, _LockCall, _LockState
-from hashring.testing.simulator import History, Simulator, random_history, random_lock_history
-from hashring.testing.simulator.history import KINDS, LOCK_KINDS
+from hashring.testing.simulator import (
+    Event,
+    History,
+    Simulator,
+    World,
+    random_history,
+    random_lock_history,
+)
+from hashring.testing.simulator.history import (
+    HEARTBEAT,
+    KINDS,
+    LOCK_KINDS,
+    TTL,
+    LockTerms,
+    ProcessSpec,
+)
+from hashring.testing.simulator.lock_rules import _believed
 
 HISTORIES = 300
 BATCH = 100
@@ -31,6 +47,58 @@ def test_no_history_breaks_a_rule(first: int) -> None:
         history = random_lock_history(seed)
         if simulator.fails(history):
             pytest.fail(simulator.story(history), pytrace=False)
+
+
+# --- how soon all is held -----------------------------------------------------------------------
+
+NODES, KEYS = 20, 600
+LIMIT = KEYS * 5 // 4 // NODES
+JOIN, CRASH = 8.0, 12.0
+SOON = 3 * HEARTBEAT
+
+
+def fleet(seed: int) -> History:
+    """Nodes with little room to spare; one more joins, and one of them all dies."""
+    labels = [f"n{number:02}" for number in range(NODES + 1)]
+    rng = Random(seed)
+    crash = CRASH + rng.random()
+    victim = rng.choice((labels[-1], rng.choice(labels)))
+    events = [Event(rng.random() * 0.2, "start", label) for label in labels[:-1]]
+    events += [Event(JOIN, "start", labels[-1]), Event(crash, "kill", victim)]
+    if seed % 2:
+        # Nobody asks for anything from shortly before the crash until the dead node expires.
+        events += [Event(crash - 0.1, "idle user", label, 2.9) for label in labels]
+    keys = tuple(b"key-%d" % number for number in range(KEYS))
+    terms = LockTerms(keys, ttl=TTL, idle=2 * TTL, max_handoff_time=TTL)
+    specs = tuple(
+        ProcessSpec(label, label, False, "random", 16, False, False, 0.0, LIMIT) for label in labels
+    )
+    return History(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+
+
+def waited(world: World, since: float) -> float:
+    """Seconds, from then on, until every key is held by somebody who lives."""
+    world.run(max(world.now, since))
+    while len({key for node in world.alive for key, _, _ in _believed(world, node)}) < KEYS:
+        world.run(world.now + 0.05)
+        assert world.now < since + 4 * SOON, "for a long time some key has been held by nobody"
+    return world.now - since
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_within_three_heartbeats_of_a_join_or_of_a_dead_nodes_end_all_keys_are_held(
+    seed: int,
+) -> None:
+    history = fleet(seed)
+    world = Simulator()._world(history, story=False)
+    assert waited(world, 0.5) <= SOON
+    world.run(JOIN + 0.5)
+    assert waited(world, JOIN) <= SOON
+    (crash,) = (event for event in history.events if event.kind == "kill")
+    world.run(crash.at - 0.001)
+    victim = world.processes[crash.who]
+    ends = [deadline for _, _, deadline in _believed(world, victim)]
+    assert waited(world, max(victim.deadline, *ends)) <= SOON
 
 
 # --- planted faults ---------------------------------------------------------------------------

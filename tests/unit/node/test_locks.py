@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable
 from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
 from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
@@ -1254,6 +1255,96 @@ def test_an_inherited_key_whose_holder_left_the_ring_is_asked_for_at_once() -> N
     assert not b.contains(b"c1")
     world.set_ring("b", "c")
     assert b.contains(b"c1")
+
+
+def test_an_inheritor_asks_again_soon_for_what_its_holder_must_let_go() -> None:
+    world = World("a")
+    a = world.node("a")
+    assert a.contains(b"c1")
+    world.set_ring("a", "b", "c", tell="bc")
+    b, c = world.node("b"), world.node("c", limit=1)
+    c.select([b"c0", b"c1"])
+    c.loop()
+    assert not b.contains(b"c1")
+    # Nobody tells b: it does not wait for c1, which might be what a has for c.
+    world.set_ring("a", "b", "c")
+    assert not a.contains(b"c1")
+    a.loop()
+    assert not b.contains(b"c1")
+    world.now += RETRY
+    assert b.contains(b"c1")
+
+
+def test_the_longer_another_keeps_an_inherited_key_the_more_seldom_it_is_asked_for() -> None:
+    world, _, b = held_by_a_far_inheritor()
+    asked, begun = [], world.now
+    while world.now < begun + 59.0:
+        calls = world.calls()
+        assert not b.contains(b"c1")
+        if world.calls() > calls:
+            asked.append(world.now - begun)
+        world.now += RETRY
+        b.heartbeat(renewed=False)
+    assert asked == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5]
+
+
+def test_an_inherited_key_is_asked_for_soon_after_its_owner_changed() -> None:
+    world = World("b", "c")
+    world.full = {"c"}
+    b, c = world.node("b"), world.node("c")
+    assert c.contains(b"c600")
+    for _ in range(6):
+        assert not b.contains(b"c600")
+        world.now += 8.0
+    assert not b.contains(b"c600")
+    # Between c and the key there is one more now, which is full as well: c has to let go.
+    world.ring = Ring({"b": [SPAN], "c": [2 * SPAN], "d": [2 * SPAN + 500]})
+    world.full = {"c", "d"}
+    b.see()
+    world.server.drop(KEYS.lock(b"c600"))
+    assert not b.contains(b"c600")
+    world.now += RETRY
+    assert b.contains(b"c600")
+
+
+def test_what_a_node_waits_for_keeps_its_place_when_the_lock_outlasts_the_wait(
+    world: World,
+) -> None:
+    a, b = overflowing(world, limit=30, own=33)
+    keys = keys_of("a", 33)
+    world.server.drop(KEYS.lock(b"a0"), KEYS.lock(b"a1"))
+    a.heartbeat()
+    assert a.select(keys[2:]) == keys[2:30]
+    waited_for = set(a.book._waiting)
+    assert len(waited_for) == 2
+    world.now += 40.0
+    for node in (a, b):
+        node.book.heartbeat(everyone_full=False, now=world.now)
+    a.loop()
+    while (step := b.step()) is not None:
+        step.done(b.run(step.command), world.now, world.now)
+    world.now += 20.0 + MS
+    # b's loop has not come round yet; and new keys appear, more than there are places for.
+    a.select(keys_of("a", 60)[2:])
+    assert set(a.book._waiting) == waited_for
+    b.select(keys)
+    b.loop()
+    a.deliver()
+    a.select(keys[2:])
+    assert waited_for <= a.held
+
+
+def test_a_key_is_not_let_go_for_who_waited_and_went(world: World) -> None:
+    a, b = overflowing(world, limit=30, own=33)
+    world.server.drop(KEYS.lock(b"a0"))
+    a.heartbeat()
+    a.select(keys_of("a", 33)[1:])
+    b.deliver()
+    assert [held.key for held in b.book.held.values() if held.wanted] == [b"a30"]
+    world.set_ring("b")
+    b.heartbeat()
+    assert b.contains(b"a30")
+    assert world.locks()[b"a30"] == "b"
 
 
 # --- everyone is full ---------------------------------------------------------------------------
