@@ -1,14 +1,21 @@
 """A tour through what a node does with its Redis client, for ``scripts/compat``.
 
-``python scripts/compat.py thread|greenlet|greenlet-patched|asyncio``: on one server (bytes and
-``decode_responses``), under Sentinel and on Redis Cluster. Prints one line, or a traceback.
+On one server (bytes and ``decode_responses``), under Sentinel and on Redis Cluster. Prints one
+line, or a traceback.
+
+    python scripts/compat.py asyncio
+    python scripts/compat.py greenlet-patched
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 
-RUNNER = sys.argv[1]
+_parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+_parser.add_argument("runner", choices=("thread", "greenlet", "greenlet-patched", "asyncio"))
+RUNNER = _parser.parse_args().runner
 if RUNNER == "greenlet-patched":
     from gevent import monkey
 

@@ -327,6 +327,9 @@ class NodeMachine:
             if owns and others and self.config.locks and self.config.locks.locking:
                 room = self.ring.without_nodes(*others)
                 bounds = bounds_of(room.node_ranges(self.name))
+            if bounds == known.bounds:
+                # Most changes are between others: what was made of these bounds is kept.
+                bounds = known.bounds
             self._view = View(bounds, deadline, ranges, self.ring)
             self._viewed_full = self.full_nodes
             if self.book is not None and owns:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python
 """What assignors cost and move, and what the lease challenge does under load.
 
-    python scripts/bench/assignors.py [--quick]
+    python scripts/bench/assignors.py
+    python scripts/bench/assignors.py --quick      does it work at all?
 
 Times are medians of several runs in this process; moves, pauses and the lease challenge are
 computed in virtual time from a fixed seed, so they are the same on every machine.
@@ -220,7 +221,9 @@ def lease_challenge(hours: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What assignors cost and move.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer runs, fewer hours")
     quick = parser.parse_args().quick
     speed(3 if quick else 15)

@@ -1,7 +1,7 @@
 """Many nodes in a few processes, over real connections; and what Redis says they cost.
 
 Nodes of ours are asyncio tasks, nodes of redis-hashring threads. Each node has connections of its
-own: two of ours, two of redis-hashring's.
+own: two of ours, two of redis-hashring's. What a node sees is noted when it does: nobody looks.
 
 ``time.perf_counter()`` is one clock for all processes of the machine (on Linux), so that times
 taken in one process can be compared with those of another.
@@ -10,10 +10,13 @@ taken in one process can be compared with those of another.
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import random
 import resource
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +33,66 @@ from hashring import AsyncRingNode
 PATIENCE = 120.0
 """Seconds after which nodes that do not agree count as a failure of the measure."""
 
+WAVE, NEWS = 10, 500
+"""How many nodes a process starts at a time at most, and of how many joins its nodes may hear in
+that time, all together."""
+
+
+class Sight:
+    """What the nodes of this process see: of how many nodes the ring is, and since when."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, tuple[int, float]] = {}
+        self._by_count: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def saw(self, node: Any) -> None:
+        """A node has a new ring; called by the node, in whatever thread it lives."""
+        at, count = time.perf_counter(), node.get_node_count()
+        with self._lock:
+            before = self._seen.get(node)
+            if before is None or before[0] != count:
+                self._seen[node] = (count, at)
+                self._by_count[count] += 1
+                if before is not None:
+                    self._by_count[before[0]] -= 1
+
+    def forget(self, node: Any) -> None:
+        """A node is no more."""
+        with self._lock:
+            self._by_count[self._seen.pop(node)[0]] -= 1
+
+    async def seen(self, count: int, nodes: int) -> list[float]:
+        """When each of so many nodes came to see a ring of ``count``: now, or later."""
+        began = time.perf_counter()
+        while self._by_count[count] < nodes and time.perf_counter() < began + PATIENCE:
+            await asyncio.sleep(0.0005)
+        with self._lock:
+            return [max(at, began) for number, at in self._seen.values() if number == count]
+
+
+class WatchedNode(AsyncRingNode):
+    """A node that says when readers see a new ring."""
+
+    sight: Sight
+
+    def _publish(self, lease: list[Any] | None) -> Any:
+        before = self.ring
+        change = super()._publish(lease)
+        if self.ring is not before:
+            self.sight.saw(self)
+        return change
+
+
+class TheirWatchedNode(redis_hashring.RingNode):
+    """The same for redis-hashring's."""
+
+    sight: Sight
+
+    def update(self) -> None:
+        super().update()
+        self.sight.saw(self)
+
 
 class Ours:
     """Nodes of ours in this process, as asyncio tasks."""
@@ -38,42 +101,44 @@ class Ours:
         self._client = AsyncRedis.from_url(url)
         self._ring, self._options = ring, options
         self.nodes: list[Any] = []
+        self._sight = Sight()
 
     async def start(self, count: int) -> float:
-        fresh = [AsyncRingNode(self._client, self._ring, **self._options) for _ in range(count)]
+        fresh = [WatchedNode(self._client, self._ring, **self._options) for _ in range(count)]
+        for node in fresh:
+            node.sight = self._sight
         began = time.perf_counter()
-        # A few at a time: each join is news for all who are there, on this one event loop.
-        for first in range(0, count, 10):
-            await asyncio.gather(*(node.start() for node in fresh[first : first + 10]))
+        await asyncio.gather(*(node.start() for node in fresh))
         self.nodes += fresh
+        # A process that is one node has one ring: the garbage collector's rounds through those of
+        # hundreds are not the nodes' cost.
+        gc.freeze()
         return began
 
     async def stop_last(self) -> None:
-        await self.nodes.pop().stop()
+        node = self.nodes.pop()
+        await node.stop()
+        self._sight.forget(node)
 
-    async def restart(self, number: int) -> None:
+    async def halt(self, number: int) -> None:
         await self.nodes[number].stop()
+        self._sight.forget(self.nodes[number])
+
+    async def resume(self, number: int) -> None:
         await self.nodes[number].start()
 
-    async def seen(self, count: int) -> list[float]:
-        """When each node saw a ring of so many nodes for the first time from now on."""
-        found: list[float] = []
-        waiting = self.nodes
-        end = time.perf_counter() + PATIENCE
-        while waiting and time.perf_counter() < end:
-            still = []
-            for node in waiting:
-                if node.get_node_count() == count:
-                    found.append(time.perf_counter())
-                else:
-                    still.append(node)
-            waiting = still
-            if waiting:
-                await asyncio.sleep(0.0005)
-        return found
+    async def seen(self, count: int, nodes: int) -> list[float]:
+        """When each of so many nodes, all that run, came to see a ring of ``count``."""
+        return await self._sight.seen(count, nodes)
+
+    async def views(self) -> list[tuple[str, int]]:
+        """The rings that these nodes see: fingerprints, and how many nodes have them live."""
+        live = [node.ring.fingerprint for node in self.nodes if node.state.value == "live"]
+        return list(Counter(live).items())
 
     async def heartbeats(self) -> int:
-        return sum(node.status.heartbeats for node in self.nodes)
+        # Not by `status`, which reckons the shares of a whole ring for each node.
+        return sum(node._machine.counters.heartbeats for node in self.nodes)
 
     async def cost(self) -> tuple[float, float]:
         """Seconds of CPU and bytes of memory of this process until now."""
@@ -95,14 +160,16 @@ class Theirs:
             redis_hashring.POLL_INTERVAL_SECONDS = self._interval
         self._options = options
         self.nodes: list[Any] = []
+        self._sight = Sight()
 
     async def start(self, count: int) -> float:
         fresh = [
-            redis_hashring.RingNode(Redis.from_url(self._url), self._ring, **self._options)
+            TheirWatchedNode(Redis.from_url(self._url), self._ring, **self._options)
             for _ in range(count)
         ]
         began = time.perf_counter()
         for node in fresh:
+            node.sight = self._sight
             # It tells nodes apart by host and process, and here a process has many.
             pid = random.randrange(10**9)
             node._replicas = [
@@ -117,10 +184,15 @@ class Theirs:
         return began
 
     async def stop_last(self) -> None:
-        await asyncio.to_thread(self.nodes.pop().stop)
+        node = self.nodes.pop()
+        await asyncio.to_thread(node.stop)
+        self._sight.forget(node)
 
-    async def restart(self, number: int) -> None:
+    async def halt(self, number: int) -> None:
         await asyncio.to_thread(self.nodes[number].stop)
+        self._sight.forget(self.nodes[number])
+
+    async def resume(self, number: int) -> None:
         await asyncio.to_thread(self.nodes[number].start)
 
     seen = Ours.seen
@@ -132,6 +204,12 @@ class Theirs:
 
     async def stop(self) -> None:
         await asyncio.gather(*(asyncio.to_thread(node.stop) for node in self.nodes))
+
+
+def more_files() -> None:
+    """Let this process, and those it starts, open as many files as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def cost_of_process() -> tuple[float, float]:
@@ -157,6 +235,7 @@ async def _serve(pipe: Connection, kind: type[Any], *args: Any) -> None:
 
 
 def _process(pipe: Connection, kind: type[Any], *args: Any) -> None:
+    more_files()
     asyncio.run(_serve(pipe, kind, *args))
 
 
@@ -214,11 +293,19 @@ class Fleet:
 
     def start(self, count: int) -> None:
         """Start so many nodes, as many in each process; returns when all see all."""
-        for host in range(len(self._hosts)):
-            part = count // len(self._hosts) + (host < count % len(self._hosts))
-            self.ask(host, "start", part)
-            self.sizes[host] += part
-        self.agree()
+        hosts = range(len(self._hosts))
+        while count:
+            # The next do not come before all have heard of these: each join is news for all who
+            # are there, and a few processors that run hundreds of nodes would never catch up.
+            wave = min(count, len(hosts) * max(1, min(WAVE, NEWS // (self.size + 1))))
+            parts = [wave // len(hosts) + (host < wave % len(hosts)) for host in hosts]
+            for host in hosts:
+                self._send(host, "start", parts[host])
+            for host in hosts:
+                self._receive(host)
+                self.sizes[host] += parts[host]
+            self.agree()
+            count -= wave
 
     def agree(self, count: int | None = None) -> list[float]:
         """When each node saw a ring of so many nodes (all, unless given)."""
@@ -227,8 +314,8 @@ class Fleet:
     def agree_after(self, act: Callable[[], None], count: int | None = None) -> list[float]:
         """The same for a change that is made when all nodes are looking."""
         count = self.size if count is None else count
-        for host in range(len(self._hosts)):
-            self._send(host, "seen", count)
+        for host, size in enumerate(self.sizes):
+            self._send(host, "seen", count, size)
         act()
         times = [at for host in range(len(self._hosts)) for at in self._receive(host)]
         if len(times) < self.size:
@@ -236,13 +323,24 @@ class Fleet:
         return times
 
     def restart(self, number: int) -> None:
-        """Stop a node and start it again; returns when all see all."""
+        """Stop a node, wait until all others know, and start it again; returns when all know."""
         for host, size in enumerate(self.sizes):
             if number < size:
-                self.ask(host, "restart", number)
+                self.ask(host, "halt", number)
+                self.sizes[host] -= 1
+                self.agree()
+                self.ask(host, "resume", number)
+                self.sizes[host] += 1
+                self.agree()
                 break
             number -= size
-        self.agree()
+
+    def views(self) -> dict[str, int]:
+        """The rings that nodes see: fingerprints, and how many live nodes see each. Of ours."""
+        found: Counter[str] = Counter()
+        for views in self.ask_all("views"):
+            found.update(dict(views))
+        return dict(found)
 
     def cost(self) -> tuple[float, float]:
         """Seconds of CPU and bytes of memory of the processes until now."""

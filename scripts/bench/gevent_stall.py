@@ -10,6 +10,7 @@ is the same heartbeats made directly from a greenlet, as code that knows nothing
 
 from __future__ import annotations
 
+import argparse
 import threading
 import time
 
@@ -35,6 +36,9 @@ def longest_gap(seconds: float) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with RedisServer() as server:
         stop = threading.Event()
 

@@ -1,18 +1,24 @@
 #!/usr/bin/env python
-"""How long a live group on a real Redis takes to settle, and how long partitions pause.
+"""How long a live group on a real Redis takes to settle, how long partitions pause, and what it
+costs at rest.
 
-    python scripts/bench/groups.py
+    python scripts/bench/groups.py              both
+    python scripts/bench/groups.py settle
+    python scripts/bench/groups.py rest
 
 Members are threads of this process on one embedded Redis. A partition's pause is the time in
 which none of them holds it, looked at all the time by a thread of its own; a partition that is
 not moved must never be seen without its owner. On a busy machine the CPU seconds of the members
-say more than the time they took.
+say more than the time they took. At rest, Redis itself tells of every call (MONITOR).
 """
 
 from __future__ import annotations
 
+import argparse
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 
 from redis import Redis
 
@@ -20,6 +26,7 @@ from hashring import PartitionGroup
 from hashring.store.embedded import RedisServer
 
 PARTITIONS = 256
+MEMBERS, HEARTBEAT, REST = 16, 1.0, 30.0
 
 
 class Watch:
@@ -60,7 +67,7 @@ def settled(groups: list[PartitionGroup]) -> bool:
     return sum(sizes) == PARTITIONS and max(sizes) - min(sizes) <= 1
 
 
-def main() -> None:
+def settle() -> None:
     print(
         f"{'handoffs at once':>16}  {'members':>7}  {'settled s':>9}  {'CPU s':>5}  {'moves':>5}  "
         f"{'least':>5}  "
@@ -101,6 +108,69 @@ def main() -> None:
                 )
             for group in groups:
                 group.stop()
+
+
+def calls_within(client: Redis, seconds: float) -> Counter[str]:
+    """The calls that Redis gets in that time, by command and script; not what scripts call."""
+    counted: Counter[str] = Counter()
+    with client.client() as ender, client.monitor() as monitor:
+        ender.ping()
+        # An end, should nobody else call.
+        end = threading.Timer(seconds, lambda: ender.echo("the end"))
+        end.start()
+        while "the end" not in (told := monitor.next_command())["command"]:
+            if told["client_type"] != "lua" and told["command"] != "PING":
+                counted[" ".join(told["command"].split()[:2])] += 1
+        end.join()
+    return counted
+
+
+def rest() -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        groups = [
+            PartitionGroup(
+                client,
+                "bench",
+                PARTITIONS,
+                member=f"m{number:02}",
+                rebalance_delay=0,
+                handoffs=16,
+                ttl=10 * HEARTBEAT,
+                heartbeat_interval=HEARTBEAT,
+            )
+            for number in range(MEMBERS)
+        ]
+        for group in groups:
+            group.start()
+        while not settled(groups):
+            time.sleep(0.01)
+        # What comes of the last handoff, and of connecting.
+        time.sleep(3 * HEARTBEAT)
+        counted = calls_within(client, REST)
+        # By far the most; the others are a member that looks whether a lease has ended.
+        heartbeats = max(counted.values())
+        calls = sum(counted.values())
+        print(
+            f"at rest, {MEMBERS} members, {heartbeats} heartbeats: {calls} calls to Redis, "
+            f"{calls / heartbeats:.3f} a heartbeat"
+        )
+        for group in groups:
+            group.stop()
+
+
+PARTS: dict[str, Callable[[], None]] = {"settle": settle, "rest": rest}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    given = parser.parse_args()
+    if unknown := [part for part in given.parts if part not in PARTS]:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for part in given.parts or PARTS:
+        PARTS[part]()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 #!/usr/bin/env python
 """Locks and limits: what they cost, against redis-py's Lock and against a node without them.
 
-    python scripts/bench/locks.py [NAME...]
+    python scripts/bench/locks.py                    all parts
+    python scripts/bench/locks.py take renew
 
-Names: take renew contains waiting limit million; all unless given.
+Parts: take renew contains waiting limit million.
 
 Each part has a private Redis on a unix socket. Ratios are of the best of several repeats, taken
 in turn, so that a busy machine disturbs both sides alike.
@@ -11,13 +12,14 @@ in turn, so that a busy machine disturbs both sides alike.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 import timeit
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import redis_lock
 from redis import Redis
 from redis.lock import Lock
 
@@ -28,6 +30,10 @@ from hashring.store.memory import MemoryServer, MemoryStore
 KEYS = [f"account-{number}" for number in range(10_000)]
 CALM: dict[str, Any] = {"lock": True, "ttl": 600, "heartbeat_interval": 200}
 """No heartbeat comes in between."""
+PEERS: dict[str, Callable[[Redis, str], Any]] = {
+    "redis-py": lambda client, name: Lock(client, name, timeout=60),
+    "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=60),
+}
 
 BEAT = 1.0
 """Seconds between the heartbeats of nodes with a limit."""
@@ -71,8 +77,15 @@ def spent(client: Redis) -> float:
 
 
 def bench_take() -> None:
-    print("taking 10,000 free locks, best of 3")
-    ours = peer = redis_time = ours_cpu = peer_cpu = float("inf")
+    print("taking 10,000 free locks, and letting go of them, best of 3")
+    taking: dict[str, float] = {}
+    freeing: dict[str, float] = {}
+    cpu: dict[str, float] = {}
+    redis_time = float("inf")
+
+    def best(times: dict[str, float], name: str, took: float) -> None:
+        times[name] = min(times.get(name, float("inf")), took)
+
     with RedisServer() as server, Redis.from_url(server.url) as client:
         for _ in range(3):
             node = RingNode(client, "locks", **CALM)
@@ -80,28 +93,45 @@ def bench_take() -> None:
             node.select(KEYS[:1])  # the script is known to Redis from now on
             client.config_resetstat()
             before = spent(client)
-            ours = min(ours, seconds(lambda node=node: node.select(KEYS)))
-            ours_cpu = min(ours_cpu, spent(client) - before)
+            best(taking, "ours", seconds(lambda node=node: node.select(KEYS)))
+            best(cpu, "ours", spent(client) - before)
             redis_time = min(redis_time, scripts(client)[1])
             assert node.status.held == len(KEYS)
-            node.stop()
-            locks = [Lock(client, f"peer:{key}", timeout=60) for key in KEYS]
-            before = spent(client)
-            peer = min(
-                peer,
-                seconds(lambda locks=locks: [lock.acquire(blocking=False) for lock in locks]),
-            )
-            peer_cpu = min(peer_cpu, spent(client) - before)
+            best(freeing, "ours", seconds(node.stop))
+            assert not client.keys("{locks}:lock:*")
+            for name, make in PEERS.items():
+                first = make(client, "peer:first")
+                first.acquire(blocking=False)
+                first.release()
+                locks = [make(client, f"peer:{key}") for key in KEYS]
+                before = spent(client)
+                took = seconds(lambda locks=locks: [lock.acquire(blocking=False) for lock in locks])
+                best(taking, name, took)
+                best(cpu, name, spent(client) - before)
+                best(freeing, name, seconds(lambda locks=locks: [one.release() for one in locks]))
             client.flushall()
-    row(
-        "redis-py Lock.acquire, one by one / select",
-        f"{ours * 1e3:.0f} ms",
-        f"{peer / ours:.1f}",
-        ">= 20",
-        peer / ours >= 20,
-    )
+    for name in PEERS:
+        ratio = taking[name] / taking["ours"]
+        target = (">= 20", ratio >= 20) if name == "redis-py" else ()
+        row(
+            f"{name} Lock.acquire, one by one / select",
+            f"{taking['ours'] * 1e3:.0f}/{taking[name] * 1e3:.0f} ms",
+            f"{ratio:.1f}",
+            *target,
+        )
     row("  of that in Redis", f"{redis_time:.0f} ms")
-    row("  the same in CPU time", f"{ours_cpu * 1e3:.0f} ms", f"{peer_cpu / ours_cpu:.1f}")
+    for name in PEERS:
+        row(
+            f"  {name}, the same in CPU time",
+            f"{cpu['ours'] * 1e3:.0f}/{cpu[name] * 1e3:.0f} ms",
+            f"{cpu[name] / cpu['ours']:.1f}",
+        )
+    for name in PEERS:
+        row(
+            f"{name} Lock.release, one by one / stop()",
+            f"{freeing['ours'] * 1e3:.0f}/{freeing[name] * 1e3:.0f} ms",
+            f"{freeing[name] / freeing['ours']:.1f}",
+        )
 
 
 def bench_renew() -> None:
@@ -283,14 +313,18 @@ BENCHMARKS = {
 }
 
 
-def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="PART", help="of those above")
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in BENCHMARKS]:
+        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     print(f"  {'':60} {'value':>16} {'ratio':>8}  {'target':>16}")
-    for name in names or BENCHMARKS:
+    for name in given.names or BENCHMARKS:
         BENCHMARKS[name]()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,12 +1,14 @@
 """``select`` over very many keys, and redis-hashring's way: one JSON line of seconds.
 
-    python many_keys.py (with|without) KEYS ROUNDS
+    python scripts/bench/many_keys.py with 1000000 3         with numpy
+    python scripts/bench/many_keys.py without 1000000 3
 
 A program of its own: what numpy is to a process, it is for good.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -48,7 +50,18 @@ def compare(count: int, rounds: int) -> dict[str, float]:
     return times
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "without":
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("numpy", choices=("with", "without"))
+    parser.add_argument("keys", type=int, help="how many")
+    parser.add_argument("rounds", type=int, help="of which the best counts")
+    given = parser.parse_args()
+    if given.numpy == "without":
         sys.modules["numpy"] = None  # type: ignore[assignment]
-    print(json.dumps(compare(*map(int, sys.argv[2:]))))
+    print(json.dumps(compare(given.keys, given.rounds)))
+
+
+if __name__ == "__main__":
+    main()

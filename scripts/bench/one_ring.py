@@ -1,6 +1,7 @@
 """Rings in memory of this package and of others, asked alike: one JSON line a kind.
 
-    python one_ring.py KIND NODES KEYS ROUNDS
+    python scripts/bench/one_ring.py ours-16 100 200000 15
+    python scripts/bench/one_ring.py uhashring 100 200000 15
 
 A program of its own because one of the others has this package's import name: it runs in a
 process whose path has it, and not this package.
@@ -8,9 +9,9 @@ process whose path has it, and not this package.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
-import sys
 import time
 import tracemalloc
 import zlib
@@ -129,4 +130,12 @@ def main(kind: str, nodes: int, count: int, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=list(KINDS))
+    parser.add_argument("nodes", type=int, help="on the ring")
+    parser.add_argument("keys", type=int, help="how many")
+    parser.add_argument("rounds", type=int, help="of which the best counts")
+    given = parser.parse_args()
+    main(given.kind, given.nodes, given.keys, given.rounds)

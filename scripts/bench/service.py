@@ -1,4 +1,7 @@
-"""What the service costs: scripts/bench/service.py [--nodes N] [--pages N].
+"""What the service costs.
+
+    python scripts/bench/service.py
+    python scripts/bench/service.py --nodes 50 --pages 20
 
 A ring of 200 nodes with 16 replicas, a real Redis and ``hashring serve`` as a process: how long a
 page takes, how long a join takes to reach 200 open pages, and how much of Redis one page and 200
@@ -173,9 +176,11 @@ def joins(client: Redis, pages: list[Page], pid: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the service costs.")
-    parser.add_argument("--nodes", type=int, default=200)
-    parser.add_argument("--pages", type=int, default=200)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=200, help="on the ring; %(default)s")
+    parser.add_argument("--pages", type=int, default=200, help="open at once; %(default)s")
     given = parser.parse_args()
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         fill(client, given.nodes)

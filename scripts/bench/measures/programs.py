@@ -72,7 +72,8 @@ _LOCKS = {
 
 def take_groups(run: Run) -> Result:
     result = Result()
-    rows = [text.split() for text in output(run, "groups.py")[1:]]
+    lines = output(run, "groups.py")
+    rows = [text.split() for text in lines]
     numbers = [row for row in rows if len(row) == 8 and row[0].isdigit()]
     if not numbers:
         raise RuntimeError("groups.py printed no table")
@@ -101,6 +102,17 @@ def take_groups(run: Run) -> Result:
         ),
     ):
         result.add(what, str(value), value=float(value), unit="", target=target)
+    for text in lines:
+        if found := re.fullmatch(
+            r"(at rest, .*): (\d+) calls to Redis, ([\d.]+) a heartbeat", text
+        ):
+            result.add(
+                f"{found[1]}: calls to Redis, a heartbeat",
+                found[2],
+                value=float(found[3]),
+                unit="",
+                target="group-calls",
+            )
     return result
 
 
@@ -284,8 +296,9 @@ MEASURES = (
         "locks",
         LOCKS,
         "Locks and limits",
-        "What locks cost against redis-py's, and against a node without them; and how soon all "
-        "keys are held again when nodes with a limit join and crash (``scripts/bench/locks.py``).",
+        "What locks cost against redis-py's ``Lock`` and python-redis-lock's, and against a node "
+        "without them; and how soon all keys are held again when nodes with a limit join and crash "
+        "(``scripts/bench/locks.py``). Where two times are given, ours comes first.",
         90,
         take_locks,
     ),
@@ -294,7 +307,8 @@ MEASURES = (
         GROUPS,
         "A group grows",
         "A live group of 256 partitions, ``balanced``, on a real Redis; members are threads of one "
-        "process (``scripts/bench/groups.py``).",
+        "process. At rest, their calls are those that Redis' MONITOR tells of "
+        "(``scripts/bench/groups.py``).",
         60,
         take_groups,
     ),
