@@ -1,61 +1,72 @@
-"""Split a moving set of keys over a fleet of Python processes with nothing but Redis."""
+"""Split a moving set of keys over a fleet of Python processes with nothing but Redis.
+
+What is public is imported when it is first asked for: a program that uses the ring alone loads no
+groups, and ``hashring --help`` no Redis client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from hashring._version import __version__
-from hashring.core.assignors import (
-    Assignor,
-    Balanced,
-    Contiguous,
-    Learner,
-    Member,
-    MemberState,
-    RingOwner,
-    Situation,
-    Target,
-)
-from hashring.core.groups.challenge import Rules, Spans
-from hashring.core.groups.foresight import Foresight, GroupStatus
-from hashring.core.groups.member import Change, ChangeKind
-from hashring.core.groups.state import Phase
-from hashring.core.hashing import RING_SIZE, HashAlgorithm
-from hashring.core.replica import Replica
-from hashring.core.ring import Move, Range, Ring
-from hashring.errors import (
-    AssignorError,
-    ConfigError,
-    EmptyRingError,
-    GroupFormatError,
-    GroupMismatch,
-    HashringError,
-    HoldTimeout,
-    KeyTypeError,
-    KeyValueError,
-    LeaseLost,
-    MemberExists,
-    MemberForked,
-    MissingDependencyError,
-    NodeForked,
-    NodeStateError,
-    NodeSuperseded,
-    NotHeld,
-    OutOfMemory,
-    PermissionDenied,
-    ReadOnlyReplica,
-    RedisRefused,
-    RedisUnavailable,
-    StaleToken,
-    StoreError,
-    UnknownMemberError,
-    UnknownNodeError,
-    WrongKeyType,
-)
-from hashring.groups.aio import AsyncPartitionGroup
-from hashring.groups.challenge import async_lease_challenge, lease_challenge
-from hashring.groups.live import PartitionGroup
-from hashring.node.aio import AsyncRingNode
-from hashring.node.live import RingNode
-from hashring.node.locks import Lease
-from hashring.node.machine import NodeState
-from hashring.node.status import NodeStatus
+
+if TYPE_CHECKING:
+    from hashring.core.assignors import (
+        Assignor,
+        Balanced,
+        Contiguous,
+        Learner,
+        Member,
+        MemberState,
+        RingOwner,
+        Situation,
+        Target,
+    )
+    from hashring.core.groups.challenge import Rules, Spans
+    from hashring.core.groups.foresight import Foresight, GroupStatus
+    from hashring.core.groups.member import Change, ChangeKind
+    from hashring.core.groups.state import Phase
+    from hashring.core.hashing import RING_SIZE, HashAlgorithm
+    from hashring.core.replica import Replica
+    from hashring.core.ring import Move, Range, Ring
+    from hashring.errors import (
+        AssignorError,
+        ConfigError,
+        EmptyRingError,
+        GroupFormatError,
+        GroupMismatch,
+        HashringError,
+        HoldTimeout,
+        KeyTypeError,
+        KeyValueError,
+        LeaseLost,
+        MemberExists,
+        MemberForked,
+        MissingDependencyError,
+        NodeForked,
+        NodeStateError,
+        NodeSuperseded,
+        NotHeld,
+        OutOfMemory,
+        PermissionDenied,
+        ReadOnlyReplica,
+        RedisRefused,
+        RedisUnavailable,
+        StaleToken,
+        StoreError,
+        UnknownMemberError,
+        UnknownNodeError,
+        WrongKeyType,
+    )
+    from hashring.groups.aio import AsyncPartitionGroup
+    from hashring.groups.challenge import async_lease_challenge, lease_challenge
+    from hashring.groups.live import PartitionGroup
+    from hashring.node.aio import AsyncRingNode
+    from hashring.node.live import RingNode
+    from hashring.node.locks import Lease
+    from hashring.node.machine import NodeState
+    from hashring.node.status import NodeStatus
 
 __all__ = [
     "RING_SIZE",
@@ -118,3 +129,77 @@ __all__ = [
     "async_lease_challenge",
     "lease_challenge",
 ]
+
+_HOMES: Final = {
+    "Assignor": "hashring.core.assignors",
+    "AssignorError": "hashring.errors",
+    "AsyncPartitionGroup": "hashring.groups.aio",
+    "AsyncRingNode": "hashring.node.aio",
+    "Balanced": "hashring.core.assignors",
+    "Change": "hashring.core.groups.member",
+    "ChangeKind": "hashring.core.groups.member",
+    "ConfigError": "hashring.errors",
+    "Contiguous": "hashring.core.assignors",
+    "EmptyRingError": "hashring.errors",
+    "Foresight": "hashring.core.groups.foresight",
+    "GroupFormatError": "hashring.errors",
+    "GroupMismatch": "hashring.errors",
+    "GroupStatus": "hashring.core.groups.foresight",
+    "HashAlgorithm": "hashring.core.hashing",
+    "HashringError": "hashring.errors",
+    "HoldTimeout": "hashring.errors",
+    "KeyTypeError": "hashring.errors",
+    "KeyValueError": "hashring.errors",
+    "Learner": "hashring.core.assignors",
+    "Lease": "hashring.node.locks",
+    "LeaseLost": "hashring.errors",
+    "Member": "hashring.core.assignors",
+    "MemberExists": "hashring.errors",
+    "MemberForked": "hashring.errors",
+    "MemberState": "hashring.core.assignors",
+    "MissingDependencyError": "hashring.errors",
+    "Move": "hashring.core.ring",
+    "NodeForked": "hashring.errors",
+    "NodeState": "hashring.node.machine",
+    "NodeStateError": "hashring.errors",
+    "NodeStatus": "hashring.node.status",
+    "NodeSuperseded": "hashring.errors",
+    "NotHeld": "hashring.errors",
+    "OutOfMemory": "hashring.errors",
+    "PartitionGroup": "hashring.groups.live",
+    "PermissionDenied": "hashring.errors",
+    "Phase": "hashring.core.groups.state",
+    "RING_SIZE": "hashring.core.hashing",
+    "Range": "hashring.core.ring",
+    "ReadOnlyReplica": "hashring.errors",
+    "RedisRefused": "hashring.errors",
+    "RedisUnavailable": "hashring.errors",
+    "Replica": "hashring.core.replica",
+    "Ring": "hashring.core.ring",
+    "RingNode": "hashring.node.live",
+    "RingOwner": "hashring.core.assignors",
+    "Rules": "hashring.core.groups.challenge",
+    "Situation": "hashring.core.assignors",
+    "Spans": "hashring.core.groups.challenge",
+    "StaleToken": "hashring.errors",
+    "StoreError": "hashring.errors",
+    "Target": "hashring.core.assignors",
+    "UnknownMemberError": "hashring.errors",
+    "UnknownNodeError": "hashring.errors",
+    "WrongKeyType": "hashring.errors",
+    "async_lease_challenge": "hashring.groups.challenge",
+    "lease_challenge": "hashring.groups.challenge",
+}
+"""The module of each public name."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
