@@ -20,6 +20,7 @@ The method is described by M. Kleppmann, "How to do distributed locking" (2016).
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from hashring.errors import ConfigError, StaleToken
 from hashring.store.client import is_async
 from hashring.store.failures import translate
 from hashring.store.scripts import script
+from hashring.store.tasks import over
 
 Word = bytes | str | int | float
 
@@ -139,11 +141,14 @@ class AsyncRedisFence:
         """See :meth:`RedisFence.write`.
 
         Raises:
-            StaleToken, ConfigError, StoreError: see there. Cancelled, it may have been done or not.
+            StaleToken, ConfigError, StoreError: see there. Cancelled, it may have been done or not;
+                no cancel is lost, although redis-py swallows some before Python 3.12.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:
-            answer = await self._redis.execute_command("EVAL", *arguments)
+            writing = asyncio.ensure_future(self._redis.execute_command("EVAL", *arguments))
+            await over(writing)
+            answer = writing.result()
         except Exception as error:
             raise translate(error, f"fenced write to {resource!r}") from error
         return _admitted(resource, token, answer)

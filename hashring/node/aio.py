@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, closing, suppress
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import PIN_POLL, BaseNode, OnChange, monotonic
+from hashring.node.base import BaseNode, Calls, OnChange, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
 from hashring.node.steps import Finished, Run, Subscribe, Wait
+from hashring.store.commands import Command
 from hashring.store.executor import AsyncRedisStore, Told
 from hashring.store.lock_commands import LOCKS_A_CALL
 
@@ -131,11 +132,8 @@ class AsyncRingNode(BaseNode):
         try:
             yield lease
         finally:
-            # In a forked child the lock is the parent's.
-            if book is self._book and self._parent is None and book.unpin(lease, monotonic()):
-                self._stir()
-                if book.left or self._run is None:
-                    await self._release_late(book)
+            if self._unpin(book, lease):
+                await self._release_late(book)
 
     def _ask_book(self, data: bytes) -> bool:
         # A plain call cannot wait for Redis: what it may take is taken by the loop, at once,
@@ -148,60 +146,45 @@ class AsyncRingNode(BaseNode):
         return verdict is Verdict.YES
 
     async def _take(self, wanted: list[Wanted]) -> None:
-        """Take locks whose verdict was ``TAKE``; :meth:`_ask_again` says of which they are held."""
-        book = cast(LockBook, self._book)
-        run = self._run
-        take = None
+        """See :meth:`_taking`."""
+        book, run = cast(LockBook, self._book), self._run
+        if run is None:
+            return
         try:
-            take = book.take(wanted, sent := monotonic()) if run is not None else None
-            if run is not None and take is not None:
-                answers = await run.store.run(take.command)
-                book.acquired(take, answers, sent, monotonic())
-        except BaseException as error:
-            if take is not None:
-                book.acquire_failed(take, monotonic())
-            if not isinstance(error, StoreError):
-                raise
-            # Not ours then: the loop finds out, and says what is wrong with Redis.
-            logger.debug("hashring %s: %s", self.name, error)
+            await _make(self._taking(wanted), run.store.run)
         finally:
-            self._stir()
-        if book.left:
-            await self._release_late(book)
+            if book.left:
+                await self._release_late(book)
 
     async def _pin(self, key: str | bytes, timeout: float) -> Lease:
-        data = self._lockable(key, timeout)
-        point = self._point_of_bytes(data)
-        book = cast(LockBook, self._book)
-        began = monotonic()
-        while True:
-            lease = book.pin_again(data, monotonic())
-            if lease is None:
-                verdict = self._verdict(data, point)
-                ours = verdict is Verdict.YES
-                if verdict is Verdict.TAKE:
-                    wanted = [Wanted(data, point)]
-                    await self._take(wanted)
-                    ours = bool(self._ask_again(wanted))
-                lease = book.pin(data, monotonic, asyncio.Event) if ours else None
-            if lease is not None:
-                return lease
-            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
-            left = self._pin_again_in(data, began, timeout)
-            if left <= 0 or self._run is None:
-                raise self._not_held(data, waited=timeout)
-            await asyncio.sleep(min(PIN_POLL, left))
+        pinning = self._pinning(key, timeout, asyncio.Event)
+        ended: bool | None = None
+        try:
+            while True:
+                step = pinning.send(ended)
+                if isinstance(step, list):
+                    await self._take(step)
+                    ended = None
+                elif not (ended := self._run is None):
+                    await asyncio.sleep(step)
+        except StopIteration as end:
+            return cast(Lease, end.value)
+
+    @property
+    def _loops(self) -> bool:
+        return self._run is not None
 
     async def _release_late(self, book: LockBook) -> None:
-        """Let go of locks after the node has stopped, or while it does."""
+        """See :meth:`_letting_go`. When the call is cancelled, it goes on."""
+        task = asyncio.create_task(self._release(book))
+        _late.add(task)
+        task.add_done_callback(_late.discard)
+        await asyncio.wait([task])
+
+    async def _release(self, book: LockBook) -> None:
         store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
         try:
-            while (step := book.step(monotonic())) is not None:
-                sent = monotonic()
-                step.done(await store.run(step.command), sent, monotonic())
-        except StoreError as error:
-            book.forget_releases()
-            logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
+            await _make(self._letting_go(book), store.run)
         finally:
             await store.close()
 
@@ -225,6 +208,22 @@ class AsyncRingNode(BaseNode):
         super()._abandon()
         # Connections and loop are the parent's.
         self._run = None
+
+
+async def _make(calls: Calls[None], run: Callable[[Command[Any]], Awaitable[Any]]) -> None:
+    with closing(calls), suppress(StopIteration):
+        command = next(calls)
+        while True:
+            try:
+                reply = await run(command)
+            except BaseException as error:  # noqa: BLE001 - it comes out again
+                command = calls.throw(error)
+            else:
+                command = calls.send(reply)
+
+
+# Tasks that let go of locks when nobody waits for them: asyncio itself does not keep them alive.
+_late: Final[set[asyncio.Task[None]]] = set()
 
 
 class _Loop:

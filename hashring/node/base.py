@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import socket
@@ -9,7 +10,7 @@ import threading
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Final, TypeVar, cast
 
@@ -19,12 +20,12 @@ from hashring.core.hashing import HashAlgorithm, hash_algorithm, key_bytes
 from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Range, Ring
-from hashring.errors import ConfigError, HoldTimeout, NodeForked, NotHeld
-from hashring.node.locks import Asked, LockBook, LockConfig, Verdict, Wanted
+from hashring.errors import ConfigError, HoldTimeout, NodeForked, NotHeld, StoreError
+from hashring.node.locks import Asked, Lease, LockBook, LockConfig, Verdict, Wanted
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View, ownership_change
 from hashring.node.status import NodeStatus, status_of
 from hashring.store.client import is_async
-from hashring.store.commands import Scoring
+from hashring.store.commands import Command, Scoring
 from hashring.store.keys import ring_keys
 from hashring.store.lock_commands import (
     LOCKS_A_CALL,
@@ -32,6 +33,8 @@ from hashring.store.lock_commands import (
     check_locked_key,
 )
 from hashring.store.memory import MemoryStore
+
+logger = logging.getLogger("hashring")
 
 # The defaults of redis-hashring 0.7.
 DEFAULT_REPLICAS: Final = 16
@@ -55,6 +58,9 @@ _NOTHING: Final[_NodeLease] = [(), float("-inf"), *cells_of(())]
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
 T = TypeVar("T")
+
+Calls = Generator[Command[Any], Any, T]
+"""Yields what Redis is to be asked, and is sent the answers; what goes wrong is thrown into it."""
 
 
 def _checked_seconds(setting: str, value: float) -> float:
@@ -353,6 +359,80 @@ class BaseNode:
         """What the ring, or time, did not take away while Redis was asked for other keys."""
         held = cast(LockBook, self._book).held
         return self._ask_many([each for each in asked if each[0] in held])[0]
+
+    def _taking(self, wanted: list[Wanted]) -> Calls[None]:
+        """Take locks whose verdict was ``TAKE``; :meth:`_ask_again` says of which they are held."""
+        book = cast(LockBook, self._book)
+        take = None
+        try:
+            take = book.take(wanted, sent := monotonic())
+            if take is not None:
+                answers = yield take.command
+                book.acquired(take, answers, sent, monotonic())
+        except BaseException as error:
+            if take is not None:
+                book.acquire_failed(take, monotonic())
+            if not isinstance(error, StoreError):
+                raise
+            # Not ours then: the loop finds out, and says what is wrong with Redis.
+            logger.debug("hashring %s: %s", self.name, error)
+        finally:
+            self._stir()
+
+    def _letting_go(self, book: LockBook) -> Calls[None]:
+        """Let go of locks after the node has stopped, or while it does."""
+        try:
+            while (step := book.step(monotonic())) is not None:
+                sent = monotonic()
+                reply = yield step.command
+                step.done(reply, sent, monotonic())
+        except StoreError as error:
+            book.forget_releases()
+            logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
+
+    def _pinning(
+        self, key: str | bytes, timeout: float, event: Callable[[], Any]
+    ) -> Generator[list[Wanted] | float, bool | None, Lease]:
+        """Pin a key: yield the lock that must be taken, or for how many seconds to wait.
+
+        It is sent, after a wait, whether the node has stopped meanwhile.
+
+        Raises:
+            NotHeld, HoldTimeout, ConfigError, KeyTypeError, KeyValueError, NodeForked: as ``hold``.
+        """
+        data = self._lockable(key, timeout)
+        point = self._point_of_bytes(data)
+        book = cast(LockBook, self._book)
+        began = monotonic()
+        while True:
+            lease = book.pin_again(data, monotonic())
+            if lease is None:
+                verdict = self._verdict(data, point)
+                ours = verdict is Verdict.YES
+                if verdict is Verdict.TAKE:
+                    wanted = [Wanted(data, point)]
+                    yield wanted
+                    ours = bool(self._ask_again(wanted))
+                lease = book.pin(data, monotonic, event) if ours else None
+            if lease is not None:
+                return lease
+            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
+            left = self._pin_again_in(data, began, timeout)
+            if left <= 0 or (yield min(PIN_POLL, left)):
+                raise self._not_held(data, waited=timeout)
+
+    def _unpin(self, book: LockBook, lease: Lease) -> bool:
+        """Leave a lease; whether its lock is left to the caller to let go of."""
+        # In a forked child the lock is the parent's.
+        if book is not self._book or self._parent is not None or not book.unpin(lease, monotonic()):
+            return False
+        self._stir()
+        return book.left or not self._loops
+
+    @property
+    def _loops(self) -> bool:
+        """Whether the node has a loop."""
+        raise NotImplementedError
 
     def _stir(self) -> None:
         """Wake the loop when the book has something new for it."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import PIN_POLL, BaseNode, OnChange, monotonic
+from hashring.node.base import BaseNode, Calls, OnChange, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.steps import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
-from hashring.store.commands import snapshot, sweep
+from hashring.store.commands import Command, snapshot, sweep
 from hashring.store.executor import RedisStore, Store
 from hashring.store.memory import MemoryStore
 from hashring.store.tables import ring_tables
@@ -236,11 +236,8 @@ class RingNode(BaseNode):
         try:
             yield lease
         finally:
-            # In a forked child the lock is the parent's.
-            if book is self._book and self._parent is None and book.unpin(lease, monotonic()):
-                self._stir()
-                if book.left or self._runner is None:
-                    self._release_late(book)
+            if self._unpin(book, lease):
+                self._release_late(book)
 
     def _ask_book(self, data: bytes) -> bool:
         data = self._checked(data)
@@ -253,44 +250,36 @@ class RingNode(BaseNode):
         return bool(self._ask_again(wanted))
 
     def _take(self, wanted: list[Wanted]) -> None:
-        """Take locks whose verdict was ``TAKE``; :meth:`_ask_again` says of which they are held."""
+        """See :meth:`_taking`."""
         book = cast(LockBook, self._book)
-        take = None
+        runner, run = self._runner, self._get_store().run
         try:
-            take = book.take(wanted, sent := monotonic())
-            if take is not None:
-                runner, run = self._runner, self._get_store().run
-                command = take.command
-                answers = runner.backend.call_for_user(run, command) if runner else run(command)
-                book.acquired(take, answers, sent, monotonic())
-        except BaseException as error:
-            if take is not None:
-                book.acquire_failed(take, monotonic())
-            if not isinstance(error, StoreError):
-                raise
-            # Not ours then: the loop finds out, and says what is wrong with Redis.
-            logger.debug("hashring %s: %s", self.name, error)
+            _make(
+                self._taking(wanted),
+                (lambda command: runner.backend.call_for_user(run, command)) if runner else run,
+            )
         finally:
-            self._stir()
             if book.left:
                 self._release_late(book)
 
     def _pin(self, key: str | bytes, timeout: float) -> Lease:
-        data = self._lockable(key, timeout)
-        book = cast(LockBook, self._book)
         runner = self._runner
-        event = runner.backend.event if runner else threading.Event
-        began = monotonic()
-        while True:
-            lease = book.pin_again(data, monotonic())
-            if lease is None and self._ask_book(data):
-                lease = book.pin(data, monotonic, event)
-            if lease is not None:
-                return lease
-            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
-            left = self._pin_again_in(data, began, timeout)
-            if left <= 0 or runner is None or runner.ended.wait(min(PIN_POLL, left)):
-                raise self._not_held(data, waited=timeout)
+        pinning = self._pinning(key, timeout, runner.backend.event if runner else threading.Event)
+        ended: bool | None = None
+        try:
+            while True:
+                step = pinning.send(ended)
+                if isinstance(step, list):
+                    self._take(step)
+                    ended = None
+                else:
+                    ended = runner is None or runner.ended.wait(step)
+        except StopIteration as end:
+            return cast(Lease, end.value)
+
+    @property
+    def _loops(self) -> bool:
+        return self._runner is not None
 
     def _poke(self) -> None:
         runner = self._runner
@@ -298,21 +287,13 @@ class RingNode(BaseNode):
             runner.inbox.put(WAKE)
 
     def _release_late(self, book: LockBook) -> None:
-        """Let go of locks after the node has stopped, or while it does."""
+        """See :meth:`_letting_go`."""
+        store = self._get_store()
         try:
-            self._run_book()
-        except StoreError as error:
-            book.forget_releases()
-            logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
+            _make(self._letting_go(book), store.run)
         finally:
             if self._runner is None:
-                self._get_store().close()
-
-    def _run_book(self) -> None:
-        """Do by hand what the loop does for locks."""
-        book = self._book
-        while book is not None and (step := book.step(monotonic())) is not None:
-            self._run_now(step)
+                store.close()
 
     # --- by hand ------------------------------------------------------------------------------
 
@@ -336,8 +317,9 @@ class RingNode(BaseNode):
         self._ask(machine.beat_step)
         while self._runner is None and machine.state is NodeState.JOINING:
             self._ask(machine.beat_step)
-        if self._runner is None:
-            self._run_book()
+        book = self._book
+        while book is not None and self._runner is None and (step := book.step(monotonic())):
+            self._run_now(step)
         if machine.error is not None:
             raise machine.error
 
@@ -520,6 +502,18 @@ _END = object()
 _AT_WORK = (NodeState.JOINING, NodeState.LIVE, NodeState.FENCED)
 
 _STARTABLE = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
+
+
+def _make(calls: Calls[None], run: Callable[[Command[Any]], Any]) -> None:
+    with closing(calls), suppress(StopIteration):
+        command = next(calls)
+        while True:
+            try:
+                reply = run(command)
+            except BaseException as error:  # noqa: BLE001 - it comes out again
+                command = calls.throw(error)
+            else:
+                command = calls.send(reply)
 
 
 def _notify(changes: Inbox, on_change: OnChange) -> None:

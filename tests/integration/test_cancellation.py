@@ -17,6 +17,7 @@ import redis.asyncio
 from redis import Redis
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, RedisUnavailable
+from hashring.fencing import AsyncRedisFence
 from hashring.store import tasks
 from hashring.store.embedded import RedisServer
 from hashring.store.tasks import outcome, over
@@ -117,7 +118,11 @@ def moments() -> Iterator[int]:
 
 async def cancelled(work: Coroutine[Any, Any, Any], after: int) -> bool:
     """Whether it was cancelled, and not done before."""
-    task = asyncio.ensure_future(work)
+    return await cancelled_task(asyncio.ensure_future(work), after)
+
+
+async def cancelled_task(task: asyncio.Task[Any], after: int) -> bool:
+    """Whether a task was cancelled, and not done before."""
     await turns(after)
     asked = task.cancel()
     await asyncio.wait([task])
@@ -166,6 +171,71 @@ def test_taking_locks_may_be_cancelled_at_any_moment(redis_server: RedisServer) 
                 return node.select([f"another {next(numbers)}"])
 
             assert await every_moment(ask) > 1
+
+    run(check())
+
+
+def test_a_node_that_leaves_lets_go_of_what_a_question_took_that_is_cancelled_meanwhile(
+    redis_server: RedisServer,
+) -> None:
+    async def leaving(client: redis.asyncio.Redis, after: int) -> bool:
+        """Whether the question was cancelled before it was answered."""
+        node = AsyncRingNode(client, "ring", lock=True, ttl=600.0, heartbeat_interval=60.0)
+        await node.start()
+        asking = asyncio.create_task(node.select(KEYS))
+        await turns(2)  # It is on its way.
+        stop = asyncio.create_task(node.stop())
+        was_cancelled = await cancelled_task(asking, after)
+        await stop
+        until = time.monotonic() + PATIENCE / 2
+        while locks := await client.keys("{ring}:lock:*"):
+            assert time.monotonic() < until, f"nobody lets go of {locks}"
+            await asyncio.sleep(0.001)
+        return was_cancelled
+
+    async def check() -> None:
+        async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+            before = asyncio.all_tasks()
+            for after in moments():
+                if not await leaving(client, after):
+                    break
+            assert after > 5
+            while asyncio.all_tasks() != before:
+                await asyncio.sleep(0.001)
+
+    run(check())
+
+
+def test_a_fenced_write_that_is_cancelled_is_over_at_whatever_moment(
+    redis_server: RedisServer,
+) -> None:
+    async def check() -> None:
+        async with redis.asyncio.Redis.from_url(redis_server.url) as client:
+            fence = AsyncRedisFence(client)
+            tokens = count(1)
+
+            async def write() -> Coroutine[Any, Any, Any]:
+                return fence.write("{a}", next(tokens), ["SET", "{a}:x", "1"])
+
+            before = asyncio.all_tasks()
+            for _ in range(20):
+                assert await every_moment(write) > 1
+            assert asyncio.all_tasks() == before
+            assert await fence.write("{a}", next(tokens), ["GET", "{a}:x"]) == [b"1"]
+
+    run(check())
+
+
+def test_a_fenced_write_is_cancelled_although_its_client_swallows_that(
+    redis_server: RedisServer,
+) -> None:
+    class Deaf(redis.asyncio.Redis):
+        async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+            await deaf(1)
+
+    async def check() -> None:
+        client = Deaf.from_url(redis_server.url)
+        assert await cancelled(AsyncRedisFence(client).write("{a}", 1, ["SET", "{a}:x", "1"]), 3)
 
     run(check())
 
