@@ -167,7 +167,17 @@ class Ring:
             EmptyRingError: the ring has no nodes.
             KeyTypeError, KeyValueError: the key has no point.
         """
-        return self.owner_of_point(self.hash_algorithm.point(key))
+        # Asked for very many keys, so nothing is called that a plain key does not need.
+        if key.__class__ is str and key.isascii() and key:
+            point = self.hash_algorithm.point_of_bytes(key.encode())
+        else:
+            point = self.hash_algorithm.point(key)
+        points = self._points
+        if not points:
+            raise EmptyRingError
+        if not 0 <= point < RING_SIZE:
+            _check_point(point)
+        return self._owners[bisect_right(points, point) - 1]
 
     def owner_of_point(self, point: int) -> str:
         """The node that owns the point.

@@ -296,6 +296,7 @@ def commit(
         history,
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
+        f"{reading.facts.now:.6f}",
         len(views) // 2,
         *views,
         *gone,

@@ -81,9 +81,10 @@ class GroupCall:
             data.members[name] = (session, record[1], report.encode())
             if _SEEN.sub(b"", record[2]) != _SEEN.sub(b"", report.encode()):
                 self._changed()
-        due = (
+        looked = data.fields.get("looked", -math.inf)
+        due = data.fields.get("claimed", 0.0) <= self._now and (
             data.fields.get("due", math.inf) <= self._now
-            and data.fields.get("claimed", 0.0) <= self._now
+            or any(looked < at <= self._now for at in data.leases.values())
         )
         if due:
             data.fields["claimed"] = self._now + claim
@@ -135,6 +136,7 @@ class GroupCall:
         history: int,
         terms: str,
         claim: float,
+        looked: str,
         views: int,
         *rest: str,
     ) -> Any:
@@ -164,6 +166,7 @@ class GroupCall:
             )
             del data.control[:-history]
             self._publish(b"\n".join([tag, *(r.encode() for r in rest[: 2 * views : 2])]))
+        fields["looked"] = float(looked)
         at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
         again = at is not None and at <= self._now
         fields.pop("claimed", None)

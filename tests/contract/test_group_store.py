@@ -211,6 +211,17 @@ def test_a_step_is_asked_of_one_member_at_a_time(store: Store, keys: GroupKeys) 
     assert not beaten(store, keys, facts("b", B)).due
 
 
+def test_a_lease_that_ends_makes_one_step_due(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys)
+    assert not beaten(store, keys, facts("a")).due
+    store.run(beat(keys, facts("b", B), 1e-6, "?"))
+    assert beaten(store, keys, facts("a")).due
+    step(store, keys)
+    assert not beaten(store, keys, facts("a")).due
+
+
 def test_a_view_for_an_earlier_session_is_none_of_the_next_ones(
     store: Store, keys: GroupKeys
 ) -> None:

@@ -68,7 +68,8 @@ class Outcome:
     Attributes:
         state: what is decided; the very same object when nothing changes.
         events: what the change consists of, for the history.
-        due: when the next step is due even if no fact changes; ``None`` for never.
+        due: when the next step is due even if no fact changes and no lease ends; ``None`` for
+            never.
     """
 
     state: GroupState
@@ -562,7 +563,6 @@ class _Step:
 
     def _times(self, state: GroupState) -> Iterable[float]:
         for member in self.present.values():
-            yield member.expires
             if (ends := self._leave_end(member)) is not None:
                 yield ends
             if member.stalled:

@@ -73,6 +73,7 @@ class _Redis:
     joins: int = 0
     changes: int = 0
     due: float | None = None
+    looked: float = float("-inf")
 
     def _changed(self) -> None:
         self.changes += 1
@@ -107,7 +108,9 @@ class _Redis:
         if replace(fresh, expires=known.expires, seen=known.seen) != known:
             self._changed()
         self.records[name] = fresh
-        due = self.due is not None and self.due <= now
+        due = (self.due is not None and self.due <= now) or any(
+            self.looked < each.expires <= now for each in self.records.values()
+        )
         return Answer(self.state.view(name, session), now, due)
 
     def want_to_leave(self, name: str, session: str) -> None:
@@ -125,9 +128,12 @@ class _Redis:
     def read(self) -> tuple[GroupState, Facts, int]:
         return self.state, Facts(self.clock(), tuple(self.records.values())), self.changes
 
-    def commit(self, base: GroupState, outcome: kernel.Outcome, changes: int) -> bool:
+    def commit(
+        self, base: GroupState, outcome: kernel.Outcome, changes: int, looked: float
+    ) -> bool:
         if (base.generation, base.committed) != (self.state.generation, self.state.committed):
             return False
+        self.looked = looked
         # A fact that changed since it was read is still to be acted on.
         self.due = outcome.due if changes == self.changes else self.clock()
         if outcome.state is not base:
@@ -288,7 +294,7 @@ class Peer:
                     self.step()
 
             def commit() -> bool:
-                ok = self.world.redis.commit(state, outcome, changes)
+                ok = self.world.redis.commit(state, outcome, changes, facts.now)
                 if ok and outcome.state is not state:
                     self.world.decided(state, outcome)
                 return ok
@@ -437,7 +443,7 @@ class World:
         outcome = kernel.resize(base, partitions)
         if outcome.state is base:
             return
-        self.redis.commit(base, replace(outcome, due=self.now), self.redis.changes)
+        self.redis.commit(base, replace(outcome, due=self.now), self.redis.changes, self.now)
         self.decided(base, outcome)
         self.terms = self.redis.terms = self.redis.state.terms
 
@@ -445,7 +451,7 @@ class World:
         """Redis comes back empty."""
         self.redis.records.clear()
         self.redis.state = GroupState.new(self.terms)
-        self.redis.due = None
+        self.redis.due, self.redis.looked = None, float("-inf")
 
     def decided(self, before: GroupState, outcome: kernel.Outcome) -> None:
         """A decision was committed."""

@@ -22,8 +22,13 @@ if report ~= ARGV[4] then
     changed()
   end
 end
+-- A lease that was renewed does not end: the set of leases knows, and no step need look.
+local function lapsed()
+  local looked = redis.call('HGET', KEYS[1], 'looked')
+  return redis.call('ZCOUNT', KEYS[3], looked and '(' .. looked or '-inf', text(now)) > 0
+end
 local due = 0
-if number('due', math.huge) <= now and number('claimed', 0) <= now then
+if number('claimed', 0) <= now and (number('due', math.huge) <= now or lapsed()) then
   -- One at a time, for speed alone: a claim that is not made good lapses.
   redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[7])))
   due = 1

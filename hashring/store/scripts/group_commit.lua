@@ -4,7 +4,8 @@
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
---       12 how many views  then for each view: member, view
+--       12 Redis time at which the facts were read  13 how many views  then for each view: member,
+--       view
 --       then: members that are gone, with the session each had
 -- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
 
@@ -18,11 +19,11 @@ if ARGV[2] ~= '' then
   if ARGV[10] ~= '' then
     redis.call('HSET', KEYS[1], 'terms', ARGV[10])
   end
-  local views = tonumber(ARGV[12])
-  for i = 13, 12 + 2 * views, 2 do
+  local views = tonumber(ARGV[13])
+  for i = 14, 13 + 2 * views, 2 do
     redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
   end
-  for i = 13 + 2 * views, #ARGV, 2 do
+  for i = 14 + 2 * views, #ARGV, 2 do
     -- A name that came back meanwhile, as another session, keeps its entry.
     local session = record(ARGV[i])
     if session == ARGV[i + 1] and lease_of(ARGV[i]) <= now then
@@ -37,11 +38,13 @@ if ARGV[2] ~= '' then
     'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   -- Who is concerned; the others hear of it with their next renewal.
   local concerned = {}
-  for i = 13, 12 + 2 * views, 2 do
+  for i = 14, 13 + 2 * views, 2 do
     concerned[#concerned + 1] = ARGV[i]
   end
   redis.call('PUBLISH', KEYS[5], table.concat({tag, unpack(concerned)}, '\n'))
 end
+-- Leases that end from now on make the next step due by themselves.
+redis.call('HSET', KEYS[1], 'looked', ARGV[12])
 local due = ARGV[5]
 if number('changes', 0) ~= tonumber(ARGV[6]) then
   -- A fact that changed since it was read is still to be acted on.

@@ -182,8 +182,8 @@ def join_any_name(self: History) -> None:
 def test_planted_a_commit_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = simulate._Redis.commit
 
-    def blindly(self: Any, base: Any, outcome: Any, changes: int) -> bool:
-        return commit(self, self.state, outcome, changes)
+    def blindly(self: Any, base: Any, outcome: Any, changes: int, looked: float) -> bool:
+        return commit(self, self.state, outcome, changes, looked)
 
     monkeypatch.setattr(simulate._Redis, "commit", blindly)
     assert finds(FAULTS)

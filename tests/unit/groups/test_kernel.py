@@ -118,6 +118,10 @@ def test_the_next_step_is_due_when_the_wait_is_over() -> None:
     assert desk.due == desk.now + 7
 
 
+def test_no_step_is_due_for_leases_that_are_renewed() -> None:
+    assert Desk(4, ttl=10).join("a", "b").step().due is None
+
+
 # --- members that go --------------------------------------------------------------------------
 
 
