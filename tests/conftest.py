@@ -20,7 +20,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from redis import Redis
 
+from hashring.groups.base import BaseMember
 from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
+
+pytest_plugins = ("tests.hosted",)
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60
@@ -146,6 +149,16 @@ def _belongs_to_python(pid: int) -> bool:
     except OSError:
         return True  # gone by now
     return b"resource_tracker" in command or b"forkserver" in command
+
+
+def shared(*members: BaseMember, count: int = 8) -> Callable[[], bool]:
+    """Whether the members of a group have so many partitions between them, one more or less."""
+
+    def check() -> bool:
+        sizes = [len(member.held) for member in members]
+        return sum(sizes) == count and max(sizes) - min(sizes) <= 1
+
+    return check
 
 
 @pytest.fixture(autouse=True)

@@ -72,14 +72,10 @@ def lease_challenge(
     Raises:
         ConfigError: an argument cannot work.
     """
-    callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    if _mode(redis, partitions, mode, rules, spans) == "fixed":
-        return _Fixed(
-            redis, name, partitions, member=member, callbacks=callbacks, rules=rules or Rules()
-        )
-    return _Faithful(
-        redis, name, partitions, member=member, callbacks=callbacks, spans=spans or Spans()
-    )
+    made = _settings(redis, partitions, mode, rules, spans)
+    kind = _Fixed if "rules" in made else _Faithful
+    made["callbacks"] = Callbacks(on_assigned, on_revoked, on_lost)
+    return kind(redis, name, partitions, member=member, **made)
 
 
 def async_lease_challenge(
@@ -100,18 +96,16 @@ def async_lease_challenge(
     Arguments and errors are those of :func:`lease_challenge`, with an asyncio client; callbacks may
     be coroutine functions.
     """
-    callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-    if _mode(redis, partitions, mode, rules, spans) == "fixed":
-        return _AsyncFixed(
-            redis, name, partitions, member=member, callbacks=callbacks, rules=rules or Rules()
-        )
-    return _AsyncFaithful(
-        redis, name, partitions, member=member, callbacks=callbacks, spans=spans or Spans()
-    )
+    made = _settings(redis, partitions, mode, rules, spans)
+    kind = _AsyncFixed if "rules" in made else _AsyncFaithful
+    made["callbacks"] = Callbacks(on_assigned, on_revoked, on_lost)
+    return kind(redis, name, partitions, member=member, **made)
 
 
-def _mode(redis: Any, partitions: int, mode: str, rules: Rules | None, spans: Spans | None) -> str:
-    """The mode, when everything fits it."""
+def _settings(
+    redis: Any, partitions: int, mode: str, rules: Rules | None, spans: Spans | None
+) -> dict[str, Any]:
+    """What only members of the mode are given, when everything fits it."""
     check_partitions(partitions)
     if mode not in ("fixed", "faithful"):
         raise ConfigError("mode", mode, "choose fixed or faithful")
@@ -121,7 +115,7 @@ def _mode(redis: Any, partitions: int, mode: str, rules: Rules | None, spans: Sp
         raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
     if mode == "faithful" and isinstance(redis, MemoryStore):
         raise ConfigError("mode", mode, "needs a Redis: a MemoryStore has mode='fixed'")
-    return mode
+    return {"rules": rules or Rules()} if mode == "fixed" else {"spans": spans or Spans()}
 
 
 _TWINS: Final = ("lease_challenge", "async_lease_challenge")

@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,10 +24,12 @@ from hashring.store.lock_commands import Lock
 from hashring.web import text
 from hashring.web.feed import Feed
 from hashring.web.views import GroupView, Heir, RingView
-from hashring.web.watch import Failure, GroupWatcher, RingWatcher
+from hashring.web.watch import Failure, GroupWatcher, RingWatcher, Watcher
 
 if TYPE_CHECKING:
     from hashring.web.service import Service
+
+V = TypeVar("V", bound=RingView | GroupView)
 
 Parts = dict[str, Markup]
 Rows = dict[str, tuple[Any, Markup]]
@@ -159,7 +161,35 @@ class LivePage(ABC):
             return self.feed.version, self._parts, self._rows
 
 
-class RingPage(LivePage):
+class WatchedPage(LivePage, Generic[V]):
+    """The page of what a watcher looks at.
+
+    Args:
+        watcher: looks at it again and again.
+    """
+
+    def __init__(self, templates: Templates, watcher: Watcher[V]) -> None:
+        super().__init__(templates)
+        self._watcher = watcher
+        self._colors: dict[str, int] = {}
+
+    def _state(self) -> Any:
+        return (self._watcher.looks, self._watcher.view is None)
+
+    def _make(self) -> tuple[float, Parts, Rows]:
+        view, part = self._watcher.view, self._templates.part
+        failure = failure_values(self._watcher.failure)
+        if view is None:
+            return 0.0, {"failure": part("failure", failure, None)}, {}
+        parts, rows = self._made_of(view)
+        return view.now, {"failure": part("failure", failure, view.now)} | parts, rows
+
+    @abstractmethod
+    def _made_of(self, view: V) -> tuple[Parts, Rows]:
+        """The parts and the rows of a view."""
+
+
+class RingPage(WatchedPage[RingView]):
     """The page of a ring.
 
     Args:
@@ -167,24 +197,13 @@ class RingPage(LivePage):
     """
 
     def __init__(self, templates: Templates, watcher: RingWatcher) -> None:
-        super().__init__(templates)
-        self._watcher = watcher
-        self._colors: dict[str, int] = {}
+        super().__init__(templates, watcher)
         self._picture_of: tuple[str, tuple[str, ...]] | None = None
         self._picture = Markup()
 
-    def _state(self) -> Any:
-        return (self._watcher.looks, self._watcher.view is None)
-
-    def _make(self) -> tuple[float, Parts, Rows]:
-        watcher, part = self._watcher, self._templates.part
-        view = watcher.view
-        failure = failure_values(watcher.failure)
-        if view is None:
-            return 0.0, {"failure": part("failure", failure, None)}, {}
-        colors = self.colors(view)
+    def _made_of(self, view: RingView) -> tuple[Parts, Rows]:
+        part, colors = self._templates.part, self.colors(view)
         parts = {
-            "failure": part("failure", failure, view.now),
             "notes": part("notes", view),
             "figures": part("figures", view),
             "picture": self._drawn(view),
@@ -193,7 +212,7 @@ class RingPage(LivePage):
         rows = {
             node.id: (node.key, part("row", node, view, colors[node.name])) for node in view.nodes
         }
-        return view.now, parts, rows
+        return parts, rows
 
     def colors(self, view: RingView) -> dict[str, str]:
         """The colour of each node, as CSS has it."""
@@ -257,37 +276,19 @@ def _points(snapshot: Snapshot, node: str) -> tuple[int, ...]:
     return tuple(replica.point for replica in snapshot.replicas_of(node))
 
 
-class GroupPage(LivePage):
-    """The page of a partition group.
+class GroupPage(WatchedPage[GroupView]):
+    """The page of a partition group."""
 
-    Args:
-        watcher: the group's.
-    """
-
-    def __init__(self, templates: Templates, watcher: GroupWatcher) -> None:
-        super().__init__(templates)
-        self._watcher = watcher
-        self._colors: dict[str, int] = {}
-
-    def _state(self) -> Any:
-        return (self._watcher.looks, self._watcher.view is None)
-
-    def _make(self) -> tuple[float, Parts, Rows]:
-        watcher, part = self._watcher, self._templates.part
-        view = watcher.view
-        failure = failure_values(watcher.failure)
-        if view is None:
-            return 0.0, {"failure": part("failure", failure, None)}, {}
-        colors = self._colors_of(view)
+    def _made_of(self, view: GroupView) -> tuple[Parts, Rows]:
+        part, colors = self._templates.part, self._colors_of(view)
         parts = {
-            "failure": part("failure", failure, view.now),
             "head": part("group_head", view),
             "waits": part("waits", view),
             "grid": part("grid", view, colors),
             "members": part("members", view, colors),
             "log": part("decisions", view),
         }
-        return view.now, parts, {}
+        return parts, {}
 
     def _colors_of(self, view: GroupView) -> dict[str, str]:
         names = {member.name for member in view.status.members}

@@ -116,12 +116,13 @@ class Service:
         with self._lock:
             self._stopped = True
             watchers: list[Watcher[Any]] = [*self._rings.values(), *self._groups.values()]
-            pages = [*self._ring_pages.values(), *self._group_pages.values(), self.index]
+            feeds = [page.feed for page in self._ring_pages.values()]
+            feeds += [page.feed for page in self._group_pages.values()]
         watchers += [self._pulse, self._names]
         for watcher in watchers:
             watcher.stop()
-        for page in pages:
-            page.feed.close()
+        for feed in (*feeds, self.index.feed):
+            feed.close()
         for watcher in watchers:
             watcher.join(max(0.0, deadline - time.monotonic()))
         self._store.close()

@@ -29,7 +29,7 @@ from hashring.errors import (
 )
 from hashring.store.embedded import RedisServer
 from hashring.store.group_commands import group_keys, read_decision
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import PATIENCE, eventually, shared
 
 Make = Callable[..., PartitionGroup]
 
@@ -54,25 +54,17 @@ def make(redis: Redis) -> Iterator[Make]:
         group.stop()
 
 
-def settled(*groups: PartitionGroup, count: int = 8) -> Callable[[], bool]:
-    def check() -> bool:
-        sizes = [len(group.held) for group in groups]
-        return sum(sizes) == count and max(sizes) - min(sizes) <= 1
-
-    return check
-
-
 def test_members_share_the_partitions_and_pass_them_on(make: Make) -> None:
     a, b = make("a"), make("b")
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     tokens = a.held
     b.start()
-    eventually(settled(a, b), "a and b have four each")
+    eventually(shared(a, b), "a and b have four each")
     assert a.held == {p: t for p, t in tokens.items() if p in a.held}
     assert all(token > tokens[p] for p, token in b.held.items())
     a.stop()
-    eventually(settled(b), "b has everything")
+    eventually(shared(b), "b has everything")
 
 
 def test_callbacks_tell_of_every_change_in_order(make: Make) -> None:
@@ -87,7 +79,7 @@ def test_callbacks_tell_of_every_change_in_order(make: Make) -> None:
     eventually(lambda: len(told) == 2, "both were assigned")
     b = make("b", 2)
     b.start()
-    eventually(settled(a, b, count=2), "one each")
+    eventually(shared(a, b, count=2), "one each")
     a.stop()
     assert told == [("assigned", 0), ("assigned", 1), ("revoked", 1), ("revoked", 0)]
 
@@ -101,7 +93,7 @@ def test_a_partition_is_not_given_on_before_its_callback_has_returned(make: Make
 
     a, b = make("a", 2, on_revoked=end), make("b", 2)
     a.start()
-    eventually(settled(a, count=2), "a has both")
+    eventually(shared(a, count=2), "a has both")
     b.start()
     assert called.wait(60)
     status = b.status()
@@ -109,7 +101,7 @@ def test_a_partition_is_not_given_on_before_its_callback_has_returned(make: Make
     assert status.blocking == ("a",)
     assert b.held == {}
     may_return.set()
-    eventually(settled(a, b, count=2), "one each")
+    eventually(shared(a, b, count=2), "one each")
 
 
 def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make: Make) -> None:
@@ -125,9 +117,9 @@ def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make:
     )
     b = make("b", 2, max_handoff_time=0.2, ttl=2.0)
     a.start()
-    eventually(settled(a, count=2), "a has both")
+    eventually(shared(a, count=2), "a has both")
     b.start()
-    eventually(settled(a, b, count=2), "one each, though the callback hangs")
+    eventually(shared(a, b, count=2), "one each, though the callback hangs")
     may_return.set()
     eventually(lambda: lost == [1], "the loss is told once the callback is over")
 
@@ -140,10 +132,10 @@ def test_a_callback_that_raises_counts_as_done_and_is_logged(
 
     a = make("a", 2, on_assigned=fail, on_revoked=fail)
     a.start()
-    eventually(settled(a, count=2), "a has both")
+    eventually(shared(a, count=2), "a has both")
     b = make("b", 2)
     b.start()
-    eventually(settled(a, b, count=2), "one each")
+    eventually(shared(a, b, count=2), "one each")
     a.stop()
     assert "the callback for revoked of partition 1 raised" in caplog.text
 
@@ -152,7 +144,7 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
     told: list[tuple[str, int]] = []
     a, b = make("a", 2), make("b", 2)
     a.start()
-    eventually(settled(a, count=2), "a has both")
+    eventually(shared(a, count=2), "a has both")
     entered, go_on = threading.Event(), threading.Event()
 
     def follow() -> None:
@@ -169,7 +161,7 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
     assert entered.wait(60)
     assert a.owns(1)
     go_on.set()
-    eventually(settled(a, b, count=2), "one each")
+    eventually(shared(a, b, count=2), "one each")
     a.stop()
     thread.join()
     assert told == [("assigned", 0), ("assigned", 1), ("revoked", 1), ("revoked", 0)]
@@ -180,14 +172,14 @@ def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
     a = make("a", 4, assignor=Learner(1.0))
     b = make("b", 4, assignor=Learner(1.0), on_warmup=warming.append)
     a.start()
-    eventually(settled(a, count=4), "a has everything")
+    eventually(shared(a, count=4), "a has everything")
     b.start()
     eventually(lambda: len(warming) == 2, "b is told to warm up for two")
     assert b.held == {}
     assert [move.warm_up for move in b.explain().moves] == [True, True]
     for partition in warming:
         assert b.ready(partition)
-    eventually(settled(a, b, count=4), "two each")
+    eventually(shared(a, b, count=4), "two each")
     assert sorted(b.held) == sorted(warming)
     assert not b.ready(3)
 
@@ -198,11 +190,11 @@ def test_a_member_that_hands_over_leaves_once_others_have_everything(make: Make)
     b = make("b")
     a.start()
     b.start()
-    eventually(settled(a, b), "four each")
+    eventually(shared(a, b), "four each")
     had = sorted(a.held)
     a.stop(handover=True)
     assert sorted(revoked[-4:]) == had
-    eventually(settled(b), "b has everything")
+    eventually(shared(b), "b has everything")
     assert [member.name for member in b.status().members] == ["b"]
 
 
@@ -221,7 +213,7 @@ def test_a_stalled_member_sheds_and_gets_back_once_it_goes_on(make: Make) -> Non
 
     thread = threading.Thread(target=work)
     thread.start()
-    eventually(settled(a, b, count=4), "a has its share again")
+    eventually(shared(a, b, count=4), "a has its share again")
     going.set()
     thread.join()
 
@@ -230,16 +222,16 @@ def test_the_count_can_grow_and_shrink_and_nothing_is_dropped(make: Make) -> Non
     draining: list[int] = []
     a = make("a", 4, on_drain=draining.append)
     a.start()
-    eventually(settled(a, count=4), "a has four")
+    eventually(shared(a, count=4), "a has four")
     a.resize(6)
-    eventually(settled(a, count=6), "a has six")
+    eventually(shared(a, count=6), "a has six")
     a.resize(3)
     eventually(lambda: draining == [3, 4, 5], "a is to drain three")
     assert len(a.held) == 6
     assert a.status().draining == (3, 4, 5)
     for partition in draining:
         assert a.drained(partition)
-    eventually(settled(a, count=3), "a has three")
+    eventually(shared(a, count=3), "a has three")
     eventually(lambda: a.status().draining == (), "nothing is left to drain")
     assert a.partitions == 3
 
@@ -247,7 +239,7 @@ def test_the_count_can_grow_and_shrink_and_nothing_is_dropped(make: Make) -> Non
 def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
     a = make("a", 4)
     a.start()
-    eventually(settled(a, count=4), "a has everything")
+    eventually(shared(a, count=4), "a has everything")
     found = a.plan(join=["b"])
     assert [(m.before, m.after, m.reason) for m in found.moves] == [("a", "b", Reason.BALANCE)] * 2
     assert a.status().phase is Phase.READY
@@ -272,7 +264,7 @@ def test_a_member_with_another_count_is_refused_by_name(make: Make) -> None:
     error = raised.value
     assert (error.setting, error.mine, error.theirs) == ("partitions", 9, 8)
     assert str(error).startswith("group 'orders' has partitions=8, this member partitions=9: ")
-    eventually(settled(a), "the group stays as it was")
+    eventually(shared(a), "the group stays as it was")
     assert [member.name for member in a.status().members] == ["a"]
 
 
@@ -285,11 +277,11 @@ def test_a_member_with_another_assignor_is_refused_by_name(make: Make) -> None:
 def test_a_member_may_bring_other_terms_when_it_says_so(make: Make) -> None:
     a = make("a", 8)
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     tokens = a.held
     b = make("b", 10, migrate=True)
     b.start()
-    eventually(settled(a, b, count=10), "five each")
+    eventually(shared(a, b, count=10), "five each")
     assert a.held.items() <= tokens.items()
 
 
@@ -300,7 +292,7 @@ def test_a_name_in_use_is_refused_and_says_until_when(make: Make) -> None:
         make("a").start()
     assert (raised.value.group, raised.value.member) == ("orders", "a")
     assert 0 < raised.value.expires_in <= 10
-    eventually(settled(a), "the first has everything")
+    eventually(shared(a), "the first has everything")
 
 
 def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_was(
@@ -342,7 +334,7 @@ def test_a_group_starts_once(make: Make) -> None:
     a.stop()
     a.stop()
     a.start()
-    eventually(settled(a), "it can start again")
+    eventually(shared(a), "it can start again")
 
 
 def test_without_redis_it_does_not_start_and_leaves_nothing_behind() -> None:
@@ -365,7 +357,7 @@ def test_an_assignor_that_goes_wrong_later_stops_nobodys_work(make: Make) -> Non
 
     a = make("a", assignor=rule)
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     before = a.held
     with pytest.raises(AssignorError, match="left partition 1 without a member"):
         make("b", assignor=rule).start()
@@ -385,7 +377,7 @@ def test_an_assignor_that_never_returns_costs_nobody_the_lease(make: Make, redis
     settings = {"ttl": 0.9, "heartbeat_interval": 0.1}
     a, b = make("a", assignor=slow, **settings), make("b", assignor=slow, **settings)
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     before = a.held
     joining = threading.Thread(target=b.start)
     joining.start()
@@ -400,7 +392,7 @@ def test_an_assignor_that_never_returns_costs_nobody_the_lease(make: Make, redis
 def test_members_follow_when_the_group_is_migrated_to_another_rule(make: Make) -> None:
     a = make("a", 8)
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     b = make("b", 8, assignor="contiguous", migrate=True)
     b.start()
     eventually(lambda: sorted(a.held) == [0, 1, 2, 3], "by the new rule")
@@ -415,7 +407,7 @@ def test_a_member_without_the_groups_new_rule_decides_nothing(make: Make, redis:
 
     a = make("a", 8, ttl=1.0)
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     b = make("b", 8, assignor=mine, migrate=True, ttl=1.0)
     b.start()
     eventually(lambda: len(b.held) == 8, "b has everything by its rule")
@@ -431,7 +423,7 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
 ) -> None:
     a = make("a", 8)
     a.start()
-    eventually(settled(a), "a has everything")
+    eventually(shared(a), "a has everything")
     keys = group_keys("orders")
     with redis.pipeline(transaction=True) as pipe:
         # As after a pause, in which its lease ended and somebody changed the count.
@@ -440,7 +432,7 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         pipe.delete(*(key.decode() for key in keys.script_keys()))
         pipe.hset(keys.state.decode(), "terms", json.dumps(terms, sort_keys=True))
         pipe.execute()
-    eventually(settled(a, count=6), "a has the six there are")
+    eventually(shared(a, count=6), "a has the six there are")
     assert a.partitions == 6
     assert a.error is None
 

@@ -16,7 +16,7 @@ from hashring.core.groups.challenge import Rules, Spans
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.sync import LiveMember
 from hashring.store.embedded import RedisServer
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import PATIENCE, eventually, shared
 
 RULES = Rules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
 SPANS = Spans(normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, held_delay=0.02)
@@ -46,29 +46,21 @@ def make(redis: Redis) -> Iterator[Make]:
         member.stop()
 
 
-def level(*members: LiveMember, count: int = 8) -> Callable[[], bool]:
-    def check() -> bool:
-        sizes = [len(member.held) for member in members]
-        return sum(sizes) == count and max(sizes) - min(sizes) <= 1
-
-    return check
-
-
 @every_mode
 def test_members_share_the_partitions_without_anybody_assigning_them(
     make: Make, mode: dict[str, Any]
 ) -> None:
     a = make("a", **mode)
-    eventually(level(a), "a has everything")
+    eventually(shared(a), "a has everything")
     b = make("b", **mode)
-    eventually(level(a, b), "four each")
+    eventually(shared(a, b), "four each")
     a.stop()
-    eventually(level(b), "b has everything")
+    eventually(shared(b), "b has everything")
 
 
 def test_fixed_what_is_level_stays_where_it_is(make: Make) -> None:
     a, b = make("a", rules=RULES), make("b", rules=RULES)
-    eventually(level(a, b), "four each")
+    eventually(shared(a, b), "four each")
     held = a.held | b.held
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
@@ -84,17 +76,17 @@ def test_fixed_a_partition_is_taken_only_when_its_callback_has_returned(make: Ma
         assert not b or partition not in b[0].held
 
     a = make("a", rules=RULES, on_revoked=end)
-    eventually(level(a), "a has everything")
+    eventually(shared(a), "a has everything")
     tokens = a.held
     b.append(make("b", rules=RULES))
-    eventually(level(a, b[0]), "four each")
+    eventually(shared(a, b[0]), "four each")
     assert len(told) == 4
     assert all(token > tokens[partition] for partition, token in b[0].held.items())
 
 
 def test_fixed_after_a_loss_members_keep_what_they_hold(make: Make, redis: Redis) -> None:
     a, b = make("a", rules=RULES), make("b", rules=RULES)
-    eventually(level(a, b), "four each")
+    eventually(shared(a, b), "four each")
     held = a.held | b.held
     redis.flushall()
     eventually(lambda: redis.exists("{work}:challenge:table"), "the table is back")
@@ -105,7 +97,7 @@ def test_fixed_after_a_loss_members_keep_what_they_hold(make: Make, redis: Redis
 
 def test_two_processes_of_one_name_are_two_members(make: Make) -> None:
     a, b = make("same", rules=RULES), make("same", rules=RULES)
-    eventually(level(a, b), "four each")
+    eventually(shared(a, b), "four each")
     assert not a.held.keys() & b.held.keys()
 
 
@@ -135,7 +127,7 @@ def test_threads_and_tasks_share_the_partitions(
     make: Make, redis_server: RedisServer, mode: dict[str, Any]
 ) -> None:
     a = make("a", **mode)
-    eventually(level(a), "a has everything")
+    eventually(shared(a), "a has everything")
     begun: set[int] = set()
 
     async def begin(partition: int, token: int) -> None:
@@ -149,7 +141,7 @@ def test_threads_and_tasks_share_the_partitions(
         await client.aclose()
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
-    eventually(level(a), "a has everything again")
+    eventually(shared(a), "a has everything again")
 
 
 def test_each_kind_of_client_has_its_function() -> None:

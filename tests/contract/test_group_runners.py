@@ -16,7 +16,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
-from tests.hosts import RUNNERS, Answer, Host, HostError
+from tests.hosts import Answer, Host, HostError
 
 GROUP = "orders"
 SETTINGS: dict[str, Any] = {
@@ -62,12 +62,6 @@ class HostedGroup:
 
 Make = Callable[..., HostedGroup]
 Peer = Callable[..., PartitionGroup]
-
-
-@pytest.fixture(scope="module", params=RUNNERS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    with Host(request.param) as process:
-        yield process
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -19,59 +19,13 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
-from tests.hosts import RUNNERS, Host, HostedNode, HostError
+from tests.hosted import RING, Make
+from tests.hosts import Host, HostedNode, HostError
 from tests.proxy import Proxy
 
 SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2}
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0}
 KEYS = [f"key-{number}" for number in range(200)]
-RING = "accounts"
-
-Make = Callable[..., HostedNode]
-
-
-@pytest.fixture(scope="module", params=RUNNERS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """One process a runner, which outlives the tests."""
-    with Host(request.param) as process:
-        yield process
-
-
-@pytest.fixture
-def make(host: Host, redis_server: RedisServer) -> Iterator[Make]:
-    """Makes nodes in ``host``; afterwards they are stopped, and nothing has escaped."""
-    made: list[HostedNode] = []
-
-    def make(**settings: Any) -> HostedNode:
-        settings.setdefault("url", redis_server.url)
-        node = host.node(settings.pop("url"), settings.pop("ring", RING), **settings)
-        made.append(node)
-        return node
-
-    yield make
-    for node in made:
-        node.stop()
-        node.forget()
-    assert host.do("escaped") == []
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis.from_url(redis_server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
-    with Proxy(redis_server.socket) as between:
-        yield between
-
-
-@pytest.fixture
-def another(request: pytest.FixtureRequest, host: Host) -> Iterator[Host]:
-    """A process of the same kind for one test, which may pause or kill it."""
-    with Host(host.runner) as process:
-        yield process
 
 
 def split(nodes: Iterable[HostedNode]) -> bool:

@@ -6,7 +6,7 @@ asking itself, can be what did it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -16,67 +16,17 @@ from redis import Redis
 from hashring.store.embedded import RedisServer
 from hashring.store.keys import ring_keys
 from tests.conftest import eventually
-from tests.hosts import RUNNERS, Host, HostedNode, HostError
+from tests.hosted import RING, Make
+from tests.hosts import Host, HostedNode, HostError
 from tests.proxy import Proxy
 from tests.transitions import Transitions
 
-RING = "accounts"
 RING_KEYS = ring_keys(RING)
 SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2, "lock": True}
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0, "lock": True}
 CALM = {"ttl": 120.0, "idle": 600.0, "heartbeat_interval": 0.2, "lock": True}
 """Heartbeats as fast as may be, and nothing that time alone would let go of."""
 KEYS = [f"key-{number}" for number in range(60)]
-
-Make = Callable[..., HostedNode]
-
-
-@pytest.fixture(scope="module", params=RUNNERS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    """One process a runner, which outlives the tests."""
-    with Host(request.param) as process:
-        yield process
-
-
-@pytest.fixture
-def another(host: Host) -> Iterator[Host]:
-    """A process of the same kind for one test, which may pause or kill it."""
-    with Host(host.runner) as process:
-        yield process
-
-
-@pytest.fixture
-def make(host: Host, redis_server: RedisServer) -> Iterator[Make]:
-    """Makes nodes, in ``host`` unless told; afterwards nothing has escaped and nothing is left."""
-    made: list[HostedNode] = []
-
-    def make(process: Host = host, **settings: Any) -> HostedNode:
-        settings.setdefault("url", redis_server.url)
-        node = process.node(settings.pop("url"), settings.pop("ring", RING), **settings)
-        made.append(node)
-        return node
-
-    yield make
-    for node in made:
-        if node.host is host:
-            node.stop()
-            node.forget()
-    assert host.do("escaped") == []
-    with Redis.from_url(redis_server.url) as connection:
-        # -1: it never expires. (-2: it has, since it was found.)
-        assert [n for n in connection.scan_iter("*:lock:*") if connection.pttl(n) == -1] == []
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis.from_url(redis_server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
-    with Proxy(redis_server.socket) as between:
-        yield between
 
 
 def locks(client: Redis) -> dict[str, tuple[int, str]]:
