@@ -26,10 +26,19 @@ from redis import Redis
 from hashring import NodeForked, RingNode
 if {gevent!r} and not PATCHED:
     import gevent, gevent.os
-    # gevent's own fork watches the child, and only gevent's own waitpid knows what came of it.
     fork, sleep, waitpid = gevent.os.fork, gevent.sleep, gevent.os.waitpid
 else:
     fork, sleep, waitpid = os.fork, time.sleep, os.waitpid
+if {gevent!r}:
+    # gevent's fork watches the child, and gevent's waitpid says what came of it; but on a busy
+    # machine a bare gevent never hears of one child in a thousand. So the system is asked as well.
+    from gevent.monkey import get_original
+    heard, ask = waitpid, get_original("os", "waitpid")
+    def waitpid(pid, options):
+        try:
+            return ask(pid, options)
+        except ChildProcessError:
+            return heard(pid, options)
 redis = Redis.from_url({url!r})
 START = "gevent_start" if {gevent!r} else "start"
 def node(**settings):
@@ -168,10 +177,12 @@ def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
         subscriptions = parent.status.subscriptions
         def child():
             # Longer than a heartbeat, and through joins that only one process may hear of.
-            beats = parent.status.heartbeats
+            before = parent.status
             for _ in range(20):
                 sleep(0.05)
-            assert parent.status.heartbeats == beats
+            after = parent.status
+            assert after.heartbeats == before.heartbeats
+            assert (after.epoch, after.gaps) == (before.epoch, before.gaps)
         pid = in_child(child)
         others = []
         for _ in range(5):
@@ -183,7 +194,7 @@ def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
         for other in others:
             other.stop()
         eventually(lambda: parent.contains("key"))
-        assert parent.status.gaps == 0
+        assert parent.status.bad_messages == 0
         assert parent.status.subscriptions == subscriptions
         parent.stop()
         """,
