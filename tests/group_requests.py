@@ -45,6 +45,7 @@ class GroupRequests:
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, Any] = {}
+        self.said: dict[str, list[tuple[str, int]]] = {}
         self.heard: dict[str, Told] = {}
 
     def spawn(self, target: Any) -> Any:
@@ -91,13 +92,22 @@ class GroupRequests:
     def group_iterate(self, group: str) -> Any:
         """Run the iterator to its end; what it said. Answers when the member has left."""
         changes = self.groups[group].changes()
+        said = self.said[group] = []
         if not self.asynchronous:
-            return [(change.kind.value, change.partition) for change in changes]
+            for change in changes:
+                said.append((change.kind.value, change.partition))
+            return said
 
         async def iterate() -> Any:
-            return [(change.kind.value, change.partition) async for change in changes]
+            async for change in changes:
+                said.append((change.kind.value, change.partition))
+            return said
 
         return iterate()
+
+    def group_said(self, group: str) -> int:
+        """How often the iterator has said something so far."""
+        return len(self.said.get(group, ()))
 
     def group_fork(self, group: str) -> dict[str, Any]:
         """What the group is in a forked child."""

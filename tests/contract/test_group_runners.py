@@ -167,6 +167,7 @@ def test_the_iterator_says_the_same_and_ends_with_the_membership(make: Make, pee
     a = make(how="silent").start()
     holds(a, 4, "a has everything")
     said = a.ask("iterate")
+    eventually(lambda: a.do("said") == 4, "the iterator has begun with what it has")
     b = peer()
     holds(b, 2, "the iterator lets go of two")
     a.do("stop")

@@ -387,7 +387,7 @@ def test_the_documented_rights_are_enough(redis_server: RedisServer) -> None:
     client = redis.Redis(
         unix_socket_path=str(redis_server.socket), username="hashring", password="secret"
     )
-    with RingNode(client, "accounts", lock=True, **FAST) as node:
+    with RingNode(client, "accounts", lock=True) as node:
         assert node.select(KEYS) == KEYS
     with pytest.raises(PermissionDenied):
         RingNode(client, "other").start()
