@@ -196,6 +196,11 @@ class BaseNode:
                 else _checked_seconds("max_handoff_time", max_handoff_time)
             ),
         )
+        for setting, value in (("lock_ttl", lock_ttl), ("max_handoff_time", max_handoff_time)):
+            if value is not None and not lock:
+                raise ConfigError(setting, value, "is for a node with locks: pass lock=True too")
+        if idle is not None and not lock and limit is None:
+            raise ConfigError("idle", idle, "is for a node with locks or a limit: pass one too")
         return config if lock or limit is not None else None
 
     def _setup(self, name: str) -> None:
@@ -483,6 +488,9 @@ class BaseNode:
             if waited:
                 return HoldTimeout(shown, holder, f"{holder} still held it after {waited:g} s")
             return NotHeld(shown, holder, f"{holder} holds it")
+        if not self.get_node_count():
+            # Everybody's ttl was over, and somebody else was the first to come back and say so.
+            return NotHeld(shown, None, "this node is not on the ring just now: try again")
         owner = self.owner(data)
         if owner != self.name:
             return NotHeld(shown, owner, f"{owner} owns it")

@@ -171,9 +171,12 @@ class Lease:
                 check; only the token protects a write that comes later.
         """
         if self.lost.is_set():
-            raise LeaseLost(self.key, self.token, "the lease was lost")
-        if self._clock() >= self.deadline:
-            raise LeaseLost(self.key, self.token, "the lease has expired")
+            why = "the lease was lost"
+        elif self._clock() >= self.deadline:
+            why = "the lease has expired"
+        else:
+            return
+        raise LeaseLost(self.key.decode("utf-8", "replace"), self.token, why)
 
 
 class Verdict(Enum):
@@ -693,6 +696,10 @@ class LockBook:
                     del self.held[held.key]
                 else:
                     self._let_go(held, now)
+            self._refused.clear()
+            self._refused_keys.clear()
+            self.full = False
+            self.refused = self.unserved = 0
             self._to_renew = []
             self._renew_at = self._look_at = _NEVER
             step = self._resolve_step()

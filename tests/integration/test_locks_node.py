@@ -283,6 +283,12 @@ def test_a_key_of_a_megabyte_cannot_be_locked_but_counts_without_locks(
             {"lock": True, "max_handoff_time": "1"},
             "max_handoff_time='1': give a positive number of seconds",
         ),
+        ({"lock_ttl": 90}, "lock_ttl=90: is for a node with locks: pass lock=True too"),
+        (
+            {"limit": 5, "max_handoff_time": 9},
+            "max_handoff_time=9: is for a node with locks: pass lock=True too",
+        ),
+        ({"idle": 9}, "idle=9: is for a node with locks or a limit: pass one too"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(
@@ -316,6 +322,18 @@ def test_why_a_key_cannot_be_held_is_said_with_who_has_it(make: Make, client: Re
     with pytest.raises(NotHeld, match="this node is at its limit of 2 keys"):
         node.hold(own[5]).__enter__()
     with other.hold(foreign, timeout=1):
+        pass
+
+
+def test_a_node_that_is_not_on_the_ring_just_now_holds_nothing(make: Make, client: Redis) -> None:
+    node = make(**LONG)
+    client.delete(RING)
+    node.update()
+    assert node.select(KEYS) == []
+    with (
+        pytest.raises(NotHeld, match=r"^key 'k' is not held: this node is not on the ring just"),
+        node.hold("k", timeout=1),
+    ):
         pass
 
 

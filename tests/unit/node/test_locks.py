@@ -588,6 +588,14 @@ def test_a_node_that_leaves_lets_go_of_everything(world: World) -> None:
     assert a.held == set()
 
 
+def test_a_node_that_has_left_refuses_nothing_any_more(world: World) -> None:
+    a, _ = overflowing(world)
+    a.heartbeat()
+    assert (a.book.refused, a.book.full) == (2, True)
+    a.book.leave(world.now)
+    assert (a.book.refused, a.book.unserved, a.book.full) == (0, 0, False)
+
+
 def test_a_node_that_leaves_finds_out_what_it_may_have(world: World) -> None:
     a = world.node("a")
     a.fail(a.take(b"a0", b"a1"), reached=True)
@@ -701,9 +709,9 @@ def test_a_lease_past_its_deadline_is_lost_by_the_clock_alone(world: World) -> N
     assert not lease.lost.is_set()  # Nobody has looked yet.
     with pytest.raises(LeaseLost) as caught:
         lease.check()
-    assert (caught.value.key, caught.value.token) == (b"a0", lease.token)
+    assert (caught.value.key, caught.value.token) == ("a0", lease.token)
     assert str(caught.value) == (
-        f"key b'a0' is not held: the lease has expired; its token {lease.token} may be refused "
+        f"key 'a0' is not held: the lease has expired; its token {lease.token} may be refused "
         "from now on"
     )
     assert a.book.pin_again(b"a0", world.now) is None
