@@ -70,8 +70,8 @@ def command(settings: Settings) -> int | None:
     rows = [
         (
             str(lock.token),
-            seconds(max(0.0, snapshot.now - lock.taken_at)),
-            seconds(lock.expires_in),
+            "-" if (age := _age(lock, snapshot)) is None else seconds(age),
+            seconds(lock.expires_in) if lock.expires_in else "-",
             printable(lock.node),
             printable(lock.waiter) or "-",
             printable(lock.key.decode("utf-8", "backslashreplace")),
@@ -94,6 +94,10 @@ def command(settings: Settings) -> int | None:
     return None
 
 
+def _age(lock: Lock, snapshot: Snapshot) -> float | None:
+    return max(0.0, snapshot.now - lock.taken_at) if lock.token else None
+
+
 def _limit(snapshot: Snapshot, node: str) -> str:
     told = snapshot.nodes[node].told if node in snapshot.nodes else {}
     return str(told.get("limit") or "-")
@@ -109,7 +113,7 @@ def _as_json(settings: Settings, locks: list[Lock], snapshot: Snapshot) -> dict[
                 "node": lock.node,
                 "session": lock.session,
                 "token": lock.token,
-                "age": max(0.0, snapshot.now - lock.taken_at),
+                "age": _age(lock, snapshot),
                 "ttl": lock.expires_in,
                 "waiter": lock.waiter or None,
             }

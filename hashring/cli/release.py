@@ -12,7 +12,7 @@ from hashring.cli.connection import connected
 from hashring.cli.output import document, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.hashing import key_bytes
-from hashring.store.lock_commands import check_locked_key, look, take_away
+from hashring.store.lock_commands import Lock, check_locked_key, look, take_away
 from hashring.store.tables import printable
 
 
@@ -40,12 +40,7 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
         if lock is None:
             _say(settings, key, released=False, text=f"nobody holds {shown}")
             return 1
-        click.echo(
-            f"hashring: {printable(lock.node)} holds {shown} for another "
-            f"{seconds(lock.expires_in)} unless it renews: if its process lives, it loses the "
-            "lease at its next heartbeat",
-            err=True,
-        )
+        click.echo(f"hashring: {_told(lock, shown)}", err=True)
         if not yes and not _confirmed(shown):
             click.echo("nothing was changed", err=True)
             return 1
@@ -56,7 +51,18 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
         )
     text = f"released {shown}" if released else f"{shown} was let go already"
     _say(settings, key, released=released, text=text)
-    return None
+    return None if released else 1
+
+
+def _told(lock: Lock, shown: str) -> str:
+    if not lock.token:
+        return (
+            f"what stands in the lock of {shown} was written by no node, and keeps all of them out"
+        )
+    return (
+        f"{printable(lock.node)} holds {shown} for another {seconds(lock.expires_in)} unless it "
+        "renews: if its process lives, it loses the lease at its next heartbeat"
+    )
 
 
 def _say(settings: Settings, key: str, *, released: bool, text: str) -> None:

@@ -190,8 +190,8 @@ def take_away(
     Args:
         key: the key.
         by: who takes it away.
-        token: the token that was seen, so that nobody else loses a lock taken since; ``None``
-            takes away whatever stands there.
+        token: the token that was seen, so that nobody else loses a lock taken since; 0 is what
+            no node wrote; ``None`` takes away whatever stands there.
     """
     arguments = (
         "" if token is None else token,
@@ -210,10 +210,10 @@ class Lock:
 
     Attributes:
         key: the key.
-        token: the fencing token of the holder.
+        token: the fencing token of the holder; 0 when no node wrote what stands there.
         session, node: who holds it.
         waiter: the node that waits for it; empty when none does.
-        expires_in: seconds until it expires unless renewed.
+        expires_in: seconds until it expires unless renewed; 0 also for what never does.
     """
 
     key: bytes

@@ -56,3 +56,20 @@ def test_release_asks_and_without_anybody_to_answer_refuses(
         assert "give --yes" in done.err
         lease.check()
         assert redis.exists("{r}:lock:account-7")
+
+
+def test_what_no_node_wrote_in_a_lock_is_shown_as_such_and_can_be_taken_away(
+    redis_server: RedisServer, run: Run
+) -> None:
+    redis = Redis.from_url(redis_server.url)
+    redis.set("{r}:lock:text", "garbage")
+    redis.hset("{r}:lock:hash", "a", "b")
+    with RingNode(redis, "r", lock=True) as node:
+        assert node.select(["text", "hash", "own"]) == ["own"]
+        rows = [line.split() for line in run("locks", "--ring", "r").out.splitlines()]
+        assert ["0", "-", "-", "?", "-", "text"] in rows
+        for key in ("text", "hash"):
+            done = run("release", key, "--ring", "r", "--yes")
+            assert done.out == f"released '{key}' of ring 'r'\n"
+            assert "was written by no node, and keeps all of them out" in done.err
+        run("release", "text", "--ring", "r", "--yes", status=1)

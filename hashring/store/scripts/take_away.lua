@@ -1,7 +1,8 @@
 -- Take a lock away from whoever holds it, and note it in the history.
 --
 -- KEYS  7 the lock
--- ARGV  1 what must stand in it: the token that was seen, or '' for anything
+-- ARGV  1 what must stand in it: the token that was seen, 0 for what was not written here, or ''
+--         for anything
 --       2 by whom   3 how many events to keep   4 the key, for the history
 --       5 the channels of nodes before their names
 -- Answer  1 when it was taken away; 0 when it was free, or another token stood there.
@@ -13,7 +14,7 @@ local token, waiter
 if type(value) == 'string' then
   token, waiter = string.match(value, '^(%d+) %x+ [^\n]*\n?([^\n]*)$')
 end
-if ARGV[1] ~= '' and ARGV[1] ~= token then
+if ARGV[1] ~= '' and ARGV[1] ~= (token or '0') then
   return 0
 end
 redis.call('DEL', KEYS[7])
