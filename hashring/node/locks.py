@@ -397,9 +397,9 @@ class LockBook:
                 # Another thread may have been faster; and a key may be wanted twice.
                 if key in self.held or key in self._releasing or self._being_taken(key):
                     continue
-                if self._waiting.pop(key, None) is not None:
+                if self._waiting and self._waiting.pop(key, None) is not None:
                     kept[key] = each
-                elif key not in kept:
+                elif not kept or key not in kept:
                     (own if self._own(each.point) else inherited)[key] = each
             # Its own first: they have the places, and for them it waits. Those that it waits for
             # keep theirs: whoever has them lets go of them for this node.
@@ -877,7 +877,8 @@ class LockBook:
         if self._refused:
             self._refused.pop(point, None)
             self._refused_keys.pop(point, None)
-        self._elsewhere.pop(key, None)
+        if self._elsewhere:
+            self._elsewhere.pop(key, None)
         held = self.held[key] = Held(key, point, token, deadline, now)
         held.overflow = self._inherited(point)
         if self._left:

@@ -24,6 +24,7 @@ local known = string.match(call('GET', KEYS[1]) or '', '^%d+$')
 local first = math.max((known and #known <= 16 and tonumber(known) or 0) + 1, now)
 local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
+local awaited, kept = tonumber(ARGV[7]), tonumber(ARGV[8])
 local letters, details, others = {}, {}, {}
 
 local function wait(i, holder, waiter, value)
@@ -55,13 +56,13 @@ for i = 2, #KEYS do
       details[#details + 1] = holder
       -- What never expires is looked at again all the same, some day.
       details[#details + 1] = left < 0 and tonumber(ttl) or left
-      if value and i - 1 <= tonumber(ARGV[7]) then
+      if value and i - 1 <= awaited then
         others[#others + 1] = {i, holder, waiter, value}
       end
     end
   end
   letters[i - 1] = letter
-  if i - 1 <= tonumber(ARGV[8]) and #others > 0 and room > 0 then
+  if i - 1 <= kept and #others > 0 and room > 0 then
     wait(unpack(table.remove(others)))
   end
 end
