@@ -44,11 +44,15 @@ def read_ring(path: str | os.PathLike[str]) -> RingFile:
     pa, pq = _parquet()
     try:
         table = pq.read_table(pa.BufferReader(data))
-        header = table.schema.metadata[_RING_METADATA]
-    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise RingFileError(
             source, f"is cut short or no ring file ({error}): export the ring anew"
         ) from error
+    header = (table.schema.metadata or {}).get(_RING_METADATA)
+    if header is None:
+        raise RingFileError(
+            source, "is Parquet, but no ring file (its metadata holds no ring): export the ring"
+        )
     # The rows are for those who read it as a table; the header is the ring.
     return load_ring(header, source)
 

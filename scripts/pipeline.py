@@ -222,7 +222,7 @@ def answer(
             ("worked on more than once", more),
             ("that nobody worked on", total - once - more),
             ("seconds from due to start: median", median),
-            ("most", most),
+            ("seconds from due to start: most", most),
             ("time to live of a node, seconds", TTL),
             ("a year of flights takes, seconds", seconds),
         ]
@@ -242,7 +242,8 @@ def answer(
         print(f"\n{outcome.report.title}")
         width = max(len(name) for name, _ in outcome.facts)
         for name, value in outcome.facts:
-            print(f"  {name.rjust(width)}  {value}")
+            shown = f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else value
+            print(f"  {name.rjust(width)}  {'none' if value is None else shown}")
         report.include(outcome.report)
     spark.stop()
     return report

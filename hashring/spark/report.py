@@ -35,9 +35,9 @@ border-top:1px solid #dde2ea;padding-top:1.2rem}
 p{margin:.4rem 0;max-width:75ch}.note{color:#5a6474}
 table{display:block;overflow-x:auto;border-collapse:collapse;margin:.8rem 0;
 font-variant-numeric:tabular-nums;font-size:14px}
-th,td{padding:.22rem .8rem;text-align:right;border-bottom:1px solid #eceff4}
+th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #eceff4}
 th{color:#5a6474;font-weight:600;vertical-align:bottom}
-td:first-child,th:first-child,.w{text-align:left}
+td:first-child,th:first-child,.w{text-align:left}td.w{white-space:nowrap}
 svg{max-width:100%;height:auto;margin:.6rem 0;display:block}.hr-ring{max-height:560px}
 svg:not(.hr-ring) text{font:12px system-ui,sans-serif;fill:#1c2330}svg .dim{fill:#5a6474}
 nav{display:flex;flex-wrap:wrap;gap:.2rem 1.4rem;margin:.8rem 0}nav a{color:#2f52ab}
@@ -200,7 +200,9 @@ class Report:
         points = [point for _, own in series for point in own]
         if not points:
             return
-        left, right, top, bottom, height = 60, 150, 14, 44, 340
+        left, top, bottom, height = 60, 14, 44, 340
+        # A name is written after its line's end, some 7 a letter.
+        right = 24 + 7 * max(len(name) for name, _ in series)
         low_x, high_x = (math.log2(f(x for x, *_ in points)) for f in (min, max))
         low_y, high_y = min(y for _, y, _ in points), max(u for *_, u in points)
         low_y, high_y = min(low_y, 1.0), high_y + 0.05 * (high_y - low_y or 1)
@@ -231,6 +233,9 @@ class Report:
             uppers = [place(x, u) for x, _, u in own]
             band = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*uppers, *reversed(places)])
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            marks = "".join(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places
+            )
             end_y = places[-1][1] + 4
             while any(abs(end_y - other) < 14 for other in label_y):
                 end_y -= 14
@@ -238,6 +243,7 @@ class Report:
             parts.append(
                 f'<polygon points="{band}" fill="{colour}" fill-opacity=".13"/>'
                 f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+                f"{marks}"
                 f'<text x="{places[-1][0] + 8:.1f}" y="{end_y:.1f}" style="fill:{colour}">'
                 f"{_text(name)}</text>"
             )

@@ -9,36 +9,50 @@ import time
 from hashring.spark import replicas_for, scenarios, simulate, summarise
 from hashring.spark.session import spark_session
 
+FEWER = 50
+"""The 1,000 nodes with balanced placement are so many times fewer rings than the others."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rings", type=int, default=10_000, help="of 100 nodes with 16 points")
-    parser.add_argument("--table", type=int, default=100, help="rings of each kind in the table")
+    parser.add_argument(
+        "--rings", type=int, default=10_000, help="of 100 nodes with 16 points; 0 for none"
+    )
+    parser.add_argument(
+        "--table", type=int, default=100, help="rings of each kind in the table; 0 for no table"
+    )
     given = parser.parse_args()
     spark = spark_session("local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     simulate(spark, scenarios([10], [16]), rings=16).collect()  # starts the workers
-    began = time.perf_counter()
-    simulate(spark, scenarios([100], [16]), given.rings).write.format("noop").mode(
-        "overwrite"
-    ).save()
-    print(f"{given.rings:,} rings of 100 x 16: {time.perf_counter() - began:.1f} s", flush=True)
+    if given.rings:
+        began = time.perf_counter()
+        simulate(spark, scenarios([100], [16]), given.rings).write.format("noop").mode(
+            "overwrite"
+        ).save()
+        print(f"{given.rings:,} rings of 100 x 16: {time.perf_counter() - began:.1f} s", flush=True)
+    if given.table:
+        random = scenarios([10, 100, 1000], [16, 64, 128, 512])
+        balanced = scenarios([10, 100], [16], ["balanced"])
+        # The same code as that of live nodes, and slower than linear in them.
+        many = scenarios([1000], [16], ["balanced"])
+        drawn = simulate(spark, random + balanced, given.table)
+        if given.table >= FEWER:
+            drawn = drawn.union(simulate(spark, many, given.table // FEWER))
+        print("peak to mean, mean (95%): after a leave; a join moves, times the least (95%)")
+        for row in summarise(drawn).collect():
+            print(
+                f"{row.placement} {row.nodes:5} x {row.replicas:3}, {row.rings} rings: "
+                f"{row.peak_mean:.2f} ({row.peak_p95:.2f}): {row.peak_after_leave_mean:.2f}; "
+                f"{row.join_ratio_mean:.2f} ({row.join_ratio_p95:.2f})",
+                flush=True,
+            )
 
-    kinds = scenarios([10, 100, 1000], [16, 64, 128, 512])
-    kinds += scenarios([10, 100], [16], ["balanced"])
-    print("points, nodes: peak to mean (95%); a join moves, times the least (95%)")
-    for row in summarise(simulate(spark, kinds, given.table)).collect():
+        began = time.perf_counter()
+        answer = replicas_for(spark, 50, 1.2, 0.99)
         print(
-            f"{row.placement:8} {row.replicas:4} {row.nodes:5}: {row.peak_mean:.2f} "
-            f"({row.peak_p95:.2f}); {row.join_ratio_mean:.2f} ({row.join_ratio_p95:.2f})",
-            flush=True,
+            f"peak at most 1.2 at 50 nodes with 99%: {answer.replicas} replicas "
+            f"({time.perf_counter() - began:.0f} s; {answer.tried})"
         )
-
-    began = time.perf_counter()
-    answer = replicas_for(spark, 50, 1.2, 0.99)
-    print(
-        f"peak at most 1.2 at 50 nodes with 99%: {answer.replicas} replicas "
-        f"({time.perf_counter() - began:.0f} s; {answer.tried})"
-    )
 
 
 if __name__ == "__main__":

@@ -260,7 +260,9 @@ _SERVICE = {"page load, median": "page", "a join reaches": "page-live"}
 
 def take_simulate(run: Run) -> Result:
     result = Result()
-    for text in output(run, "spark_simulate.py", *(("--rings", "100") if run.quick else ())):
+    for text in output(
+        run, "spark_simulate.py", *(("--rings", "100", "--table", "2") if run.quick else ())
+    ):
         if found := re.fullmatch(r"([\d,]+ rings of 100 x 16): ([\d.]+) s", text):
             result.add(
                 found[1],
@@ -271,6 +273,13 @@ def take_simulate(run: Run) -> Result:
             )
         elif text.startswith("peak at most"):
             result.add(*(part.strip() for part in text.split(":", 1)))
+        elif found := re.fullmatch(r"(\w+) +(\d+) x +(\d+), (\d+) rings: (.+): (.+); (.+)", text):
+            kind, nodes, replicas, rings, peak, left, join = found.groups()
+            result.add(
+                f"{kind}, {nodes} x {replicas}, {rings} rings: peak to mean (95%); after a leave; "
+                "a join moves, times the least (95%)",
+                f"{peak}; {left}; {join}",
+            )
     if not result.lines:
         raise RuntimeError("spark_simulate.py printed no time")
     return result
