@@ -33,6 +33,8 @@ from hashring import AsyncRingNode
 PATIENCE = 120.0
 """Seconds after which nodes that do not agree count as a failure of the measure."""
 
+MANY = 200
+"""More nodes than that do not leave when all is done; their Redis ends, too."""
 WAVE, NEWS = 10, 500
 """How many nodes a process starts at a time at most, and of how many joins its nodes may hear in
 that time, all together."""
@@ -130,6 +132,9 @@ class Ours:
     async def seen(self, count: int, nodes: int) -> list[float]:
         """When each of so many nodes, all that run, came to see a ring of ``count``."""
         return await self._sight.seen(count, nodes)
+
+    async def failures(self) -> int:
+        return sum(node._machine.counters.failures for node in self.nodes)
 
     async def views(self) -> list[tuple[str, int]]:
         """The rings that these nodes see: fingerprints, and how many nodes have them live."""
@@ -357,6 +362,10 @@ class Fleet:
         return at
 
     def close(self) -> None:
+        if self.size > MANY:
+            # So many that leave at once would be in each other's way for minutes.
+            self.kill()
+            return
         for process, pipe in self._hosts:
             if not process.is_alive():
                 continue

@@ -88,7 +88,7 @@ def write() -> list[Path]:
     PAGE.write_text(page(results))
     README.write_text(readme(results, README.read_text()))
     if "scaling" in results:
-        SCALING.write_text(scaling(results["scaling"]))
+        SCALING.write_text(scaling(results["scaling"], results.get("simulated")))
         written.append(SCALING)
     for taken in results.values():
         for plot in Result.of_json(taken["result"]).plots:
@@ -118,9 +118,11 @@ def page(results: dict[str, Any]) -> str:
     return text
 
 
-def scaling(taken: dict[str, Any]) -> str:
+def scaling(taken: dict[str, Any], simulated: dict[str, Any] | None) -> str:
     """The text of docs/scaling.rst."""
     result = Result.of_json(taken["result"])
+    if simulated is not None:
+        result.values |= simulated["result"]["values"]
     images = "".join(
         f".. image:: benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n" for plot in result.plots
     )

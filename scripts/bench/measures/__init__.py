@@ -13,7 +13,7 @@ MEASURES: tuple[Measure, ...] = (
     memory.MEASURE,
     *ring_changes.MEASURES,
     thousand.MEASURE,
-    scaling.MEASURE,
+    *scaling.MEASURES,
     *programs.MEASURES,
 )
 

@@ -72,8 +72,7 @@ _LOCKS = {
 
 def take_groups(run: Run) -> Result:
     result = Result()
-    lines = output(run, "groups.py")
-    rows = [text.split() for text in lines]
+    rows = [text.split() for text in output(run, "groups.py", "settle")]
     numbers = [row for row in rows if len(row) == 8 and row[0].isdigit()]
     if not numbers:
         raise RuntimeError("groups.py printed no table")
@@ -102,17 +101,22 @@ def take_groups(run: Run) -> Result:
         ),
     ):
         result.add(what, str(value), value=float(value), unit="", target=target)
-    for text in lines:
-        if found := re.fullmatch(
-            r"(at rest, .*): (\d+) calls to Redis, ([\d.]+) a heartbeat", text
-        ):
-            result.add(
-                f"{found[1]}: calls to Redis, a heartbeat",
-                found[2],
-                value=float(found[3]),
-                unit="",
-                target="group-calls",
-            )
+    return result
+
+
+def take_group_at_rest(run: Run) -> Result:
+    result = Result()
+    (text,) = output(run, "groups.py", "rest")
+    found = re.fullmatch(r"at rest, (.*): (\d+) calls to Redis, ([\d.]+) a heartbeat", text)
+    if not found:
+        raise RuntimeError(f"groups.py printed {text!r}")
+    result.add(
+        f"{found[1]}: calls to Redis, a heartbeat",
+        found[2],
+        value=float(found[3]),
+        unit="",
+        target="group-calls",
+    )
     return result
 
 
@@ -316,10 +320,18 @@ MEASURES = (
         GROUPS,
         "A group grows",
         "A live group of 256 partitions, ``balanced``, on a real Redis; members are threads of one "
-        "process. At rest, their calls are those that Redis' MONITOR tells of "
-        "(``scripts/bench/groups.py``).",
+        "process (``scripts/bench/groups.py settle``).",
         60,
         take_groups,
+    ),
+    Measure(
+        "group-at-rest",
+        GROUPS,
+        "A group at rest",
+        "The calls that Redis' MONITOR tells of, when nothing happens to a group of 16 members "
+        "(``scripts/bench/groups.py rest``).",
+        40,
+        take_group_at_rest,
     ),
     Measure(
         "assignors",

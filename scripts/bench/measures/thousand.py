@@ -1,51 +1,62 @@
-"""A thousand nodes on one Redis."""
+"""A thousand live nodes on one Redis."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
-from crowd import Crowd, cpu_of
-from fleet import Theirs, Usage
-from frame import Measure, Plot, Result, Run
+from fleet import Fleet, Ours, Theirs, Usage, more_files
+from frame import Measure, Plot, Result, Run, median, quantile
 from redis import Redis
 from targets import SCALE
 
 from hashring.store.embedded import RedisServer
-from measures.ring_changes import KINDS, rolling_restart
+from measures.ring_changes import KINDS, PROCESSES, joins_to, rolling_restart
 
-HEARTBEAT = 10.0
+TTL, HEARTBEAT = 60.0, 10.0
+JOINS = 10
+RESTARTS = 100
+"""How many nodes of the rolling restart are restarted; one costs as much as another."""
+
+
+@contextmanager
+def started(run: Run, nodes: int, result: Result) -> Iterator[tuple[str, Redis, Fleet]]:
+    """A Redis of its own with so many live nodes; its URL, a client, the nodes."""
+    # Two connections a node, and those of a moment.
+    more_files()
+    with (
+        RedisServer(config=(f"maxclients {4 * nodes + 1000}",)) as server,
+        Redis.from_url(server.url) as client,
+        Fleet(server.url, Ours, PROCESSES, ttl=TTL, heartbeat_interval=HEARTBEAT) as fleet,
+    ):
+        run.say(f"starting {nodes:,} live nodes, {PROCESSES} processes")
+        empty, began = fleet.cost()[1], time.perf_counter()
+        fleet.start(nodes)
+        took = time.perf_counter() - began
+        memory = client.info("memory")["used_memory"] / 1e6
+        connected = client.info("clients")["connected_clients"]
+        result.add(f"{nodes:,} nodes started, a few at a time, until all see all", f"{took:.0f} s")
+        result.add("connections; memory of Redis", f"{connected:,}; {memory:.0f} MB")
+        result.add("memory a node", f"{(fleet.cost()[1] - empty) / nodes / 1e6:.2f} MB")
+        yield server.url, client, fleet
 
 
 def take(run: Run) -> Result:
-    nodes, seconds = (20, 3.0) if run.quick else (1000, 30.0)
+    nodes = 20 if run.quick else 1000
     result = Result()
     sent, theirs = laws(run, result, nodes)
-    with (
-        RedisServer(config=("maxclients 12000",)) as server,
-        Redis(unix_socket_path=str(server.socket)) as client,
-        Crowd(client, server.socket, nodes) as crowd,
-    ):
-        crowd.join_all()
-        crowd.listen(nodes)
-        result.add("memory of Redis", f"{client.info('memory')['used_memory'] / 1e6:.1f} MB")
-        at_rest(run, crowd, client, seconds, result)
-        run.say(f"{nodes:,} restarts")
-        before = Usage.of(client)
-        for number in range(nodes):
-            crowd.leave(number)
-            crowd.beat(number, joining=True, fetch=True)
-        cpu_of(client)
-        used = Usage.of(client) - before
-    mine = used.sent / nodes
-    result.add(
-        "rolling restart: bytes out of Redis; redis-hashring's extrapolated",
-        f"{mine * nodes / 1e9:,.2f} GB",
-        f"{theirs * nodes / 1e9:,.0f} GB",
-        value=mine / theirs,
-        target="thousand-restart",
-    )
-    result.add("rolling restart: CPU of Redis", f"{used.cpu:.1f} s")
+    with started(run, nodes, result) as (url, client, fleet):
+        join(run, fleet, url, result)
+        rest(run, fleet, client, result)
+        mine = restart(run, fleet, client, theirs, result)
+        views = fleet.views()
+        if list(views.values()) != [nodes]:
+            raise RuntimeError(f"the nodes do not agree: {views}")
+        result.add("afterwards: live nodes that see one and the same ring", f"{nodes:,}")
+        failed = sum(fleet.ask_all("failures"))
+        result.add("calls to Redis that failed, of all nodes since they started", f"{failed}")
     sent["hashring"].append((nodes, mine))
     sent["redis-hashring, extrapolated"] = [sent["redis-hashring"][-1], (nodes, theirs)]
     if not run.quick:
@@ -63,25 +74,75 @@ def take(run: Run) -> Result:
     return result
 
 
-def at_rest(run: Run, crowd: Crowd, client: Redis, seconds: float, result: Result) -> None:
-    """The heartbeats of all, each when it is due."""
-    nodes = len(crowd.nodes)
-    run.say(f"at rest for {seconds:g} s")
-    before, began = Usage.of(client), time.perf_counter()
-    count = round(nodes * seconds / HEARTBEAT)
-    for number in range(count):
-        due = began + number * HEARTBEAT / nodes
-        time.sleep(max(0.0, due - time.perf_counter()))
-        crowd.beat(number % nodes)
-    used, took = Usage.of(client) - before, time.perf_counter() - began
+def join(run: Run, fleet: Fleet, url: str, result: Result) -> None:
+    """Nodes of another process join, one after another."""
+    joins = 2 if run.quick else JOINS
+    run.say(f"{joins} joins")
+    each = joins_to(fleet, url, Ours, joins, ttl=TTL, heartbeat_interval=HEARTBEAT)
+    waits = [wait for join in each for wait in join]
     result.add(
-        f"at rest for {took:.0f} s, {count:,} heartbeats: CPU of Redis",
+        f"{joins} joins: a node sees it, median; p99 of {len(waits):,}",
+        f"{median(waits) * 1e3:.0f} ms; {quantile(waits, 0.99) * 1e3:.0f} ms",
+    )
+    result.add(
+        f"{joins} joins: all have seen it, median; the slowest",
+        f"{median([max(join) for join in each]) * 1e3:.0f} ms; {max(waits) * 1e3:.0f} ms",
+    )
+
+
+def rest(run: Run, fleet: Fleet, client: Redis, result: Result) -> None:
+    """Nothing happens but heartbeats."""
+    seconds = 3.0 if run.quick else 40.0
+    run.say(f"at rest for {seconds:g} s")
+    time.sleep(1)
+    before, cpu, beats = Usage.of(client), fleet.cost()[0], sum(fleet.ask_all("heartbeats"))
+    began = time.perf_counter()
+    time.sleep(seconds)
+    used, took = Usage.of(client) - before, time.perf_counter() - began
+    beats = max(1, sum(fleet.ask_all("heartbeats")) - beats)
+    cpu = fleet.cost()[0] - cpu
+    result.add(
+        f"at rest for {took:.0f} s, {beats:,} heartbeats: CPU of Redis",
         f"{used.cpu:.2f} s",
         value=used.cpu / took * 100,
         unit="%",
         target="thousand-steady",
     )
-    result.add("at rest: bytes out of Redis a heartbeat", f"{used.sent / count:.0f}")
+    result.add("at rest: bytes out of Redis a heartbeat", f"{used.sent / beats:.0f}")
+    result.add("at rest: CPU of the nodes", f"{cpu:.1f} s", value=cpu / took * 100, unit="%")
+
+
+def restart(run: Run, fleet: Fleet, client: Redis, theirs: float, result: Result) -> float:
+    """Nodes are stopped and started again, one by one; bytes out of Redis for each."""
+    nodes = fleet.size
+    restarts = min(nodes, RESTARTS)
+    run.say(f"{restarts:,} restarts")
+    before, cpu, began = Usage.of(client), fleet.cost()[0], time.perf_counter()
+    for number in range(restarts):
+        fleet.restart(number)
+        if number % 50 == 49:
+            run.say(f"  {number + 1} of {restarts:,}, {time.perf_counter() - began:.0f} s")
+    used, took = Usage.of(client) - before, time.perf_counter() - began
+    cpu = fleet.cost()[0] - cpu
+    mine = used.sent / restarts
+    times = nodes / restarts
+    of_all = "" if restarts == nodes else f", {times:g} x those of {restarts:,} of them"
+    result.add(
+        f"rolling restart{of_all}: bytes out of Redis; redis-hashring's extrapolated",
+        f"{mine * nodes / 1e9:,.2f} GB",
+        f"{theirs * nodes / 1e9:,.0f} GB",
+        value=mine / theirs,
+        target="thousand-restart",
+    )
+    for what, value in (
+        ("bytes into Redis", f"{used.received * times / 1e6:,.1f} MB"),
+        ("commands, those inside scripts included", f"{used.commands * times:,.0f}"),
+        ("CPU of Redis", f"{used.cpu * times:,.1f} s"),
+        ("CPU of the nodes", f"{cpu * times:,.0f} s"),
+        ("time it took", f"{took * times:,.0f} s"),
+    ):
+        result.add(f"rolling restart{of_all}: {what}", value)
+    return mine
 
 
 def laws(
@@ -124,13 +185,15 @@ def _fit(points: list[tuple[float, float]], powers: tuple[int, ...]) -> np.ndarr
 MEASURE = Measure(
     "thousand",
     SCALE,
-    "A thousand nodes",
-    "1,000 nodes x 16 replicas, heartbeat 10 s, on one Redis: at rest, and a rolling restart. What "
-    "Redis does is all real: the calls are the nodes' own, each at its time, and 1,000 "
-    "subscriptions are held; but one process makes the calls, and two hold the subscriptions, "
-    "since two cores cannot run 1,000 nodes. Up to 100 nodes are real ones. redis-hashring's bytes "
-    "for the rolling restart would take hours to measure: they are extrapolated by the law fitted "
-    "to its numbers at 20, 50 and 100 nodes.",
-    120,
+    "A thousand live nodes",
+    "1,000 nodes x 16 replicas, ttl 60 s, heartbeat 10 s, on one Redis. All are live: asyncio "
+    "tasks of two processes, 500 in each, every node with a protocol, a ring and two connections "
+    "of its own. Joins come from a third process, one after another, counted from the call of "
+    "``start()``; then a time at rest; then nodes are stopped and started again one by one, each "
+    "step when all others know of the one before. Most of the time that a change takes is the "
+    "nodes': two cores hear of it 1,000 times and make 1,000 rings of it, where a fleet has a "
+    "core or so for each node. redis-hashring would take hours: its bytes are extrapolated by the "
+    "law fitted to what it takes at 20, 50 and 100 nodes.",
+    400,
     take,
 )
