@@ -190,7 +190,8 @@ MEASURE = Measure(
     "tasks of two processes, 500 in each, every node with a protocol, a ring and two connections "
     "of its own. Joins come from a third process, one after another, counted from the call of "
     "``start()``; then a time at rest; then nodes are stopped and started again one by one, each "
-    "step when all others know of the one before. Most of the time that a change takes is the "
+    "step when all others know of the one before; what is counted there holds the heartbeats that "
+    "all made meanwhile. Most of the time that a change takes is the "
     "nodes': two cores hear of it 1,000 times and make 1,000 rings of it, where a fleet has a "
     "core or so for each node. redis-hashring would take hours: its bytes are extrapolated by the "
     "law fitted to what it takes at 20, 50 and 100 nodes.",
