@@ -28,7 +28,7 @@ from hashring.errors import ConfigError
 Longs = npt.NDArray[np.int64]
 
 STEP: Final = 4
-"""Bits that each level below the root resolves."""
+"""Bits that each level below the root resolves, unless told."""
 MIN_ROOT_BITS: Final = 12
 MAX_ROOT_BITS: Final = 22
 _WORD_BITS: Final = 63  # a packed word is never negative: the sign tells child blocks apart
@@ -79,13 +79,17 @@ class CellTable:
         return found
 
 
-def cell_table(starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int) -> CellTable:
+def cell_table(
+    starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int, *, step: int = STEP
+) -> CellTable:
     """The table of ranges that begin at ``starts``, each up to the next, the last to the top.
 
     Args:
         starts: shape (n,), rising, the first 0, all below ``2**bits``.
         codes: shape (n,), not negative.
         bits: from 1 to 62.
+        step: bits that each level below the root resolves: fewer make a smaller table of more
+            levels.
 
     Raises:
         ConfigError: the codes and numbers together need more than a 64-bit word, or the table
@@ -123,16 +127,16 @@ def cell_table(starts: npt.ArrayLike, codes: npt.ArrayLike, bits: int) -> CellTa
         blocks.append(words)
         if not len(several):
             break
-        step = min(STEP, left)
-        left -= step
-        if size + (len(several) << step) > _MAX_CELLS:
+        width = min(step, left)
+        left -= width
+        if size + (len(several) << width) > _MAX_CELLS:
             raise ConfigError("starts", len(where), "too many boundaries for one table")
-        words[several] = -(size + (np.arange(len(several), dtype=np.int64) << step))
+        words[several] = -(size + (np.arange(len(several), dtype=np.int64) << width))
         cell_starts = (
-            cell_starts[several][:, None] + (np.arange(1 << step, dtype=np.int64) << left)[None, :]
+            cell_starts[several][:, None] + (np.arange(1 << width, dtype=np.int64) << left)[None, :]
         ).ravel()
         shifts.append(left)
-        steps.append(step)
+        steps.append(width)
     return CellTable(
         np.concatenate(blocks), bits, root_bits, tuple(shifts), tuple(steps), code_bits
     )

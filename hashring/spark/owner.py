@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RING_BITS: Final = 32
+RING_STEP: Final = 2
+"""A ring is looked up for every key there is: its table had better fit the processor's caches."""
 
 _POINT = "__hashring_point"
 _CODE = "__hashring_code"
@@ -39,7 +41,7 @@ def ring_table(ring: Ring) -> tuple[CellTable, tuple[str, ...]]:
     if not ring.node_count:
         raise EmptyRingError
     starts, owners, nodes = ring_ranges(ring)
-    return cell_table(starts, owners, RING_BITS), nodes
+    return cell_table(starts, owners, RING_BITS, step=RING_STEP), nodes
 
 
 def with_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame:
@@ -98,7 +100,7 @@ def _pair_table(before: Ring, after: Ring) -> tuple[CellTable, pa.Array, pa.Arra
     new_starts, new_codes, new_nodes = ring_ranges(after)
     pairs = overlay(old_starts, old_codes, new_starts, new_codes)
     return (
-        cell_table(pairs.starts, pairs.codes, RING_BITS),
+        cell_table(pairs.starts, pairs.codes, RING_BITS, step=RING_STEP),
         pa.array(old_nodes, pa.string()).take(pa.array(pairs.before)),
         pa.array(new_nodes, pa.string()).take(pa.array(pairs.after)),
     )
