@@ -392,7 +392,15 @@ class LockBook:
             kept: dict[bytes, Wanted] = {}
             own: dict[bytes, Wanted] = {}
             inherited: dict[bytes, Wanted] = {}
-            for each in wanted:
+            if self._simple:
+                held, bounds = self.held, self._own_bounds
+                own = {
+                    each[0]: each
+                    for each in wanted
+                    if each[0] not in held and bisect_right(bounds, each[1]) & 1
+                }
+            # Mostly that is all; else each is looked at.
+            for each in wanted if len(own) < len(wanted) else ():
                 key = each.key
                 # Another thread may have been faster; and a key may be wanted twice.
                 if key in self.held or key in self._releasing or self._being_taken(key):
@@ -437,9 +445,18 @@ class LockBook:
                 return
             refused = []
             deadline = sent + self.config.ttl
+            held = self.held
+            # Nothing is known of any of them but that it is ours.
+            simple = self._bounds is self._own_bounds and not (
+                self._releasing or self._elsewhere or self._refused or self._left
+            )
             for wanted, answer in zip(take.wanted, answers, strict=True):
                 if isinstance(answer, int):
-                    self._grant(wanted, answer, deadline, now)
+                    key, point, _ = wanted
+                    if simple and key not in held:
+                        held[key] = Held(key, point, answer, deadline, now)
+                    else:
+                        self._grant(wanted, answer, deadline, now)
                     continue
                 before = self._elsewhere.pop(wanted.key, None)
                 if not isinstance(answer, HeldByOther):
