@@ -31,9 +31,6 @@ Cells = npt.NDArray[np.uint16]
 
 # Two bytes as they follow each other in memory, whatever the machine.
 _PAIR: Final = np.dtype("<u2")
-# So many keys are joined at a time. A longer text would be memory fresh from the system each time,
-# which costs more than all that is done with it.
-_PIECE: Final = 2048
 # Picking by number costs so many times more than passing over a key.
 _FEW: Final = 8
 
@@ -125,14 +122,12 @@ class NumpyClassifier:
 
     def _write(self, keys: Sequence[Any]) -> int | None:
         """Write the joined keys; where they end, or ``None`` when that is of no use."""
-        text, end = self._text, MAX_TABLE_BYTES - 1
-        for first in range(0, len(keys), _PIECE):
-            piece = joined(keys[first : first + _PIECE])
-            if piece is None or end + 1 + len(piece) > len(text):
-                return None
-            text[end] = 0
-            end += 1 + len(piece)
-            text[end - len(piece) : end] = piece
+        text, first = self._text, MAX_TABLE_BYTES
+        joint = joined(keys)
+        if joint is None or first + len(joint) > len(text):
+            return None
+        end = first + len(joint)
+        text[first:end] = joint
         return end
 
 

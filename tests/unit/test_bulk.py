@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hashring.core import bulk, bulk_numpy
+from hashring.core import bulk
 from hashring.core.bulk import (
     INSIDE,
     MAX_TABLE_BYTES,
@@ -96,7 +96,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether numpy is used; chunks are short, so that a test has several."""
     monkeypatch.setattr(bulk, "_CHUNK", 600)
     monkeypatch.setattr(bulk, "NUMPY_CHUNK", 600)
-    monkeypatch.setattr(bulk_numpy, "_PIECE", 250)
     monkeypatch.setattr(bulk, "_NUMPY_FROM", 64 if request.param == "with numpy" else float("inf"))
     return request.param
 
