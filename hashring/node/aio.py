@@ -281,8 +281,19 @@ class _Loop:
     async def _main(self) -> None:
         if self._node._on_change is not None:
             self._callback = asyncio.create_task(self._call_back(self._node._on_change))
+        cancelled = False
         try:
-            while await self._try_step():
+            while True:
+                try:
+                    if not await self._try_step():
+                        break
+                except asyncio.CancelledError:
+                    # With all that runs, when the event loop is closed; before Python 3.11, that
+                    # is also what Ctrl-C does. It leaves the ring first, unless cancelled again.
+                    if cancelled:
+                        raise
+                    cancelled = True
+                    self.stop()
                 self._log.state()
                 if self._machine.state is not NodeState.JOINING:
                     self.settled.set()

@@ -14,7 +14,7 @@ import socket
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from redis import Redis
 
@@ -128,7 +128,7 @@ class Crowd:
             pipe.close()
         self._listeners.clear()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Crowd:
         return self
 
     def __exit__(self, *_: object) -> None:

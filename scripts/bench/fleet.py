@@ -21,7 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import redis_hashring
@@ -380,7 +380,7 @@ class Fleet:
                 process.join()
             pipe.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -418,3 +418,18 @@ def test_a_member_whose_callback_swallows_a_cancel_leaves(redis_server: RedisSer
             assert asyncio.all_tasks() == before
 
     run(check())
+
+
+def test_a_node_that_is_cancelled_with_all_else_leaves_the_ring_first(
+    redis_server: RedisServer,
+) -> None:
+    """As ``asyncio.run`` does at its end, and at Ctrl-C before Python 3.11."""
+
+    async def forgetful() -> None:
+        client = redis.asyncio.Redis.from_url(redis_server.url)
+        await AsyncRingNode(client, "ring").start()
+        await client.aclose()
+
+    asyncio.run(forgetful())
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.zcard("ring") == 0
