@@ -13,7 +13,15 @@ from typing import Any
 import click
 
 from hashring.cli.connection import Connection, connected
-from hashring.cli.output import columns, counted, document, json_line, local_time, seconds
+from hashring.cli.output import (
+    columns,
+    confirmed,
+    counted,
+    document,
+    json_line,
+    local_time,
+    seconds,
+)
 from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, kernel
@@ -426,7 +434,7 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
         before = state.terms.partitions
         kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
         change = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
-        if not yes and not _confirmed(change):
+        if not yes and not confirmed("Change", "change", change):
             click.echo("nothing was changed", err=True)
             return 1
         while True:
@@ -442,9 +450,3 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
     else:
         click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")
     return None
-
-
-def _confirmed(change: str) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"nobody is there to confirm the change of {change}: give --yes")
-    return click.confirm(f"Change {change}?", err=True)

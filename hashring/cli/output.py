@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -54,6 +55,21 @@ def document(value: Any) -> None:
 def json_line(value: Any) -> None:
     """Write one line of JSON, at once."""
     click.echo(json.dumps(value))
+
+
+def confirmed(verb: str, noun: str, what: str) -> bool:
+    """Ask whether to do it.
+
+    Args:
+        verb: begins the question: ``Release``.
+        noun: the same as a noun: ``release``.
+
+    Raises:
+        click.UsageError: nobody is there to answer.
+    """
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"nobody is there to confirm the {noun} of {what}: give --yes")
+    return click.confirm(f"{verb} {what}?", err=True)
 
 
 def write_text(option: str, file: str, text: str) -> None:

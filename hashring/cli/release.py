@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import document, seconds
+from hashring.cli.output import confirmed, document, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.hashing import key_bytes
 from hashring.store.lock_commands import Lock, check_locked_key, look, take_away
@@ -41,7 +40,7 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
             _say(settings, key, released=False, text=f"nobody holds {shown}")
             return 1
         click.echo(f"hashring: {_told(lock, shown)}", err=True)
-        if not yes and not _confirmed(shown):
+        if not yes and not confirmed("Release", "release", shown):
             click.echo("nothing was changed", err=True)
             return 1
         by = f"hashring release on {socket.gethostname()}:{os.getpid()}"
@@ -70,9 +69,3 @@ def _say(settings: Settings, key: str, *, released: bool, text: str) -> None:
         document({"ring": settings.ring, "key": key, "released": released})
     else:
         click.echo(text)
-
-
-def _confirmed(shown: str) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"nobody is there to confirm the release of {shown}: give --yes")
-    return click.confirm(f"Release {shown}?", err=True)

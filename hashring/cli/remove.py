@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import socket
-import sys
 
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import counted, document
+from hashring.cli.output import confirmed, counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import UnknownNodeError
 from hashring.store.commands import LeaveStatus, leave
@@ -55,7 +54,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
                 "it comes back with its next heartbeat",
                 err=True,
             )
-        if not yes and not _confirmed(shown):
+        if not yes and not confirmed("Remove", "removal", shown):
             click.echo("nothing was changed", err=True)
             return 1
         by = f"hashring remove on {socket.gethostname()}:{os.getpid()}"
@@ -69,9 +68,3 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
     else:
         click.echo(f"removed {shown}" if removed else f"{shown} was gone already")
     return None
-
-
-def _confirmed(shown: str) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"nobody is there to confirm the removal of {shown}: give --yes")
-    return click.confirm(f"Remove {shown}?", err=True)

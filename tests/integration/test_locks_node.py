@@ -40,12 +40,6 @@ Make = Callable[..., RingNode]
 
 
 @pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis.from_url(redis_server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def make(client: Redis) -> Iterator[Make]:
     """Makes nodes that have started; they are stopped in the end."""
     made: list[RingNode] = []

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -29,12 +28,6 @@ RING = "accounts"
 SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2}
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis.from_url(redis_server.url) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -16,12 +15,6 @@ from tests.hosts import Host
 
 PLACEMENTS = ("random", "balanced")
 LONG = {"ttl": 60.0, "heartbeat_interval": 20.0}
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis.from_url(redis_server.url) as connection:
-        yield connection
 
 
 def points_of(client: Redis, name: str) -> set[int]:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,6 @@ from hashring.store.embedded import RedisServer
 from tests.conftest import PATIENCE, eventually
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis.from_url(redis_server.url) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize(
