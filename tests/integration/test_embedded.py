@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,15 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def open_files(pid: int) -> set[str]:
+    """What the process has open; it may close any of it while we look."""
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(file))
+    return found
 
 
 def client_of(server: RedisServer | SharedServer) -> Redis:
@@ -256,7 +265,7 @@ def test_the_server_inherits_no_file_but_its_log_and_its_lock() -> None:
     os.set_inheritable(readable, True)
     try:
         with RedisServer() as server:
-            opened = {os.readlink(file) for file in Path(f"/proc/{server.pid}/fd").iterdir()}
+            opened = open_files(server.pid)
             ours = os.readlink(f"/proc/self/fd/{readable}")
             files = {Path(name).name for name in opened if name.startswith("/")}
     finally:
