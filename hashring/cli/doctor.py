@@ -9,7 +9,7 @@ import click
 from hashring.cli.connection import Connection, connected
 from hashring.cli.findings import Finding, Level, problem
 from hashring.cli.output import counted, document
-from hashring.cli.ring_checks import ring_checks
+from hashring.cli.ring_checks import locking_nodes, ring_checks
 from hashring.cli.server_checks import server_checks
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import RedisRefused, WrongKeyType
@@ -38,7 +38,11 @@ def command(settings: Settings) -> int | None:
     with connected(settings) as connection:
         connection.locate()
         parts = {
-            "server": list(server_checks(connection, mixed=settings.wire is not None)),
+            "server": list(
+                server_checks(
+                    connection, mixed=settings.wire is not None, locking=_locking(connection)
+                )
+            ),
             "ring": list(_ring_findings(settings, connection)),
         }
         url = connection.shown_url
@@ -63,6 +67,13 @@ def command(settings: Settings) -> int | None:
             f"{counted(len(problems), 'problem')} found" if problems else "no problems found"
         )
     return 1 if problems else None
+
+
+def _locking(connection: Connection) -> bool:
+    try:
+        return bool(locking_nodes(connection.snapshot()))
+    except RedisRefused:
+        return False  # for the checks to tell
 
 
 def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Finding]:

@@ -46,6 +46,7 @@ def ring_checks(
     yield _agreement(live, snapshot, events)
     yield _names(live, recent)
     yield _restless(recent)
+    yield _locks(snapshot, live)
     yield _unserved(live)
     if live:
         yield _shares(snapshot)
@@ -252,6 +253,25 @@ def _often(events: list[Event], counts: Callable[[Event], bool]) -> list[str]:
         event.change.nodes[0] for event in events if counts(event) and event.change is not None
     )
     return sorted(name for name, times in seen.items() if times >= _OFTEN)
+
+
+def locking_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that say that they lock keys."""
+    return frozenset(name for name, node in snapshot.nodes.items() if node.told.get("lock") is True)
+
+
+def _locks(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:
+    locking = locking_nodes(snapshot)
+    without = [node.name for node in live if node.name not in locking]
+    if not locking:
+        return ok("locks", "no node locks keys")
+    if not without:
+        return ok("locks", "every node locks keys")
+    return problem(
+        "locks",
+        f"{_list(without)}: without lock=True, so it works on keys that others have locked",
+        "give all nodes of a ring the same setting",
+    )
 
 
 def _unserved(live: list[NodeFacts]) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from hashring.cli.connection import Connection
@@ -55,11 +55,20 @@ RIGHTS: Final[tuple[tuple[str, Callable[[RingKeys], tuple[Any, ...]] | None], ..
 )
 
 
-def server_checks(connection: Connection, *, mixed: bool) -> Iterator[Finding]:
+# The same for what nodes with locks use besides. No lock is on an empty key.
+LOCK_RIGHTS: Final[tuple[tuple[str, Callable[[RingKeys], tuple[Any, ...]]], ...]] = (
+    ("del", lambda keys: (keys.lock(b""),)),
+    ("pexpire", lambda keys: (keys.lock(b""), "never")),
+    ("pttl", lambda keys: (keys.lock(b""),)),
+)
+
+
+def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iterator[Finding]:
     """Look at the server.
 
     Args:
         mixed: nodes of redis-hashring are on the ring, which use their own clocks.
+        locking: nodes of the ring lock keys.
 
     Raises:
         RedisUnavailable: it cannot be reached.
@@ -78,11 +87,12 @@ def server_checks(connection: Connection, *, mixed: bool) -> Iterator[Finding]:
     if info:
         yield _version(info)
         yield _role(info)
-        yield from _memory(info)
+        yield from _memory(info, locking=locking)
         yield _persistence(info)
     yield _latency(connection)
     yield _clock(connection, mixed=mixed)
     yield _rights(connection)
+    yield _lock_rights(connection, locking=locking)
     yield _channel(connection)
 
 
@@ -111,7 +121,7 @@ def _role(info: Mapping[str, Any]) -> Finding:
     )
 
 
-def _memory(info: Mapping[str, Any]) -> Iterator[Finding]:
+def _memory(info: Mapping[str, Any], *, locking: bool) -> Iterator[Finding]:
     limit = int(info.get("maxmemory") or 0)
     used = int(info.get("used_memory") or 0)
     policy = str(info.get("maxmemory_policy", "noeviction"))
@@ -137,7 +147,7 @@ def _memory(info: Mapping[str, Any]) -> Iterator[Finding]:
             "CONFIG SET maxmemory-policy noeviction, or give the ring a Redis of its own",
         )
     else:
-        yield note(
+        yield (problem if locking else note)(
             "eviction",
             f"{policy} may throw locks and remembered points away when memory is short, "
             "but not the ring",
@@ -207,9 +217,12 @@ def _clock(connection: Connection, *, mixed: bool) -> Finding:
     )
 
 
-def _rights(connection: Connection) -> Finding:
+def _missing(
+    connection: Connection,
+    rights: Iterable[tuple[str, Callable[[RingKeys], tuple[Any, ...]] | None]],
+) -> list[str]:
     missing = []
-    for name, arguments in RIGHTS:
+    for name, arguments in rights:
         if arguments is None:
             continue
         try:
@@ -221,6 +234,22 @@ def _rights(connection: Connection) -> Finding:
         except RedisRefused as error:
             if "unknown command" in str(error):
                 missing.append(name)
+    return missing
+
+
+def _lock_rights(connection: Connection, *, locking: bool) -> Finding:
+    missing = _missing(connection, LOCK_RIGHTS)
+    if not missing:
+        return ok("lock rights", "every command that locks need is allowed on theirs")
+    return (problem if locking else note)(
+        "lock rights",
+        f"refused on the ring's locks, so no node can use lock=True: {', '.join(missing)}",
+        _remedy(connection),
+    )
+
+
+def _rights(connection: Connection) -> Finding:
+    missing = _missing(connection, RIGHTS)
     try:
         connection.snapshot()
     except PermissionDenied:
@@ -241,7 +270,8 @@ def _remedy(connection: Connection) -> str:
     own = connection.keys.epoch.decode("utf-8", "replace").removesuffix("epoch")
     patterns = (f"~{ring}", f"~{own}*", f"&{ring}", f"&{own}*")
     quoted = (f'"{pattern}"' if " " in pattern else pattern for pattern in patterns)
-    names = (*(name for name, _ in RIGHTS), "publish", *_OUTSIDE_SCRIPTS)
+    inside = (*(name for name, _ in RIGHTS), *(name for name, _ in LOCK_RIGHTS), "publish")
+    names = (*inside, *_OUTSIDE_SCRIPTS)
     return " ".join(
         ("ACL SETUSER", _user(connection), *quoted, *(f"+{name}" for name in names)),
     )

@@ -20,7 +20,14 @@ from hashring.core.hashing import HashAlgorithm, hash_algorithm, key_bytes
 from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Range, Ring
-from hashring.errors import ConfigError, HoldTimeout, NodeForked, NotHeld, StoreError
+from hashring.errors import (
+    ConfigError,
+    HoldTimeout,
+    NodeForked,
+    NotHeld,
+    RedisRefused,
+    StoreError,
+)
 from hashring.node.locks import Asked, Lease, LockBook, LockConfig, Verdict, Wanted
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View, ownership_change
 from hashring.node.status import NodeStatus, status_of
@@ -375,8 +382,11 @@ class BaseNode:
                 answers = yield take.command
                 book.acquired(take, answers, sent, monotonic())
         except BaseException as error:
+            refusal = error if isinstance(error, RedisRefused) else None
+            if refusal is not None and not self._machine.failing:
+                logger.warning("hashring %s: %s", self.name, error)
             if take is not None:
-                book.acquire_failed(take, monotonic())
+                book.acquire_failed(take, monotonic(), refusal)
             if not isinstance(error, StoreError):
                 raise
             # Not ours then: the loop finds out, and says what is wrong with Redis.
@@ -386,14 +396,16 @@ class BaseNode:
 
     def _letting_go(self, book: LockBook) -> Calls[None]:
         """Let go of locks after the node has stopped, or while it does."""
-        try:
-            while (step := book.step(monotonic())) is not None:
-                sent = monotonic()
+        while (step := book.step(monotonic())) is not None:
+            sent = monotonic()
+            try:
                 reply = yield step.command
-                step.done(reply, sent, monotonic())
-        except StoreError as error:
-            book.forget_releases()
-            logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
+            except StoreError as error:
+                step.failed(error, monotonic())
+                book.forget_releases()
+                logger.warning("hashring %s: %s; its locks expire by themselves", self.name, error)
+                return
+            step.done(reply, sent, monotonic())
 
     def _pinning(
         self, key: str | bytes, timeout: float, event: Callable[[], Any]

@@ -361,6 +361,8 @@ class RingNode(BaseNode):
         if self._runner is None:
             self._own_nothing()
             self._machine.stop()
+            while self._book is not None and (step := self._book.leave(monotonic())) is not None:
+                self._run_now(step)
         if self._machine.replicas:
             self._ask(lambda: self._machine.leave_step("removed"))
 

@@ -268,8 +268,6 @@ class LockBook:
         """Keys of the node's own that it refused in the last ``idle`` seconds."""
         self.unserved = 0
         """Of those, the ones that nobody holds, when every node is full."""
-        self.error: StoreError | None = None
-        """Why Redis did not do what was last asked of it about locks; ``None`` when it did."""
         self.stirred = False
         """Whether there is something new for the loop to do; whoever wakes the loop resets it."""
         self._keys = keys
@@ -289,6 +287,9 @@ class LockBook:
         self._refused: dict[int, float] = {}
         self._refused_keys: dict[int, bytes] = {}
         self._refused_at = -_NEVER
+        # Why the last of the loop's calls failed; and why Redis refuses to take locks, since when.
+        self._failure: StoreError | None = None
+        self._refusal: tuple[StoreError, float] | None = None
         self._ring = Ring()
         self._bounds: tuple[int, ...] = ()
         self._own_bounds: tuple[int, ...] = ()
@@ -436,6 +437,7 @@ class LockBook:
     def acquired(self, take: Take, answers: Sequence[Answer], sent: float, now: float) -> None:
         """The answer to a :meth:`take`."""
         with self._guard:
+            self._refusal = None
             if take.session != self._session:
                 self._drop(take)
                 return  # The name was lost meanwhile; these locks expire.
@@ -475,10 +477,17 @@ class LockBook:
             for each in refused:
                 self._refuse(each.key, each.point, now)
 
-    def acquire_failed(self, take: Take, now: float) -> None:
-        """Nobody knows whether these locks were taken: the loop asks."""
+    def acquire_failed(self, take: Take, now: float, refusal: StoreError | None = None) -> None:
+        """Nobody knows whether these locks were taken: the loop asks.
+
+        Args:
+            refusal: why Redis refused the call, if it did: asking who holds them may not be
+                refused, and would tell nobody.
+        """
         with self._guard:
             self._drop(take)
+            if refusal is not None:
+                self._refusal = refusal, now
             if take.session == self._session:
                 self._doubt(take, now)
 
@@ -544,6 +553,11 @@ class LockBook:
         return count + sum(take.places for take in self._takes) if self._takes else count
 
     @property
+    def error(self) -> StoreError | None:
+        """Why Redis did not do what was last asked of it about locks; ``None`` when it did."""
+        return self._failure or (self._refusal[0] if self._refusal else None)
+
+    @property
     def waiting(self) -> int:
         """How many keys of ours another node still holds."""
         return len(self._waiting)
@@ -585,7 +599,7 @@ class LockBook:
             self._node, self._session = node, session
             self._left = self.full = False
             self.refused = self.unserved = 0
-            self.error = None
+            self._failure = self._refusal = None
             self._resolve_at = self._release_at = self._renew_at = self._look_at = _NEVER
 
     def see(
@@ -645,6 +659,8 @@ class LockBook:
                 # Whoever took it never came back: a greenlet, a signal handler that raised.
                 if not take.failed and take.began < now - self.config.ttl:
                     self.acquire_failed(take, now)
+            if self._refusal is not None and self._refusal[1] < idle:
+                self._refusal = None  # Nobody has asked since.
             self._count_refused(idle, everyone_full, now)
             self._settle_full(now)
             if self.config.locking:
@@ -725,6 +741,8 @@ class LockBook:
     def forget_releases(self) -> None:
         """Redis does not answer, and the node leaves: what is not released expires."""
         with self._guard:
+            if not self._left:
+                return  # It has begun anew.
             self._takes = [take for take in self._takes if not take.failed]
             self._releasing.clear()
 
@@ -738,12 +756,12 @@ class LockBook:
     ) -> Run:
         def answered(reply: Any, sent: float, now: float) -> None:
             with self._guard:
-                self.error = None
+                self._failure = None
                 done(reply, sent, now)
 
         def unanswered(error: StoreError, now: float) -> None:
             with self._guard:
-                self.error = error
+                self._failure = error
                 failed(now + self._retry)
 
         return Run(command, answered, unanswered)

@@ -330,6 +330,8 @@ class NodeMachine:
             if bounds == known.bounds:
                 # Most changes are between others: what was made of these bounds is kept.
                 bounds = known.bounds
+            if own_bounds == bounds:
+                own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
             self._view = View(bounds, deadline, ranges, self.ring)
             self._viewed_full = self.full_nodes
             if self.book is not None and owns:
@@ -576,6 +578,7 @@ class NodeMachine:
                 "held": len(self.book.held),
                 "refused": self.book.refused,
                 "unserved": self.book.unserved,
+                "lock": self.book.config.locking,
             }
         return told
 
@@ -740,12 +743,13 @@ class NodeMachine:
     # --- leaving ------------------------------------------------------------------------------
 
     def _next_of_leaving(self, now: float) -> Step:
-        if self._may_be_on_ring and self.state in (NodeState.LEAVING, NodeState.FAILED):
+        if self.state in (NodeState.LEAVING, NodeState.FAILED):
             # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
             if self.book is not None and (step := self.book.leave(now)) is not None:
                 return Run(step.command, step.done, self._release_failed)
-            step = self.leave_step("stop")
-            return Run(step.command, step.done, self._stop_failed)
+            if self._may_be_on_ring:
+                step = self.leave_step("stop")
+                return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
             self.state = NodeState.STOPPED
         return Finished()

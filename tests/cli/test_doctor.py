@@ -15,7 +15,7 @@ from redis import Redis
 from hashring import RingNode
 from hashring.cli.output import counted
 from hashring.cli.ring_checks import ring_checks
-from hashring.cli.server_checks import RIGHTS
+from hashring.cli.server_checks import LOCK_RIGHTS, RIGHTS
 from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.placement import random_points
 from hashring.core.ring import Ring
@@ -123,6 +123,16 @@ def test_eviction_is_judged_by_whether_the_ring_can_go(run: Run, policy: str, le
         assert problems(run("doctor", "--json", url=server.url)) == []
 
 
+def test_an_eviction_that_can_take_locks_away_is_a_problem_where_there_are_locks(run: Run) -> None:
+    with (
+        RedisServer(config=("maxmemory 100mb", "maxmemory-policy volatile-lru")) as server,
+        Redis.from_url(server.url) as client,
+        nodes_on(client, "alder", lock=True),
+    ):
+        done = run("doctor", "--json", url=server.url, status=1)
+    assert problems(done) == ["eviction"]
+
+
 def test_memory_that_is_nearly_used_up_is_a_problem(run: Run) -> None:
     with RedisServer(config=("maxmemory 1mb",)) as server:
         done = run("doctor", "--json", url=server.url, status=1)
@@ -160,6 +170,20 @@ def test_each_missing_right_is_found(client: Redis, run: Run, command: str) -> N
     assert set(missing) <= {command, "eval", "evalsha"}
 
 
+@pytest.mark.parametrize("command", [name for name, _ in LOCK_RIGHTS])
+def test_a_missing_right_of_locks_is_a_problem_where_there_are_locks(
+    client: Redis, run: Run, command: str
+) -> None:
+    url = limited(client, *ALL, f"-{command}")
+    found = finding(run("doctor", "--json", url=url), "lock rights")
+    assert found["level"] == "note"
+    assert found["text"] == (
+        f"refused on the ring's locks, so no node can use lock=True: {command}"
+    )
+    with nodes_on(client, "alder", lock=True):
+        assert problems(run("doctor", "--json", url=url, status=1)) == ["lock rights"]
+
+
 def test_keys_and_channels_out_of_reach_are_found(client: Redis, run: Run) -> None:
     with nodes_on(client, "alder"):
         pass
@@ -178,7 +202,11 @@ def test_the_rights_it_recommends_are_those_a_node_needs(client: Redis, run: Run
     assert remedy.startswith("ACL SETUSER limited ~ring ~{ring}:* &ring &{ring}:* ")
     client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">x")
     client.execute_command(*remedy.split())
-    with Redis.from_url(url) as allowed, RingNode(allowed, "ring", name="alder") as node:
+    with (
+        Redis.from_url(url) as allowed,
+        RingNode(allowed, "ring", name="alder", lock=True, limit=2) as node,
+    ):
+        assert len(node.select(f"key-{number}" for number in range(5))) == 2
         node.heartbeat()
         node.cleanup()
         assert node.status.last_error is None
@@ -197,6 +225,10 @@ def test_every_command_of_the_scripts_is_among_the_rights() -> None:
         used |= set(re.findall(r"'([A-Z]{3,})'", script(name).text))
     used -= {"WITHSCORES", "LIMIT", "MAXLEN", "PUBLISH"}
     assert used == {name.upper() for name, _ in RIGHTS}
+    for name in ("locks_acquire", "locks_look", "locks_release", "locks_renew", "take_away"):
+        used |= set(re.findall(r"'([A-Z]{3,})'", script(name).text))
+    used -= {"WITHSCORES", "LIMIT", "MAXLEN", "PUBLISH", "KEEPTTL"}
+    assert used == {name.upper() for name, _ in (*RIGHTS, *LOCK_RIGHTS)}
 
 
 # --- the ring -----------------------------------------------------------------------------------
@@ -319,6 +351,19 @@ def test_keys_that_no_node_has_room_for(client: Redis, run: Run) -> None:
                 "no key is left for want of room; with a limit: 2 of 3 nodes"
             )
             assert "no keys any more by " in run("events").out
+
+
+def test_nodes_without_locks_beside_nodes_with_locks_are_a_problem(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", lock=True, **CALM):
+        assert finding(run("doctor", "--json"), "locks")["text"] == "every node locks keys"
+        with nodes_on(client, "birch", limit=5, **CALM):
+            done = run("doctor", "--json", status=1)
+            assert problems(done) == ["locks"]
+            assert finding(done, "locks")["text"] == (
+                "birch: without lock=True, so it works on keys that others have locked"
+            )
+    with nodes_on(client, "birch", **CALM):
+        assert finding(run("doctor", "--json"), "locks")["text"] == "no node locks keys"
 
 
 @pytest.mark.parametrize("told", [{"limit": "x"}, {"limit": 5, "unserved": float("nan")}, {}])

@@ -457,6 +457,23 @@ def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
     client.execute_command("ACL", "DELUSER", "poor")
 
 
+def test_a_counter_of_another_type_is_told_in_the_status(
+    make: Make, client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = make(**SHORT)
+    client.lpush(RING_KEYS.token, "somebody's")
+    assert node.select(KEYS) == []
+    # The heartbeats go well, and so does every question but those that take locks.
+    beats = node.status.heartbeats
+    eventually(lambda: node.status.heartbeats > beats + 3 and not node.contains("k"), "it goes on")
+    assert "WRONGTYPE" in str(node.status.last_error)
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    client.delete(RING_KEYS.token)
+    eventually(lambda: node.select(KEYS) == KEYS, "all is well again")
+    eventually(lambda: node.status.last_error is None, "and the status says so")
+
+
 def test_stop_lets_go_of_what_was_taken_while_redis_was_silent(
     make: Make, client: Redis, redis_server: RedisServer
 ) -> None:
@@ -488,6 +505,30 @@ def test_a_node_run_by_hand_takes_renews_and_lets_go(make: Make, client: Redis) 
     assert locks(client) == {}
     assert client.zcard(RING) == 0
     assert not node.contains("k")
+
+
+def test_a_node_removed_by_hand_lets_go_of_its_locks(make: Make, client: Redis) -> None:
+    node = make(start=False, name="a", **LONG)
+    node.heartbeat()
+    assert node.select(KEYS) == KEYS
+    node.remove()
+    assert locks(client) == {}
+    assert client.zcard(RING) == 0
+    assert node.state.value == "stopped"
+    node.heartbeat()
+    assert node.select(KEYS) == KEYS
+    node.stop()
+    assert locks(client) == {}
+
+
+def test_a_node_that_is_stopped_right_after_it_was_removed_lets_go_of_its_locks(
+    make: Make, client: Redis
+) -> None:
+    node = make(name="a", **LONG)
+    assert node.select(KEYS) == KEYS
+    node.remove()
+    node.stop()
+    assert locks(client) == {}
 
 
 # --- names and processes --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hashring.core.ring import Ring, bounds_of
-from hashring.errors import RedisUnavailable
+from hashring.errors import RedisUnavailable, StoreError
 from hashring.node.locks import Lease, LockBook, LockConfig, Take, Verdict, Wanted
 from hashring.node.steps import Run
 from hashring.store.commands import Command
@@ -150,12 +150,12 @@ class Node:
             now = self.world.now
             self.book.acquired(take, self.run(take.command), now, now)
 
-    def fail(self, take: Take | None, *, reached: bool) -> None:
+    def fail(self, take: Take | None, *, reached: bool, refusal: StoreError | None = None) -> None:
         """The call fails; it may have been done all the same."""
         assert take is not None
         if reached:
             self.run(take.command)
-        self.book.acquire_failed(take, self.world.now)
+        self.book.acquire_failed(take, self.world.now, refusal)
 
     def contains(self, key: bytes) -> bool:
         verdict = self.ask(key)

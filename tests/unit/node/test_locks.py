@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.errors import LeaseLost, RedisUnavailable
+from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
 from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
@@ -459,6 +459,28 @@ def test_while_redis_does_not_answer_it_is_not_asked_for_each_key(world: World) 
     assert a.contains(b"a1")
 
 
+def test_why_redis_refuses_to_take_locks_is_known_until_it_takes_some(world: World) -> None:
+    a = world.node("a")
+    refusal = WrongKeyType("the counter is a list")
+    a.fail(a.take(b"a0"), reached=False, refusal=refusal)
+    assert a.book.error is refusal
+    assert a.loop() == ["locks_look"]  # Which is not refused.
+    assert a.book.error is refusal
+    assert a.contains(b"a0")
+    assert a.book.error is None
+
+
+def test_a_refusal_is_forgotten_when_nobody_has_asked_for_a_while(world: World) -> None:
+    a = world.node("a", idle=60.0)
+    a.fail(a.take(b"a0"), reached=False, refusal=WrongKeyType("the counter is a list"))
+    world.now += 60.0
+    a.heartbeat()
+    assert a.book.error is not None
+    world.now += 1.0
+    a.heartbeat()
+    assert a.book.error is None
+
+
 def test_an_answer_that_comes_after_it_was_given_up_is_looked_into(world: World) -> None:
     a = world.node("a", limit=1, ttl=60.0)
     take = a.take(b"a0")
@@ -636,6 +658,20 @@ def test_a_node_that_leaves_while_redis_is_silent_leaves_all_the_same(world: Wor
     assert step is not None
     a.book.forget_releases()
     assert a.book.leave(world.now) is None
+
+
+def test_a_node_that_has_begun_anew_forgets_no_release(world: World) -> None:
+    a = world.node("a", limit=2, idle=10.0)
+    a.book.leave(world.now)
+    a.begin()
+    a.select(keys_of("a", 2))
+    world.now += 11.0
+    a.heartbeat(renewed=False)
+    # Whoever let go of locks while the node left is told only now that Redis did not answer.
+    a.book.forget_releases()
+    assert a.book.count == 2
+    assert "locks_release" in a.loop()
+    assert world.locks() == {}
 
 
 def test_after_a_restart_nothing_is_left_of_the_session_before(world: World) -> None:
