@@ -8,7 +8,8 @@ type too, which keeps code written for redis-hashring working.
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 
 class HashringError(Exception):
@@ -87,10 +88,12 @@ class MessageFormatError(HashringError, ValueError):
 
 
 class EmptyRingError(HashringError, LookupError):
-    """An owner was asked of a ring without nodes."""
+    """An owner was asked of a ring without nodes, or nobody would be left on it."""
 
-    def __init__(self) -> None:
-        super().__init__("the ring has no nodes, so no key has an owner: start a node first")
+    def __init__(
+        self, why: str = "the ring has no nodes, so no key has an owner: start a node first"
+    ) -> None:
+        super().__init__(why)
 
 
 class UnknownNodeError(HashringError, LookupError):
@@ -351,6 +354,24 @@ class NoDataError(HashringError, ValueError):
         super().__init__(f"{source}: {why}")
 
 
+class InputDamaged(HashringError, ValueError):
+    """A file of the input that is cut short, damaged, or of another format than it was read as.
+
+    Attributes:
+        file: its address, as Spark knows it.
+        why: what the reader stumbled over; ``None`` when that is not told.
+    """
+
+    def __init__(self, file: str, why: str | None = None) -> None:
+        self.file = file
+        self.why = why
+        super().__init__(
+            f"{file} cannot be read{f' ({why})' if why else ''}: it is cut short, damaged, or of "
+            f"another format; put a whole copy in its place, leave it out, or say which format "
+            f"it has"
+        )
+
+
 class OutputExists(HashringError, FileExistsError):
     """An output that is there already; nothing was written.
 
@@ -455,15 +476,23 @@ class SparkFailed(HashringError, RuntimeError):
         told: all of Spark's words.
     """
 
-    def __init__(self, told: str) -> None:
+    def __init__(self, told: str, remedy: str | None = None) -> None:
         self.told = told
         lines = [line.strip() for line in told.splitlines() if line.strip()]
-        # An error of this package that a Python worker raised comes at the end of its traceback.
+        # An error of this package that a Python worker raised comes at the end of its traceback,
+        # and so does any other.
         own = [line for line in lines if line.startswith(f"{__name__}.")]
+        raised = [line for line in lines if _RAISED.match(line)] if _TRACEBACK in lines else []
         # Py4J begins with a line about itself, and the Java exception comes after it.
         java = [line for line in lines if not line.startswith("An error occurred")]
-        said = own[-1].removeprefix(f"{__name__}.") if own else (java or [""])[0]
-        super().__init__(f"Spark failed: {said.removeprefix(': ')}")
+        said = own[-1].removeprefix(f"{__name__}.") if own else (raised or java or [""])[0]
+        said = re.sub(r"\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
+        end = f": {remedy}" if remedy else "; --conf spark.log.level=ERROR shows more"
+        super().__init__(f"Spark failed: {said}{end}")
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 
 class EventsLost(HashringError, RuntimeError):

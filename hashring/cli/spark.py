@@ -6,16 +6,18 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from hashring.cli.export import live_ring
 from hashring.cli.output import document
 from hashring.cli.settings import Settings, json_option, ring_options
 from hashring.cli.signals import held_back, sigterm_unwinds
-from hashring.errors import EmptyRingError, SparkFailed
+from hashring.errors import ConfigError, EmptyRingError
 from hashring.files import check_new, new_file, read_ring
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ class _SparkGroup(click.Group):
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
-            raise SparkFailed(str(error)) from error
+            from hashring.spark.failures import failure  # noqa: PLC0415 - Spark is loaded by now
+
+            raise failure(error) from error
 
 
 @click.group("spark", cls=_SparkGroup)
@@ -117,6 +121,16 @@ _ring_file_options = _options(
     ),
     ring_options(),
 )
+
+_NOT_WITH_PEAK: Final = {
+    "n_replicas": "--n-replicas",
+    "placement": "--placement",
+    "limit": "--limit",
+    "weights": "--weight",
+    "output": "--output",
+    "table": "--table",
+    "output_format": "--output-format",
+}
 
 _weight_option = click.option(
     "--weight", help="A numeric column. Default: each row weighs 1.", metavar="COLUMN"
@@ -245,7 +259,10 @@ def plan(
     output = _output(options)
     job = _Job(ctx, options)
     ring = job.ring().ring
-    planned_ring(ring, **change)  # an unknown node is said before Spark starts
+    try:
+        planned_ring(ring, **change)  # an unknown node is said before Spark starts
+    except EmptyRingError as error:
+        raise EmptyRingError(f"--leave {' --leave '.join(leave)}: {error}") from error
     source = _read(job.session(), options)
     job.finish(plan_job(source, ring, output, key=options["key"], weight=weight, **change))
 
@@ -297,7 +314,7 @@ def audit(
       hashring spark audit --input work.parquet --events events.parquet --base ring.json
     """
     from hashring.spark.asof import history_of  # noqa: PLC0415 - as above
-    from hashring.spark.files import read_frame  # noqa: PLC0415 - as above
+    from hashring.spark.files import format_of, read_frame  # noqa: PLC0415 - as above
     from hashring.spark.jobs import audit_job  # noqa: PLC0415 - as above
 
     output = _output(options)
@@ -305,6 +322,8 @@ def audit(
     base_ring = read_ring(base) if base else None
     spark = job.session()
     if events:
+        if format_of(events, None) == "csv":
+            raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
         schema = None if all(".parquet" in path for path in events) else EVENTS_SCHEMA
         told = read_frame(spark, events, schema=schema).frame
     else:
@@ -367,7 +386,10 @@ EVENTS_SCHEMA = (
 )
 @click.option("--rings", type=click.IntRange(min=1), default=1000, show_default=True)
 @click.option(
-    "--peak", type=float, help="Instead: how many replicas keep the peak-to-mean below this?"
+    "--peak",
+    type=float,
+    help="Instead: how many replicas keep the peak-to-mean at this or below? Found by the "
+    "distribution of shares, and tried on --rings drawn rings.",
 )
 @click.option("--confidence", type=float, default=0.99, show_default=True, help="With --peak.")
 @_seed_option
@@ -400,15 +422,25 @@ def simulate(
       hashring spark simulate --nodes 50 --peak 1.2 --confidence 0.99
     """
     from hashring.spark.jobs import replicas_job, simulate_job  # noqa: PLC0415 - as above
-    from hashring.spark.simulate import scenarios  # noqa: PLC0415 - as above
+    from hashring.spark.simulate import replicas_for, scenarios  # noqa: PLC0415 - as above
 
     job = _Job(ctx, options)
     if peak is not None:
         if len(nodes) != 1:
             raise click.UsageError("--peak asks about one number of --nodes")
+        given = [
+            option
+            for name, option in _NOT_WITH_PEAK.items()
+            if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+        ]
+        if given:
+            raise click.UsageError(
+                "--peak asks about equal nodes with random points, and is answered with a number: "
+                f"leave out {', '.join(given)}"
+            )
+        answer = replicas_for(nodes[0], peak, confidence, seed=seed)  # said before Spark starts
         spark = job.session()
-        outcome = replicas_job(spark, nodes[0], peak, confidence, rings=rings, seed=seed)
-        job.finish(outcome)
+        job.finish(replicas_job(spark, answer, nodes[0], peak, confidence, rings=rings, seed=seed))
         return
     kinds = scenarios(nodes, n_replicas, placement, weights or (1.0,), limit or (None,))
     output = _output(options)
@@ -475,7 +507,9 @@ def stream(
     except KeyboardInterrupt:
         pass  # the way to end it
     finally:
-        query.stop()
+        # Java may be gone before us, or asked something at this moment.
+        with suppress(Exception):
+            query.stop()
     batches = query.recentProgress
     rows_seen = sum(batch.numInputRows for batch in batches)
     if settings.json:
@@ -501,8 +535,10 @@ class _Job:
 
         conf = dict(_setting(text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
+        # What it logs as JSON comes as an exception, too.
+        logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
         # A Java that PySpark has started and not yet met would go on without it.
-        with held_back():
+        with nullcontext() if self._options["remote"] else held_back():
             found = spark_session(
                 self._options["master"],
                 self._options["remote"],
@@ -525,7 +561,7 @@ class _Job:
             return live_ring(self._settings)
         found = read_ring(path)
         if not found.ring.node_count:
-            raise EmptyRingError
+            raise EmptyRingError(f"the ring of {path} has no nodes: export one that has")
         return found
 
     def table(self, name: str) -> DataFrame:

@@ -69,5 +69,7 @@ def planned_ring(
         place = balanced_points if placement == "balanced" else random_points
         after = after.with_node(node, place(after, node, count, rng_for(node)))
     if not after.node_count:
-        raise EmptyRingError
+        raise EmptyRingError(
+            "no node would be left, so no key would have an owner: keep one, or let another join"
+        )
     return after

@@ -20,13 +20,21 @@ from hashring.spark.asof import history_of
 from hashring.spark.audit import Audit, audit
 from hashring.spark.owner import hot_keys, load, moves, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, planned_ring
-from hashring.spark.simulate import Scenario, replicas_for, scenarios, simulate, summarise
+from hashring.spark.simulate import (
+    Scenario,
+    drawn_within,
+    replicas_for,
+    scenarios,
+    simulate,
+    summarise,
+)
 
 __all__ = [
     "Audit",
     "Plan",
     "Scenario",
     "audit",
+    "drawn_within",
     "history_of",
     "hot_keys",
     "load",

@@ -15,18 +15,27 @@ the ring times the number of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegralType,
+    NullType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.history import Period, RingHistory, Version, ring_history
 from hashring.core.ringfile import RingFile
-from hashring.errors import HistoryError
+from hashring.errors import ColumnError, HistoryError
 from hashring.spark.cells import CellTable, Longs, cell_table
 from hashring.spark.keys import column_type, quoted
 from hashring.spark.lookup import look_up
@@ -265,6 +274,20 @@ def _full(
     return cell_table(starts, [edges[start] for start in starts], bits)
 
 
+def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, ArrayType) and isinstance(kind.elementType, items)
+
+
+_EVENTS: Final[Mapping[str, Callable[[DataType], bool]]] = {
+    "epoch": lambda kind: isinstance(kind, IntegralType),
+    "at": lambda kind: isinstance(kind, TimestampType | TimestampNTZType),
+    "kind": lambda kind: isinstance(kind, StringType),
+    "nodes": _is_list(StringType),
+    "points": _is_list(IntegralType),
+}
+"""The columns that a history is made of, and which types they may have."""
+
+
 def history_of(
     events: DataFrame, base: RingFile | None = None, hash_algorithm: str = "crc-32"
 ) -> RingHistory:
@@ -279,11 +302,13 @@ def history_of(
         hash_algorithm: that of the ring, when there is no base.
 
     Raises:
-        ColumnError: a column is missing.
+        ColumnError: a column is missing, or of a type that no event has.
         HistoryError: changes are missing or garbled.
     """
-    for name in ("epoch", "at", "kind", "nodes", "points"):
-        column_type(events, name)
+    for name, fits in _EVENTS.items():
+        kind = column_type(events, name)
+        if not isinstance(kind, NullType) and not fits(kind):
+            raise ColumnError(name, f"is {kind.simpleString()}; export the table events anew")
     optional = [name for name in ("id", "tag", "prev") if name in events.columns]
     rows = (
         events.where(F.col("kind").isin([kind.value for kind in ChangeKind]))

@@ -16,8 +16,16 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
-from hashring.errors import ConfigError, NoDataError, OutputExists
+from hashring.errors import (
+    ConfigError,
+    HashringError,
+    InputDamaged,
+    NoDataError,
+    OutputExists,
+    SparkFailed,
+)
 from hashring.files import check_new
+from hashring.spark.failures import SPARK_ERRORS, failure
 from hashring.spark.keys import quoted
 from hashring.spark.session import is_connect
 
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "csv", "json")
 _ENDING: Final = 10.0  # seconds
 _CORRUPT: Final = "_corrupt_record"
+_NO_TEXT: Final = ("\0", "\ufffd")
+"""What bytes that are no text in UTF-8 are read as."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +45,11 @@ class Input:
 
     Attributes:
         frame: the rows that fit the schema.
+        source: the paths, as they were given.
     """
 
     frame: DataFrame
+    source: str
     _raw: DataFrame | None = None
 
     def bad_records(self, *columns: str) -> int:
@@ -99,28 +111,44 @@ def read_frame(
             the key ``007`` into ``7``), and those of JSON are inferred from the data.
 
     Raises:
-        NoDataError: nothing matches a path, or what matches is no such file.
+        NoDataError: nothing matches a path, or there is nothing in what matches.
+        InputDamaged: a file is cut short, damaged or of another format, as far as its columns
+            show it. What is wrong further on shows when the frame is read.
         ConfigError: no format, or no schema.
     """
     name = format_of(paths, format)
     reader = spark.read.format(name).option("mode", "PERMISSIVE")
     if name == "csv":
-        reader = reader.option("header", True)
+        # A schema names columns as the header does: else a column would be taken for another.
+        reader = reader.option("header", True).option("enforceSchema", False)
     if schema is not None:
         wanted = _ddl(schema)
         if name != "parquet":
             wanted = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
         reader = reader.schema(wanted)
+    source = ", ".join(paths)
     try:
         frame = reader.load(list(paths))
         columns = frame.columns
-    except AnalysisException as error:
-        raise NoDataError(", ".join(paths), _first_line(error)) from error
+    except SPARK_ERRORS as error:
+        raise _refusal(error, name, source) from error
+    if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
+        raise InputDamaged(source, "its header line is not text in UTF-8")
+    if columns in ([], [_CORRUPT]):
+        raise NoDataError(source, f"holds no {name} record; is it of another format?")
     if _CORRUPT not in columns:
-        return Input(frame)
-    if columns == [_CORRUPT]:
-        raise NoDataError(", ".join(paths), f"holds no {name} record")
-    return Input(_good(frame), frame)
+        return Input(frame, source)
+    return Input(_good(frame), source, frame)
+
+
+def _refusal(error: Exception, name: str, source: str) -> HashringError:
+    """Why files cannot be read at all, which Spark finds out as it looks for their columns."""
+    if "[UNABLE_TO_INFER_SCHEMA]" in str(error):
+        return NoDataError(source, f"holds no {name} file that is not empty; is the path right?")
+    found = failure(error)
+    if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):
+        return NoDataError(source, _first_line(error))
+    return found
 
 
 def read_stream(
@@ -147,7 +175,7 @@ def read_stream(
         wanted = _ddl(schema)
     reader = spark.readStream.format(name).schema(wanted)
     if name == "csv":
-        reader = reader.option("header", True)
+        reader = reader.option("header", True).option("enforceSchema", False)
     return reader.load(paths[0])
 
 
@@ -185,13 +213,20 @@ class Output:
         Raises:
             OutputExists: it is there already.
             OutputRefused: it cannot be written there.
-            ConfigError: neither path nor table, both, or no format.
+            ConfigError: neither path nor table, both, or no format; no name of a table, or no
+                such schema.
         """
         if (self.path is None) == (self.table is None):
             raise ConfigError("output", self.path, "give either a path or a table to write to")
         if self.table is not None:
-            if spark.catalog.tableExists(self.table):
-                raise OutputExists(self.table)
+            schema = self.table.rpartition(".")[0]
+            try:
+                if schema and not spark.catalog.databaseExists(schema):
+                    raise ConfigError("table", self.table, f"there is no schema {schema}")
+                if spark.catalog.tableExists(self.table):
+                    raise OutputExists(self.table)
+            except ParseException as error:
+                raise ConfigError("table", self.table, "is no name of a table") from error
             return
         assert self.path is not None
         format_of([self.path], self.format)

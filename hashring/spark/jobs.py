@@ -22,7 +22,13 @@ from hashring.spark.keys import is_native, key_text
 from hashring.spark.owner import hot_keys, load, partition_by_owner, with_owner
 from hashring.spark.plan import plan
 from hashring.spark.report import Report
-from hashring.spark.simulate import Scenario, replicas_for, simulate, summarise
+from hashring.spark.simulate import (
+    ReplicasAnswer,
+    Scenario,
+    drawn_within,
+    simulate,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,18 +47,18 @@ class Outcome:
     report: Report
 
 
-def _check_keys(df: DataFrame, key: str) -> None:
+def _check_keys(source: Input, key: str) -> None:
     """Check that there is a key at all. Looks at rows only until it has found one.
 
     Raises:
         NoDataError: there is no row, or every key is null or empty.
         ColumnError: no such column, or no type of a key.
     """
-    text = key_text(df, key)
-    if df.where(text.isNotNull()).isEmpty():
+    df = source.frame
+    if df.where(key_text(df, key).isNotNull()).isEmpty():
         if df.isEmpty():
-            raise NoDataError("input", "holds no row")
-        raise NoDataError("input", f"every key in column {key!r} is null or empty")
+            raise NoDataError(source.source, "holds no row that fits the schema")
+        raise NoDataError(source.source, f"every key in column {key!r} is null or empty")
 
 
 def _ring_facts(ring: Ring) -> list[tuple[str, Any]]:
@@ -77,7 +83,7 @@ def assign_job(
     df = source.frame
     output.check(df.sparkSession)
     owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
-    _check_keys(source.frame, key)
+    _check_keys(source, key)
     told = Observation()
     counted = owned.observe(told, F.count(F.lit(1)).alias("rows"), F.count("owner").alias("owned"))
     output.write(counted, ["owner"] if by_owner else [])
@@ -108,7 +114,7 @@ def load_job(
         output.check(df.sparkSession)
     loads = load(df, ring, key, weight)
     hot = hot_keys(df, ring, key, weight, hottest)
-    _check_keys(source.frame, key)
+    _check_keys(source, key)
     rows = loads.collect()
     bad = source.bad_records(key, *([weight] if weight else []))
     hottest_rows = hot.collect()
@@ -128,7 +134,7 @@ def load_job(
         *_ring_facts(ring),
         ("peak to fair share", peak),
         ("busiest node", on_ring[0]["node"]),
-        ("hottest key", hottest_rows[0]["key"]),
+        ("hottest key", _key_name(hottest_rows[0]["key"])),
         ("hottest key's part of a node's mean load", f"{100 * hottest_rows[0]['of_mean']:.2f}%"),
     ]
     report = Report("Load of the ring")
@@ -215,7 +221,7 @@ def plan_job(
     df = source.frame
     if output:
         output.check(df.sparkSession)
-    _check_keys(source.frame, key)
+    _check_keys(source, key)
     found = plan(
         df,
         ring,
@@ -306,7 +312,7 @@ def audit_job(
     if output:
         output.check(df.sparkSession)
     found = audit(df, history, key=key, node=node, start=start, end=end)
-    _check_keys(source.frame, key)
+    _check_keys(source, key)
     counts = found.counts.cache()
     try:
         rejected = {
@@ -526,6 +532,7 @@ def _decimals(rows: Sequence[Any], name: str) -> list[str | None]:
 
 def replicas_job(
     spark: SparkSession,
+    answer: ReplicasAnswer,
     nodes: int,
     peak: float,
     confidence: float,
@@ -533,16 +540,20 @@ def replicas_job(
     rings: int = 1000,
     seed: int = 0,
 ) -> Outcome:
-    """How many replicas keep the peak, with that confidence."""
-    answer = replicas_for(spark, nodes, peak, confidence, rings=rings, seed=seed)
+    """How many replicas keep the peak with that confidence, and whether drawn rings agree."""
+    drawn, within = drawn_within(spark, Scenario(nodes, answer.replicas), peak, rings, seed)
     facts: list[tuple[str, Any]] = [
         ("nodes", nodes),
         ("peak to mean at most", peak),
         ("confidence", confidence),
-        ("rings of each number", rings),
         ("replicas needed", answer.replicas),
+        ("rings drawn with so many", drawn),
+        ("part of these within the peak", f"{100 * within:.1f}%"),
     ]
     report = Report("How many replicas")
     report.facts(facts)
-    report.table(["replicas", "part of the rings within the peak"], answer.tried)
+    report.table(
+        ["replicas", "part of the rings within the peak"],
+        [(replicas, f"{100 * part:.2f}%") for replicas, part in answer.tried],
+    )
     return Outcome(tuple(facts), report)

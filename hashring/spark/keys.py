@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from hashring.core.hashing import hash_algorithm
+from hashring.core.printable import printable
 from hashring.errors import ColumnError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ logger = logging.getLogger("hashring.spark")
 NATIVE_ALGORITHMS: Final = ("crc-32", "jamcrc")
 """The hash algorithms that Spark computes in generated code; others go through Python."""
 
+_SHOWN_NAMES: Final = 40
+_SHOWN_NAME: Final = 60
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
 
@@ -57,10 +60,16 @@ def column_type(df: DataFrame, name: str) -> DataType:
     """
     found = [field.dataType for field in df.schema.fields if field.name == name]
     if not found:
-        raise ColumnError(name, f"is missing; the columns are {', '.join(df.columns) or 'none'}")
+        raise ColumnError(name, f"is missing; the columns are {_names(df)}")
     if len(found) > 1:
         raise ColumnError(name, "is there more than once: rename one of them")
     return found[0]
+
+
+def _names(df: DataFrame) -> str:
+    shown = [printable(column)[:_SHOWN_NAME] for column in df.columns[:_SHOWN_NAMES]]
+    more = len(df.columns) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "none"
 
 
 def check_free(df: DataFrame, *names: str) -> None:

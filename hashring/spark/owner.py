@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -111,8 +112,8 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
 
     Args:
         df: one row a key; for a log, one row a piece of work.
-        weight: a numeric column; without it each row weighs 1. Null, NaN and negative weights
-            count as 0 and are counted in ``bad_weights``.
+        weight: a numeric column; without it each row weighs 1. Null, NaN, infinite and negative
+            weights count as 0 and are counted in ``bad_weights``.
 
     Returns:
         One row a node of the ring, also for a node without keys: ``node``, ``keys`` (rows),
@@ -186,9 +187,7 @@ def _counted(
             F.lit(0).cast("bigint").alias("bad_weights"),
         ]
     else:
-        check_number(df, weight)
-        given = F.col(quoted(weight)).cast("double")
-        columns.append(F.when((given >= 0) & ~F.isnan(given), given).alias(_WEIGHT))
+        columns.append(_usable(df, weight).alias(_WEIGHT))
         sums = [
             F.count("*").alias("keys"),
             F.coalesce(F.sum(_WEIGHT), F.lit(0.0)).alias("weight"),
@@ -196,6 +195,13 @@ def _counted(
         ]
     coded = look_up(df.select(*columns), _POINT, table, _CODE)
     return coded.groupBy(_CODE).agg(*sums)
+
+
+def _usable(df: DataFrame, weight: str) -> Column:
+    """The weight, or null where it is none: negative, infinite, or NaN (above all for Spark)."""
+    check_number(df, weight)
+    given = F.col(quoted(weight)).cast("double")
+    return F.when((given >= 0) & (given < math.inf), given)
 
 
 def hot_keys(
@@ -221,9 +227,7 @@ def hot_keys(
     if weight is None:
         heavy: Column = F.count("*").cast("double")
     else:
-        check_number(df, weight)
-        given = F.col(quoted(weight)).cast("double")
-        columns.append(F.when((given >= 0) & ~F.isnan(given), given).alias(_WEIGHT))
+        columns.append(_usable(df, weight).alias(_WEIGHT))
         heavy = F.coalesce(F.sum(_WEIGHT), F.lit(0.0))
     per_key = (
         df.select(*columns)

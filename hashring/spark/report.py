@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
@@ -38,11 +38,13 @@ font-variant-numeric:tabular-nums;font-size:14px}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #eceff4}
 th{color:#5a6474;font-weight:600;vertical-align:bottom}
 td:first-child,th:first-child,.w{text-align:left}td.w{white-space:nowrap}
-svg{max-width:100%;height:auto;margin:.6rem 0;display:block}.hr-ring{max-height:560px}
+.plot{overflow-x:auto;margin:.6rem 0}.plot svg{width:100%;min-width:660px;height:auto;display:block}
+.plot .hr-ring{max-height:560px}
 svg:not(.hr-ring) text{font:12px system-ui,sans-serif;fill:#1c2330}svg .dim{fill:#5a6474}
 nav{display:flex;flex-wrap:wrap;gap:.2rem 1.4rem;margin:.8rem 0}nav a{color:#2f52ab}
-dl{display:grid;grid-template-columns:max-content auto;gap:.15rem 1.2rem;margin:.8rem 0}
-dt{color:#5a6474}dd{margin:0;font-variant-numeric:tabular-nums}
+dl{display:grid;grid-template-columns:fit-content(65%) auto;gap:.15rem 1.2rem;margin:.8rem 0;
+justify-content:start}
+dt{color:#5a6474}dd{margin:0;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 """
 
 
@@ -102,7 +104,7 @@ class Report:
         ordered = sorted(rows, key=lambda row: -row[1])
         shown = ordered[:MOST_BARS]
         top = max([v for _, v, _ in shown] + [m for *_, m in shown if m is not None] + [1e-12])
-        left, right, step = 230, 130, 22
+        left, right, step = _room(name for name, *_ in shown), 130, 22
         scale = (WIDTH - left - right) / top
         parts = []
         for index, (name, value, mark) in enumerate(shown):
@@ -139,7 +141,9 @@ class Report:
         if not total:
             return
         sources, targets = (_sums(shown, side) for side in (0, 1))
-        gap, left, right, thick = 8, 230, 230, 12
+        gap, thick = 8, 12
+        # Behind a name stands its amount.
+        left, right = (_room(f"{name} 0.00M" for name in sums) for sums in (sources, targets))
         height = max(160, 24 * max(len(sources), len(targets)))
         colour = {name: PALETTE[hue] for name, hue in node_colors(nodes).items()}
         places: list[dict[str, float]] = []
@@ -187,7 +191,8 @@ class Report:
         """The ring as a picture, with its nodes named when they are not too many."""
         self._has_ring = True
         legend = ring.node_count <= MOST_NAMED
-        self._parts.append(ring_picture(ring, title=name, legend=legend, style=False))
+        picture = ring_picture(ring, title=name, legend=legend, style=False)
+        self._parts.append(f'<div class="plot">{picture}</div>')
 
     def lines(
         self,
@@ -201,8 +206,8 @@ class Report:
         if not points:
             return
         left, top, bottom, height = 60, 14, 44, 340
-        # A name is written after its line's end, some 7 a letter.
-        right = 24 + 7 * max(len(name) for name, _ in series)
+        # A name is written after its line's end.
+        right = _room(name for name, _ in series)
         low_x, high_x = (math.log2(f(x for x, *_ in points)) for f in (min, max))
         low_y, high_y = min(y for _, y, _ in points), max(u for *_, u in points)
         low_y, high_y = min(low_y, 1.0), high_y + 0.05 * (high_y - low_y or 1)
@@ -256,8 +261,8 @@ class Report:
 
     def _svg(self, label: str, parts: Sequence[str], height: float) -> None:
         self._parts.append(
-            f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{_text(label)}">'
-            f"{''.join(parts)}</svg>"
+            f'<div class="plot"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
+            f'aria-label="{_text(label)}">{"".join(parts)}</svg></div>'
         )
 
     def _contents(self) -> str:
@@ -285,6 +290,11 @@ class Report:
 
 def _text(value: Any) -> str:
     return escape(str(value))
+
+
+def _room(names: Iterable[str]) -> int:
+    """What names take beside a plot: some 7 a letter, of as many as :func:`_short` leaves."""
+    return min(24 + 7 * max(map(len, names)), 240)
 
 
 def _short(name: str, most: int = 30) -> str:

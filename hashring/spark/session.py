@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hashring.errors import ConfigError, JavaNotFound
 
 OLDEST_JAVA: Final = 17
+_ANSWER: Final = 30.0  # seconds
 
 
 def spark_session(
@@ -36,13 +39,12 @@ def spark_session(
 
     Raises:
         JavaNotFound: there is no Java, or an old one.
-        ConfigError: both a master and a remote, or a remote that is none.
+        ConfigError: both a master and a remote, or a remote that is none or does not answer.
     """
     if remote is not None:
         if master is not None:
             raise ConfigError("remote", remote, "give either a master or a Spark Connect URL")
-        if not remote.startswith("sc://"):
-            raise ConfigError("remote", remote, "a Spark Connect URL is sc://host:port")
+        _check_remote(remote)
         builder = SparkSession.builder.remote(remote)
     else:
         java_version()
@@ -70,6 +72,36 @@ def spark_session(
     elif progress:
         session.registerProgressHandler(_bar)  # type: ignore[arg-type]
     return session
+
+
+def _check_remote(remote: str) -> None:
+    """Check that somebody answers: Spark itself would try again for ten minutes.
+
+    Raises:
+        ConfigError: nobody does, or it is no URL of Spark Connect.
+    """
+    import grpc  # type: ignore[import-untyped] # noqa: PLC0415 - for Spark Connect alone
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
+
+    where = remote.partition("/;")[0]  # what comes after may be a secret
+    states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
+    try:
+        channel = DefaultChannelBuilder(remote).toChannel()
+    except (PySparkException, ValueError) as error:
+        raise ConfigError("remote", where, "a Spark Connect URL is sc://host:port") from error
+    try:
+        channel.subscribe(states.put, try_to_connect=True)
+        while (state := states.get(timeout=_ANSWER)) is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                raise ConfigError(
+                    "remote", where, "nobody answers there: is the server up, and the port right?"
+                )
+    except Empty:
+        raise ConfigError(
+            "remote", where, f"does not answer within {_ANSWER:.0f} s: is it the right address?"
+        ) from None
+    finally:
+        channel.close()
 
 
 def is_connect(session: SparkSession) -> bool:

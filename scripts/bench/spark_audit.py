@@ -1,6 +1,7 @@
 """Audit of generated work logs against 10,000 changes of a ring, against a plain sort of the log.
 
-    scripts/bench/spark_audit.py [--rows 5e6 15e6 50e6] [--no-summary] [--memory 6g]
+    python scripts/bench/spark_audit.py
+    python scripts/bench/spark_audit.py --rows 1e5 --changes 500 --no-summary    does it work?
 
 The sort is that of the audit: the log's rows by key and start, each key in one partition.
 """
@@ -77,10 +78,14 @@ def seconds(action) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", nargs="+", type=float, default=[5e6, 15e6, 50e6])
-    parser.add_argument("--changes", type=int, default=10_000)
-    parser.add_argument("--memory", default="6g")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", nargs="+", type=float, default=[5e6, 15e6, 50e6], help="of the log; %(default)s"
+    )
+    parser.add_argument("--changes", type=int, default=10_000, help="of the ring; %(default)s")
+    parser.add_argument("--memory", default="6g", help="of Java; %(default)s")
     parser.add_argument("--no-summary", action="store_true", help="only sort and findings")
     given = parser.parse_args()
     spark = spark_session(

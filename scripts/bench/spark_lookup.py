@@ -1,6 +1,7 @@
 """Owners and counts over generated keys, as ratios to ``crc32(key) % n`` and a count.
 
-    scripts/bench/spark_lookup.py [--keys N] [--rounds R] [--memory 4g]
+    python scripts/bench/spark_lookup.py
+    python scripts/bench/spark_lookup.py --keys 100000 --rounds 1 --rings 100x16    does it work?
 
 Every way runs once a round, in turn, on the same keys; the best of the rounds counts. The pandas
 UDF runs in the first two rounds only.
@@ -69,11 +70,19 @@ def ways(df, ring: Ring, with_pandas: bool) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--keys", type=int, default=20_000_000)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--memory", default="4g")
-    parser.add_argument("--rings", nargs="+", default=["100x16", "1000x128", "10000x128"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keys", type=int, default=20_000_000, help="how many; %(default)s")
+    parser.add_argument("--rounds", type=int, default=4, help="%(default)s")
+    parser.add_argument("--memory", default="4g", help="of Java; %(default)s")
+    parser.add_argument(
+        "--rings",
+        nargs="+",
+        default=["100x16", "1000x128", "10000x128"],
+        metavar="NODESxREPLICAS",
+        help="%(default)s",
+    )
     given = parser.parse_args()
     spark = spark_session(
         "local[2]",

@@ -1,6 +1,7 @@
 """Keys assigned and written by owner, against the same keys written unassigned; and memory.
 
-    scripts/bench/spark_write.py [--keys 1e8] [--nodes 100] [--memory 4g]
+    python scripts/bench/spark_write.py
+    python scripts/bench/spark_write.py --keys 1e5 --nodes 10    does it work at all?
 
 Memory is the most that the process and its Java held at any time (VmHWM), both together.
 """
@@ -34,10 +35,12 @@ def most_memory() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--keys", type=float, default=1e8)
-    parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--memory", default="4g")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keys", type=float, default=1e8, help="how many; %(default)g")
+    parser.add_argument("--nodes", type=int, default=100, help="on the ring; %(default)s")
+    parser.add_argument("--memory", default="4g", help="of Java; %(default)s")
     given = parser.parse_args()
     spark = spark_session(
         "local[2]", conf={"spark.driver.memory": given.memory, "spark.driver.maxResultSize": "0"}

@@ -22,7 +22,7 @@ COMMANDS = sorted(
 PROGRAMS = sorted(
     str(path.relative_to(ROOT))
     for path in (SCRIPTS / "bench").glob("*.py")
-    if "__main__" in path.read_text() and not path.name.startswith("spark_")
+    if "__main__" in path.read_text()
 )
 
 

@@ -1,5 +1,7 @@
 """The jobs: whole outputs, counted losses, and a word instead of a traceback."""
 
+import gzip
+import io
 import json
 import os
 import re
@@ -7,6 +9,8 @@ import stat
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -17,6 +21,7 @@ from hashring.errors import (
     ColumnError,
     ConfigError,
     EmptyRingError,
+    InputDamaged,
     JavaNotFound,
     NoDataError,
     OutputExists,
@@ -38,6 +43,8 @@ def run(*arguments):
         raise AssertionError(result.output)
     if result.exception:
         raise result.exception
+    if "--json" in arguments:
+        return json.loads(result.stdout)
     pairs = [re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in result.output.splitlines()]
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
@@ -95,8 +102,7 @@ def test_assign_writes_every_row_with_its_owner(spark, keys, ring_file, tmp_path
 def test_a_summary_comes_as_json(spark, keys, ring_file, tmp_path):
     arguments = ["--input", keys, "--ring-file", ring_file, "--output", tmp_path / "o.csv"]
     report = tmp_path / "page.html"
-    arguments = [str(each) for each in ("assign", *arguments, "--report", report, "--json")]
-    told = json.loads(CliRunner().invoke(spark_group, arguments).stdout)
+    told = run("assign", *arguments, "--report", report, "--json")
     assert (told["rows written"], told["report"]) == (502, str(report))
 
 
@@ -180,7 +186,10 @@ def test_an_empty_input_and_one_without_keys_are_refused(spark, ring_file, tmp_p
         str(tmp_path / "null.parquet")
     )
     out = tmp_path / "out.parquet"
-    for name, text in (("empty", "holds no row"), ("null", "every key in column 'key' is null")):
+    for name, text in (
+        ("empty", "empty.parquet: holds no row"),
+        ("null", "every key in column 'key' is null"),
+    ):
         for job in (("load",), ("assign", "--output", out), ("plan", "--join", "x")):
             with pytest.raises(NoDataError, match=text):
                 run(*job, "--input", tmp_path / f"{name}.parquet", "--ring-file", ring_file)
@@ -188,7 +197,7 @@ def test_an_empty_input_and_one_without_keys_are_refused(spark, ring_file, tmp_p
 
 
 def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
-    with pytest.raises(NoDataError, match=r"nothing.parquet: .*PATH_NOT_FOUND"):
+    with pytest.raises(NoDataError, match=r"nothing.parquet: nothing is there; check the path"):
         run("load", "--input", tmp_path / "nothing.parquet", "--ring-file", ring_file)
 
 
@@ -207,12 +216,105 @@ def test_a_missing_column_is_said(spark, ring_file, keys):
         run("load", "--input", keys, "--ring-file", ring_file, "--key", "id")
 
 
-def test_a_failure_of_spark_is_one_line(spark, ring_file, tmp_path):
-    broken = tmp_path / "keys.parquet"
-    broken.write_bytes(b"PAR1 but no more")
-    with pytest.raises((SparkFailed, NoDataError)) as caught:
-        run("load", "--input", broken, "--ring-file", ring_file)
+KEYS = b"key,w\n" + b"".join(b"k%d,1\n" % i for i in range(5000))
+IS_DAMAGED = "it is cut short, damaged, or of another format; put a whole copy in its place"
+
+
+def parquet(count):
+    """A Parquet file of so many keys."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"key": [f"k{i}" for i in range(count)]}), out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("keys.parquet", b"PAR1 but no more", rf"file:.*keys.parquet cannot be .*: {IS_DAMAGED}"),
+        ("keys.parquet", parquet(9)[:-9], "is not a Parquet file"),
+        ("keys.csv.gz", gzip.compress(KEYS)[:9000], r"keys.csv.gz cannot be read \(Unexpected end"),
+        ("keys.json.gz", KEYS, r"keys.json.gz cannot be read \(not a gzip file\)"),
+        ("keys.csv", parquet(9), r"keys.csv cannot be read \(its header line is not text"),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_input_is_named_and_nothing_is_written(ring_file, tmp_path, name, data, text):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputDamaged, match=text) as caught:
+        run("assign", "--input", tmp_path / name, "--ring-file", ring_file,
+            "--output", tmp_path / "out.csv")  # fmt: skip
     assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "ring.json"]
+
+
+def test_of_many_files_the_damaged_one_is_named(spark, keys, ring_file, tmp_path):
+    (keys / "part-99999.parquet").write_bytes(parquet(9)[:-9])
+    with pytest.raises(InputDamaged, match=r"keys.parquet/part-99999.parquet cannot be read"):
+        run("assign", "--input", keys, "--ring-file", ring_file, "--output", tmp_path / "out.csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["keys.parquet", "ring.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("keys.parquet", b"", "holds no parquet file that is not empty; is the path right"),
+        ("keys.csv", b"", "holds no csv record; is it of another format"),
+        ("keys.json", KEYS, "holds no json record; is it of another format"),
+        ("keys.csv", b"key\n", "keys.csv: holds no row that fits the schema"),
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_an_input_that_holds_nothing_is_said(ring_file, tmp_path, name, data, text):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(NoDataError, match=text):
+        run("load", "--input", tmp_path / name, "--ring-file", ring_file)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ("w string, key string", "keys.csv: the header has 'w' where the schema has 'key'; name"),
+        ("key string", "keys.csv: the header has 2 columns and the schema 1; name all of them"),
+    ],
+)
+def test_a_schema_that_names_other_columns_than_the_header_is_refused(
+    spark, ring_file, tmp_path, schema, text
+):
+    (tmp_path / "keys.csv").write_bytes(KEYS)
+    with pytest.raises(NoDataError, match=text):
+        run("load", "--input", tmp_path / "keys.csv", "--ring-file", ring_file, "--schema", schema)
+
+
+def test_a_schema_with_another_type_than_the_file_is_refused(spark, keys, ring_file):
+    text = r"'key' is BINARY in file:.*parquet, not int: leave the schema out"
+    with pytest.raises(ColumnError, match=text):
+        run("load", "--input", keys, "--ring-file", ring_file, "--schema", "key int")
+
+
+def test_a_table_that_cannot_be_is_refused_before_the_work(spark, keys, ring_file):
+    for table, text in (("no name", "is no name of a table"), ("no.t", "there is no schema no")):
+        with pytest.raises(ConfigError, match=text):
+            run("assign", "--input", keys, "--ring-file", ring_file, "--table", table)
+
+
+def test_what_else_spark_says_comes_with_what_to_do(spark, ring_file):
+    text = 'Spark failed: .*No FileSystem for scheme "foo": is that the right beginning'
+    with pytest.raises(SparkFailed, match=text):
+        run("load", "--input", "foo://x/y.parquet", "--ring-file", ring_file)
+
+
+def test_infinite_weights_are_unusable(spark, ring_file, tmp_path):
+    spark.sql("select 'k' key, double('inf') w union all select 'q', 2").write.parquet(
+        str(tmp_path / "k.parquet")
+    )
+    told = run("load", "--input", tmp_path / "k.parquet", "--weight", "w", "--ring-file", ring_file)
+    assert (told["weight"], told["unusable weights"], told["hottest key"]) == ("2", "1", "q")
+
+
+def test_a_binary_key_is_shown_by_its_bytes(spark, ring_file, tmp_path):
+    spark.sql("select x'00ff' key").write.parquet(str(tmp_path / "k.parquet"))
+    told = run("load", "--input", tmp_path / "k.parquet", "--ring-file", ring_file, "--json")
+    assert told["hottest key"] == "00 ff"
 
 
 # --- ring files -------------------------------------------------------------------------------
@@ -257,7 +359,7 @@ def test_a_missing_and_an_empty_ring_are_refused(tmp_path):
     with pytest.raises(NoDataError, match="no ring file could be read"):
         run("load", "--input", "x.parquet", "--ring-file", tmp_path / "no.json")
     write_ring(RingFile(Ring()), tmp_path / "empty.json")
-    with pytest.raises(EmptyRingError):
+    with pytest.raises(EmptyRingError, match=r"the ring of .*empty.json has no nodes: export one"):
         run("load", "--input", "x.parquet", "--ring-file", tmp_path / "empty.json")
 
 
@@ -267,6 +369,13 @@ def test_a_missing_and_an_empty_ring_are_refused(tmp_path):
 def test_a_plan_of_an_unknown_node_is_refused_before_spark_starts(ring_file):
     with pytest.raises(UnknownNodeError, match="node 'ghost' is not on"):
         run("plan", "--input", "x.parquet", "--ring-file", ring_file, "--leave", "ghost")
+
+
+def test_a_plan_that_leaves_no_node_is_refused_before_spark_starts(ring_file):
+    leave = [word for n in range(4) for word in ("--leave", f"n{n}")]
+    text = "--leave n0 --leave n1 --leave n2 --leave n3: no node would be left, .*: keep one, or"
+    with pytest.raises(EmptyRingError, match=text):
+        run("plan", "--input", "x.parquet", "--ring-file", ring_file, *leave)
 
 
 def test_a_plan_tells_what_moves_and_reports_it(keys, ring_file, tmp_path, spark):
@@ -354,6 +463,7 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
     assert Page((tmp_path / "s.html").read_text()).tags["polyline"] == 1
     told = run("simulate", "--nodes", 5, "--peak", 2, "--confidence", 0.5, "--rings", 20)
     assert int(told["replicas needed"]) > 0
+    assert told["rings drawn with so many"] == "20"
 
 
 @pytest.mark.parametrize(
@@ -363,6 +473,7 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
         (["plan", "--input", "x.parquet"], "nothing to plan"),
         (["plan", "--input", "x", "--reweigh", "n1"], "give NODE=WEIGHT, such as host:1=2"),
         (["simulate", "--peak", "1.2"], "--peak asks about one number of --nodes"),
+        (["simulate", "--peak", "2", "--nodes", "5", "--limit", "2"], "leave out --limit"),
         (["simulate", "--conf", "x", "--nodes", "5"], "--conf x: give NAME=VALUE"),
         (["audit", "--input", "x.parquet"], "give --url, or files"),
         (["stream", "--input", "x", "--output", "o", "--checkpoint", "c"], "give --url or"),
@@ -412,6 +523,10 @@ def test_this_machine_s_java_is_good():
 def test_a_remote_that_is_none_is_refused():
     with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
         spark_session(remote="http://x")
+    with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
+        spark_session(remote="sc://x:y")
+    with pytest.raises(ConfigError, match=r"remote='sc://127.0.0.1:1': nobody answers there"):
+        spark_session(remote="sc://127.0.0.1:1/;token=secret")
     with pytest.raises(ConfigError, match="give either a master or"):
         spark_session(master="local", remote="sc://x")
 

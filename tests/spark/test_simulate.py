@@ -1,6 +1,8 @@
 """Simulated rings are measured as rings are, and the answers are those of the mathematics."""
 
 import random
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.simulate import (
     Scenario,
+    _peaks,
     _Points,
     _served,
+    drawn_within,
     replicas_for,
     scenarios,
     simulate,
@@ -87,10 +91,26 @@ def test_refused_keys_go_to_the_next_node_with_room():
     assert spilled == pytest.approx(1 / 6)
 
 
-def test_how_many_replicas_for_a_peak(spark):
-    answer = replicas_for(spark, 10, 1.5, 0.9, rings=100)
+def test_how_many_replicas_for_a_peak():
+    answer = replicas_for(10, 1.5, 0.9)
     tried = dict(answer.tried)
     assert tried[answer.replicas] >= 0.9 > tried[answer.replicas - 1]
+    assert answer == replicas_for(10, 1.5, 0.9)
+
+
+@pytest.mark.parametrize(("nodes", "replicas", "peak"), [(3, 1, 1.9), (10, 16, 1.4), (50, 8, 2)])
+def test_peaks_by_their_distribution_are_those_of_drawn_rings(spark, nodes, replicas, peak):
+    rings, within = drawn_within(spark, Scenario(nodes, replicas), peak, 1000)
+    expected = float((_peaks(nodes, replicas, seed=1) <= peak).mean())
+    assert rings == 1000
+    # Four deviations of what 1,000 rings tell.
+    assert within == pytest.approx(expected, abs=0.064)
+    assert 0.1 < within < 0.9
+
+
+def test_many_points_make_few_rings(spark, monkeypatch):
+    monkeypatch.setattr(sys.modules[Scenario.__module__], "_DRAWN_POINTS", 200)
+    assert drawn_within(spark, Scenario(10, 4), 3.0, 1000)[0] == 5
 
 
 @pytest.mark.parametrize(
@@ -100,7 +120,9 @@ def test_how_many_replicas_for_a_peak(spark):
         ({"nodes": 5, "replicas": 0}, "replicas=0: a node has at least one point"),
         ({"nodes": 5, "placement": "best"}, "choose one of random, balanced"),
         ({"nodes": 5, "weights": (0.0,)}, "give positive numbers"),
+        ({"nodes": 5, "weights": (float("nan"),)}, "give positive numbers"),
         ({"nodes": 5, "limit": 0.9}, "below 1 the nodes have not room"),
+        ({"nodes": 5, "limit": float("nan")}, "below 1 the nodes have not room"),
         ({"nodes": 10**6, "replicas": 100}, "a ring of more than"),
     ],
 )
@@ -109,13 +131,32 @@ def test_what_makes_no_ring_is_refused(arguments, text):
         Scenario(**arguments)
 
 
-def test_a_peak_that_random_points_cannot_reach_is_said(spark):
-    with pytest.raises(ConfigError, match="not reached with 2 random points; use balanced"):
-        replicas_for(spark, 20, 1.01, rings=5, most=2)
-    with pytest.raises(ConfigError, match="never perfectly even"):
-        replicas_for(spark, 20, 1.0)
-    with pytest.raises(ConfigError, match=r"confidence=1: a part of the rings"):
-        replicas_for(spark, 20, 1.2, 1)
+def test_a_peak_that_random_points_cannot_reach_is_said_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"peak=1.01: out of reach of random points: 64 for") as e:
+        replicas_for(20, 1.01, most=64)
+    nearest = float(re.search(r"keep 99% of rings within ([\d.]+); ask for", str(e.value))[1])
+    assert replicas_for(20, nearest, most=64).replicas <= 64
+    # Even the most points that a ring may have.
+    with pytest.raises(ConfigError, match=r"2,000 for each of 2,500 nodes keep 50% of rings"):
+        replicas_for(2500, 1.01, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((20, 1.0), "peak=1.0: a ring of random points is never perfectly even"),
+        ((20, float("nan")), "peak=nan"),
+        ((20, float("inf")), "peak=inf"),
+        ((20, 1.2, 1), "confidence=1: a part of the rings"),
+        ((1, 1.2), "nodes=1: a ring that a node can leave"),
+    ],
+)
+def test_a_peak_that_makes_no_sense_is_refused(arguments, text):
+    with pytest.raises(ConfigError, match=text):
+        replicas_for(*arguments)
+
+
+def test_nothing_to_draw_is_refused(spark):
     with pytest.raises(ConfigError, match="at least one scenario"):
         simulate(spark, [])
     with pytest.raises(ConfigError, match="at least one ring"):

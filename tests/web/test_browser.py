@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from redis import Redis
 
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.spark.report import Report
 from hashring.store.embedded import RedisServer
 from tests.conftest import PATIENCE, ROOT
 from tests.hosts import Host
@@ -371,3 +374,25 @@ def test_whoever_signs_in_can_take_a_node_off(
     page.get_by_role("button", name="sign out").click()
     expect(page.locator("footer")).to_contain_text("sign in to act")
     assert tab.wrong == []
+
+
+def test_a_report_of_the_pipeline_fits_a_phone(context: BrowserContext, tmp_path: Path) -> None:
+    names = [f"a-long-name-of-a-host-{n}.example.org:4711" for n in range(3)]
+    report = Report("Load of the ring")
+    report.facts([("work begun by the owner and gone on with after losing the key", 1)])
+    report.facts([("report", "/a/path/without/a/space/" * 4)])
+    report.ring(Ring({name: [n << 30] for n, name in enumerate(names)}))
+    report.bars("Share", [(name, 0.3, 0.3) for name in names])
+    report.flows("Moves", [(names[0], names[1], 5.0), (names[2], names[1], 7.0)], names)
+    report.lines("Peaks", [(names[0], [(4, 1.5, 2.0), (8, 1.2, 1.4)])], "replicas", "peak")
+    report.table([f"column {n}" for n in range(12)], [["a word"] * 12])
+    path = tmp_path / "report.html"
+    path.write_text(report.html(), encoding="utf-8")
+    page = context.new_page()
+    page.goto(path.as_uri())
+    for window in (PHONE, DESKTOP):
+        page.set_viewport_size(window)  # type: ignore[arg-type]
+        assert page.evaluate("document.documentElement.scrollWidth") <= window["width"]
+        # Text in a plot is readable: its 12 pixels are at least 8.
+        scale = "Math.min(...[...document.querySelectorAll('svg')].map((e) => e.getScreenCTM().a))"
+        assert page.evaluate(scale) >= 8 / 12

@@ -1,0 +1,87 @@
+"""What Spark says when it fails, as an error of this package that says what to do.
+
+Spark's own exceptions are of as many kinds as it has engines: what they have in common is their
+text, which begins with the name of a condition.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from hashring import errors
+from hashring.core.printable import printable
+from hashring.errors import (
+    ColumnError,
+    HashringError,
+    InputDamaged,
+    NoDataError,
+    SparkFailed,
+    StoreError,
+)
+
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+"""What Spark raises, on every engine."""
+
+_UNREAD: Final = re.compile(
+    r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (.+?)\.(?:\s|$)", re.M
+)
+_TYPES: Final = re.compile(r"column \[(.+?)\]\. Expected Spark type (.+?), actual .*? type (\w+)")
+_NO_PATH: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\.(?:\s|$)", re.M)
+_HEADER_NAMES: Final = re.compile(r"Expected: (.+) but found: (.+)")
+_HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
+_CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.M)
+_OURS: Final = re.compile(rf"^\s*{re.escape(errors.__name__)}\.(\w+): (.+)$", re.M)
+_REMEDIES: Final = {
+    "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
+    "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
+    "No FileSystem for scheme": "is that the right beginning of the path?",
+    "FileSystem not found": "give Spark the package of this file system, with --conf "
+    "spark.jars.packages=...",
+    "No space left on device": "make room, or name another place with --conf spark.local.dir=...",
+}
+
+
+def failure(error: Exception) -> HashringError:
+    """The error to raise for one of :data:`SPARK_ERRORS`."""
+    told = str(error) or type(error).__name__
+    if ours := _OURS.findall(told):
+        name, text = ours[-1]
+        kind = getattr(errors, name, None)
+        # Redis said no to a worker: the very error that it is anywhere else.
+        if isinstance(kind, type) and issubclass(kind, StoreError) and "__init__" not in vars(kind):
+            return kind(text)
+    if path := _NO_PATH.search(told):
+        return NoDataError(path[1], "nothing is there; check the path or the pattern")
+    if unread := _UNREAD.search(told):
+        return _unread(told, *unread.groups())
+    remedy = next((what for sign, what in _REMEDIES.items() if sign in told), None)
+    return SparkFailed(told, remedy)
+
+
+def _unread(told: str, why: str, file: str) -> HashringError:
+    if types := _TYPES.search(told):
+        column, expected, actual = types.groups()
+        return ColumnError(
+            column,
+            f"is {actual} in {file}, not {expected}: leave the schema out, or give the file's own",
+        )
+    if names := _HEADER_NAMES.search(told):
+        expected, found = (printable(name)[:200] for name in names.groups())
+        return NoDataError(
+            file,
+            f"the header has {found!r} where the schema has {expected!r}; name the header's "
+            f"columns, in its order",
+        )
+    if length := _HEADER_LENGTH.search(told):
+        header, schema = length.groups()
+        return NoDataError(
+            file, f"the header has {header} columns and the schema {schema}; name all of them"
+        )
+    if why == "FILE_NOT_EXIST":
+        return NoDataError(file, "was taken away while it was read; start the job again")
+    causes = _CAUSE.findall(told)
+    return InputDamaged(file, printable(causes[-1])[:200] if causes else None)
