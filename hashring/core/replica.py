@@ -47,6 +47,15 @@ def parse_replica(member: bytes | str) -> Replica:
     """The replica that a ZSET member stands for.
 
     Raises:
+        ReplicaFormatError: as :func:`parse_parts`.
+    """
+    return Replica(*parse_parts(member))
+
+
+def parse_parts(member: bytes | str) -> tuple[int, str, str]:
+    """Point, node and id of the replica that a ZSET member stands for.
+
+    Raises:
         ReplicaFormatError: the member is not ``start:node:id``: not UTF-8, no such parts, an
             empty name or id, or a point that is not a plain decimal number below 2**32.
     """
@@ -71,7 +80,7 @@ def parse_replica(member: bytes | str) -> Replica:
         raise ReplicaFormatError(member, "names no node")
     if not id_:
         raise ReplicaFormatError(member, "has no replica id")
-    return Replica(int(start), node, id_)
+    return int(start), node, id_
 
 
 def check_node_name(name: str) -> str:

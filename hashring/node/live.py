@@ -97,7 +97,8 @@ class RingNode(BaseNode):
         """Like :meth:`start`, from a greenlet.
 
         Works monkey-patched or not. Not patched, calls to Redis are made in threads of gevent's
-        pool, and the hub is never blocked by them.
+        pool, and the hub is never blocked by them. The hub must run until :meth:`stop` has
+        returned: a thread that stops the node of another thread's hub waits for that hub.
 
         Raises:
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.

@@ -53,6 +53,7 @@ from hashring.errors import (
     StoreError,
 )
 from hashring.node.locks import LockBook, LockConfig
+from hashring.node.sharing import ring_of
 from hashring.node.steps import Finished, Run, Step, Subscribe, Wait
 from hashring.store.commands import (
     BeatReply,
@@ -63,7 +64,6 @@ from hashring.store.commands import (
     Snapshot,
     beat,
     leave,
-    read_members,
     snapshot,
 )
 from hashring.store.keys import RingKeys
@@ -623,12 +623,12 @@ class NodeMachine:
 
         if reply.members is not None:
             self.counters.fetches += 1
-            points, self.garbage = read_members(reply.members)
+            ring, self.garbage = ring_of(reply.members, config.algorithm)
             self._refresh_subscription(now)
             self._behind = None
             self._deaf = False
             at.fetch = float("inf")
-            self._adopt(Ring(points, config.algorithm), reply.stamp)
+            self._adopt(ring, reply.stamp)
             if reply.full != self.full_nodes:
                 self.full_nodes = reply.full
         elif self.stamp is None or reply.stamp.tag != self.stamp.tag:

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from hashring.core.change import Change, Stamp, parse_change
 from hashring.core.hashing import HashAlgorithm
-from hashring.core.replica import Replica, parse_replica
+from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError
 from hashring.store.keys import RingKeys
@@ -174,9 +174,15 @@ def _read_beat(raw: Any) -> BeatReply:
         _text(before),
         float(soonest) if soonest else None,
         int(swept),
-        tuple(raw[8]) if len(raw) > 8 else None,
+        _read_texts(raw[8]) if len(raw) > 8 else None,
         frozenset(_text(node) for node in raw[9]) if len(raw) > 9 else frozenset(),
     )
+
+
+def _read_texts(raw: bytes) -> tuple[bytes, ...]:
+    # Members may be any bytes, and stand in the JSON as they are. Lua's empty table is `{}`.
+    texts = json.loads(raw.decode("utf-8", "surrogateescape"))
+    return tuple(text.encode("utf-8", "surrogateescape") for text in texts)
 
 
 class LeaveStatus(str, Enum):
@@ -386,11 +392,11 @@ def read_members(members: Iterable[bytes]) -> tuple[dict[str, list[int]], int]:
     garbage = 0
     for member in members:
         try:
-            replica = parse_replica(member)
+            point, node, _ = parse_parts(member)
         except ReplicaFormatError:
             garbage += 1
         else:
-            points.setdefault(replica.node, []).append(replica.point)
+            points.setdefault(node, []).append(point)
     return points, garbage
 
 

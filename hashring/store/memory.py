@@ -316,7 +316,10 @@ class _Call:
             swept,
         ]
         if "s" in flags:
-            reply.append(sorted(ring.members, key=lambda member: (ring.members[member], member)))
+            by_score = sorted(ring.members, key=lambda member: (ring.members[member], member))
+            texts = [member.decode("utf-8", "surrogateescape") for member in by_score]
+            written = json.dumps(texts, ensure_ascii=False)
+            reply.append(written.encode("utf-8", "surrogateescape"))
             reply.append(sorted(ring.full))
         return reply
 

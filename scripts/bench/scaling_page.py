@@ -123,9 +123,10 @@ On paper, from the costs above:
 - **The nodes.** Every node keeps the ring ({16 * 10_000 / 1e6 * 18:.1f} MB at 160,000 replicas) and applies each change in
   a time linear in it; see *Memory of a ring* in `benchmarks.rst <benchmarks.rst>`__. At 10,000 nodes this is what a
   rolling restart costs the fleet: 20,000 changes, 10,000 times.
-- **One node a process.** A node is made for that. The thousand live nodes of the benchmarks are two processes of 500;
-  when such an event loop stands still for longer than the client's timeout, its nodes lose their answers together, fetch
-  the ring together, and so keep the loop busy for longer than the timeout: once, they did not calm down by themselves.
+- **One node a process.** A node is made for that. The thousand live nodes of the benchmarks are two processes of 500:
+  all nodes of an event loop wait for each other. When it stands still, or Redis is wiped, they fetch the ring together;
+  nodes that read the same share one ring, so that this takes a fraction of a client's timeout for most of them. Those
+  that it takes longer for try again, and are fenced when their ttl is over, like any node that cannot renew.
 
 Up to about a thousand nodes nothing needs to be thought of. At ten thousand it works at rest, and it is the changes
 that hurt.

@@ -816,6 +816,9 @@ GARBAGE = [
     b"12:n\xff:id",
     b"12:\xc3:id",
     b"\xff\xfe:n:id",
+    b'"[]{},\\ / \\u0041\n\r\t\0\x1f\x7f',
+    b"\xed\xa0\x80 is no letter",
+    "\u2028 \U0001f600".encode(),
 ]
 
 
@@ -825,11 +828,18 @@ def test_garbage_on_the_ring_is_counted_and_skipped(place: Place) -> None:
         place.zadd(member, place.now() + TTL)
     members = place.beat("n", A, 10, fetch=True).members
     assert members is not None
+    assert sorted(members) == sorted([b"10:n:id10", *GARBAGE])
     assert read_members(members) == ({"n": [10]}, len(GARBAGE))
     seen = place.look()
     assert seen.ring() == Ring({"n": [10]})
     assert {member for member, _ in seen.garbage} == set(GARBAGE)
     assert seen.stamp.members == 1 + len(GARBAGE)
+
+
+def test_a_ring_without_members_is_fetched_as_one(place: Place) -> None:
+    place.join("n", A, 10)
+    place.zrem(b"10:n:id10")
+    assert place.beat("n", B, fetch=True).members == ()
 
 
 def test_garbage_that_expires_takes_no_node_with_it(place: Place, channel: Listener) -> None:

@@ -197,17 +197,22 @@ def test_a_node_whose_hub_is_in_another_thread_is_stopped_from_this_one(
         """
         import gevent
         started = threading.Event()
+        stopped = False
         def run():
             node.gevent_start()
             started.set()
-            while node.state.value != "stopped":
+            while not stopped:
                 gevent.sleep(0.01)
         thread = threading.Thread(target=run)
         thread.start()
         started.wait()
         node.heartbeat()
         node.update()
-        signal.signal(signal.SIGTERM, lambda *_: node.stop())
+        def handler(number, frame):
+            global stopped
+            node.stop()
+            stopped = True
+        signal.signal(signal.SIGTERM, handler)
         print("ready", flush=True)
         thread.join()
         """,
