@@ -482,16 +482,16 @@ class SparkFailed(HashringError, RuntimeError):
         # An error of this package that a Python worker raised comes at the end of its traceback,
         # and so does any other.
         own = [line for line in lines if line.startswith(f"{__name__}.")]
-        raised = [line for line in lines if _RAISED.match(line)] if _TRACEBACK in lines else []
+        raised = [line for line in lines if _RAISED.match(line)] if _TRACEBACK in told else []
         # Py4J begins with a line about itself, and the Java exception comes after it.
         java = [line for line in lines if not line.startswith("An error occurred")]
         said = own[-1].removeprefix(f"{__name__}.") if own else (raised or java or [""])[0]
-        said = re.sub(r"\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
+        said = re.sub(r"[.;:]?\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
         end = f": {remedy}" if remedy else "; --conf spark.log.level=ERROR shows more"
         super().__init__(f"Spark failed: {said}{end}")
 
 
-_TRACEBACK: Final = "Traceback (most recent call last):"
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 

@@ -78,7 +78,9 @@ _session_options = _options(
     click.option(
         "--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."
     ),
-    click.option("--report", type=click.Path(), help="Write one self-contained HTML page here."),
+)
+_report_option = click.option(
+    "--report", type=click.Path(), help="Write one self-contained HTML page here."
 )
 
 _input_options = _options(
@@ -147,6 +149,7 @@ _seed_option = click.option("--seed", type=int, default=0, show_default=True)
     help="A directory owner=<node> for each node, which it can read alone.",
 )
 @_ring_file_options
+@_report_option
 @_session_options
 @click.pass_context
 def assign(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
@@ -175,6 +178,7 @@ def assign(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
 @click.option("--hottest", type=click.IntRange(min=1), default=20, show_default=True)
 @_output_options
 @_ring_file_options
+@_report_option
 @_session_options
 @click.pass_context
 def load(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: Any) -> None:
@@ -218,6 +222,7 @@ def load(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: 
 @_seed_option
 @_output_options
 @_ring_file_options
+@_report_option
 @_session_options
 @click.pass_context
 def plan(
@@ -290,6 +295,7 @@ def plan(
 )
 @_output_options
 @ring_options()
+@_report_option
 @_session_options
 @click.pass_context
 def audit(
@@ -320,10 +326,10 @@ def audit(
     output = _output(options)
     job = _Job(ctx, options)
     base_ring = read_ring(base) if base else None
+    if events and format_of(events, None) == "csv":
+        raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
     spark = job.session()
     if events:
-        if format_of(events, None) == "csv":
-            raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
         schema = None if all(".parquet" in path for path in events) else EVENTS_SCHEMA
         told = read_frame(spark, events, schema=schema).frame
     else:
@@ -395,6 +401,7 @@ EVENTS_SCHEMA = (
 @_seed_option
 @_output_options
 @json_option()
+@_report_option
 @_session_options
 @click.pass_context
 def simulate(
@@ -527,8 +534,9 @@ class _Job:
     def __init__(self, ctx: click.Context, options: dict[str, Any]) -> None:
         self._settings = ctx.ensure_object(Settings)
         self._options = options
-        if options["report"]:
-            check_new(options["report"])
+        self._report = options.get("report")  # a stream has none
+        if self._report:
+            check_new(self._report)
 
     def session(self) -> SparkSession:
         from hashring.spark.session import spark_session  # noqa: PLC0415 - as above
@@ -582,11 +590,11 @@ class _Job:
 
     def finish(self, outcome: Outcome) -> None:
         """Show the summary, and write the report."""
-        facts, report = list(outcome.facts), self._options["report"]
-        if report:
-            with new_file(report) as aside:
+        facts = list(outcome.facts)
+        if self._report:
+            with new_file(self._report) as aside:
                 aside.write_text(outcome.report.html(), encoding="utf-8")
-            facts.append(("report", report))
+            facts.append(("report", self._report))
         self._show(facts)
 
     def _show(self, facts: Sequence[tuple[str, Any]]) -> None:

@@ -275,7 +275,9 @@ def _full(
 
 
 def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
-    return lambda kind: isinstance(kind, ArrayType) and isinstance(kind.elementType, items)
+    return lambda kind: (
+        isinstance(kind, ArrayType) and isinstance(kind.elementType, (items, NullType))
+    )
 
 
 _EVENTS: Final[Mapping[str, Callable[[DataType], bool]]] = {

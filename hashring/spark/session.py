@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ def spark_session(
 
     Raises:
         JavaNotFound: there is no Java, or an old one.
-        ConfigError: both a master and a remote, or a remote that is none or does not answer.
+        ConfigError: both a master and a remote, or one that is none or does not answer.
     """
     if remote is not None:
         if master is not None:
@@ -51,6 +52,7 @@ def spark_session(
         builder = SparkSession.builder.appName("hashring")
         # spark-submit has set a master already, which a default must not override.
         if master is not None:
+            _check_master(master)
             builder = builder.master(master)
         elif "SPARK_ENV_LOADED" not in os.environ:
             builder = builder.master("local[*]")
@@ -72,6 +74,27 @@ def spark_session(
     elif progress:
         session.registerProgressHandler(_bar)  # type: ignore[arg-type]
     return session
+
+
+def _check_master(master: str) -> None:
+    """Check that it is a master, and, on a standalone cluster, that one answers.
+
+    Raises:
+        ConfigError: it is none, or none answers.
+    """
+    if not master.startswith(("local", "spark://", "yarn", "k8s://")):
+        raise ConfigError("master", master, "say local[2], spark://host:port, yarn or k8s://...")
+    if not master.startswith("spark://"):
+        return
+    why: Exception | None = None
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER).close()
+            return
+        except (OSError, ValueError) as error:
+            why = error
+    raise ConfigError("master", master, f"none answers ({why}): is it up, and the port right?")
 
 
 def _check_remote(remote: str) -> None:

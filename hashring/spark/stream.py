@@ -14,14 +14,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
+from hashring.files import check_new
 from hashring.spark.datasource import live_ring
+from hashring.spark.failures import SPARK_ERRORS
 from hashring.spark.files import local_path
 from hashring.spark.keys import check_free, key_text
 from hashring.spark.owner import with_owner
@@ -88,13 +89,21 @@ def tag_stream(
             ``ring`` is there already.
         OutputExists: there is an output without its checkpoint: what is in it cannot be told
             from what is to come.
+        OutputRefused: the output or the checkpoint cannot be written there. A checkpoint that is a
+            file raises OutputExists.
+        ConfigError: ``interval`` is no length of time.
     """
     key_text(rows, key)
     check_free(rows, "point", "owner", "ring", "batch")
     spark = rows.sparkSession
     target = local_path(spark, output)
+    place = local_path(spark, checkpoint)
+    if place is not None and not place.is_dir():
+        check_new(place)
     if target is not None:
-        if target.exists() and not _begun(spark, checkpoint):
+        if not target.exists():
+            check_new(target)
+        elif place is not None and not (place / "offsets").exists():
             raise OutputExists(output)
         for left in target.glob(".batch=*"):  # of a process that was killed as it wrote
             shutil.rmtree(left, ignore_errors=True)
@@ -116,10 +125,10 @@ def tag_stream(
     if interval is None:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=interval)
+        try:
+            writer = writer.trigger(processingTime=interval)
+        except SPARK_ERRORS as error:
+            raise ConfigError(
+                "interval", interval, "is no length of time; say '10 seconds'"
+            ) from error
     return writer.start()
-
-
-def _begun(spark: SparkSession, checkpoint: str) -> bool:
-    path = local_path(spark, checkpoint)
-    return path is None or Path(path, "offsets").exists()

@@ -410,6 +410,17 @@ def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
     assert as_of(found).nodes == ("a",)
 
 
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("at", "string"), ("nodes", "string"), ("points", "array<string>"), ("epoch", "double")],
+)
+def test_events_of_other_types_are_refused(spark, column, kind):
+    events = spark.createDataFrame([], EVENTS)
+    changed = events.withColumn(column, F.lit(None).cast(kind))
+    with pytest.raises(ColumnError, match=f"'{column}' is {kind}; export the table events anew"):
+        history_of(changed)
+
+
 def test_an_event_that_is_not_whole_is_an_error(spark):
     events = spark.sql("select 1L epoch, now() at, 'join' kind, array('a') nodes, array() points")
     with pytest.raises(HistoryError, match="an event is not whole"):

@@ -455,6 +455,11 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert Page((tmp_path / "audit.html").read_text()).loads == []
 
 
+def test_events_in_csv_are_refused_before_spark_starts():
+    with pytest.raises(ConfigError, match="a CSV holds no lists: give Parquet or JSON"):
+        run("audit", "--input", "log.parquet", "--events", "events.csv")
+
+
 def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
     told = run("simulate", "--nodes", 5, "--n-replicas", 4, "--n-replicas", 16, "--rings", 20,
                "--report", tmp_path / "s.html", "--output", tmp_path / "s.parquet")  # fmt: skip
@@ -520,11 +525,15 @@ def test_this_machine_s_java_is_good():
     assert java_version() >= 17
 
 
-def test_a_remote_that_is_none_is_refused():
+def test_a_remote_or_master_that_is_none_is_refused():
     with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
         spark_session(remote="http://x")
     with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
         spark_session(remote="sc://x:y")
+    with pytest.raises(ConfigError, match=r"master='locl': say local\[2\], spark://"):
+        spark_session(master="locl")
+    with pytest.raises(ConfigError, match=r"master=.*: none answers \(.*refused\): is it up"):
+        spark_session(master="spark://127.0.0.1:1,127.0.0.1:2")
     with pytest.raises(ConfigError, match=r"remote='sc://127.0.0.1:1': nobody answers there"):
         spark_session(remote="sc://127.0.0.1:1/;token=secret")
     with pytest.raises(ConfigError, match="give either a master or"):

@@ -1,5 +1,6 @@
 """A stream tags each row once, by a ring that held, whatever happens to its process."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.core.ring import Ring
-from hashring.errors import ColumnError, ConfigError, OutputExists
+from hashring.core.ringfile import RingFile
+from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists, OutputRefused
+from hashring.files import write_ring
 from hashring.spark.datasource import live_ring
 from hashring.spark.stream import fixed_ring, followed_ring, tag_stream
 from tests.conftest import ROOT, eventually
@@ -129,6 +132,33 @@ def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
             str(tmp_path / "out"),
             str(tmp_path / "cp"),
         )
+
+
+def test_a_stream_that_cannot_be_written_or_timed_is_refused_before_it_starts(spark, tmp_path):
+    files(spark, tmp_path, 0)
+    (tmp_path / "file").write_text("")
+    out, place = str(tmp_path / "out"), str(tmp_path / "cp")
+    rows, ring = stream(spark, tmp_path), fixed_ring(Ring({"a": [0]}))
+    for path in (f"{tmp_path}/file/x", f"{tmp_path}/file"):
+        with pytest.raises((OutputRefused, OutputExists)):
+            tag_stream(rows, ring, path, place)
+        with pytest.raises((OutputRefused, OutputExists)):
+            tag_stream(rows, ring, out, path)
+    with pytest.raises(ConfigError, match="interval='soon': is no length of time; say"):
+        tag_stream(rows, ring, out, place, interval="soon")
+    assert not Path(out).exists()
+
+
+def test_a_damaged_file_in_a_stream_is_named(spark, tmp_path):
+    write_ring(RingFile(Ring({"a": [0]})), tmp_path / "ring.json")
+    (tmp_path / "in").mkdir()
+    data = gzip.compress(b"".join(b'{"key": "k%d"}\n' % n for n in range(3000)))
+    (tmp_path / "in" / "keys.json.gz").write_bytes(data[:3000])
+    with pytest.raises(InputDamaged, match=r"in/keys.json.gz cannot be read \(Unexpected end of"):
+        run("stream", "--input", tmp_path / "in", "--format", "json", "--schema", "key string",
+            "--output", tmp_path / "out", "--checkpoint", tmp_path / "cp",
+            "--ring-file", tmp_path / "ring.json")  # fmt: skip
+    assert batches(tmp_path) == []
 
 
 def test_a_stream_without_its_column_is_refused_before_it_starts(spark, tmp_path):

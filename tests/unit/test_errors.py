@@ -19,6 +19,7 @@ from hashring.errors import (
     NodeSuperseded,
     ServerFailed,
     ServerNotFound,
+    SparkFailed,
     UnknownNodeError,
 )
 
@@ -27,6 +28,13 @@ PUBLIC = [
     for kind in vars(errors).values()
     if inspect.isclass(kind) and issubclass(kind, Exception) and kind.__module__ == errors.__name__
 ]
+
+_IN_PYTHON = """[SOME] An exception was thrown: Traceback (most recent call last):
+  File "x.py", line 1, in f
+ValueError: no
+
+JVM stacktrace:
+org.apache.spark.SparkException: all this"""
 
 A_VALUE = {"int": 7, "float": 1.5, "tuple[str, ...]": ("a", "b"), "str | None": "text"}
 
@@ -124,6 +132,16 @@ def test_every_error_keeps_text_and_facts_on_its_way_between_processes(
                 "a name of its own"
             ),
             {"node": "a"},
+        ),
+        (
+            SparkFailed(_IN_PYTHON),
+            "Spark failed: ValueError: no; --conf spark.log.level=ERROR shows more",
+            {"told": _IN_PYTHON},
+        ),
+        (
+            SparkFailed("An error occurred.\n: java.io.IOException: No space. SQLSTATE: 1", "buy"),
+            "Spark failed: java.io.IOException: No space: buy",
+            {"told": "An error occurred.\n: java.io.IOException: No space. SQLSTATE: 1"},
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
