@@ -25,6 +25,8 @@ from tests.proxy import Proxy
 
 SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2}
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0}
+CALM = {"ttl": 120.0, "heartbeat_interval": 0.2}
+"""Heartbeats as fast as may be, and no ttl that a busy machine could let pass."""
 KEYS = [f"key-{number}" for number in range(200)]
 
 
@@ -184,7 +186,7 @@ def test_an_on_change_that_never_returns_does_not_stop_the_node(
 
 
 def test_status_says_what_the_node_sees_and_does(make: Make) -> None:
-    node = make(name="worker-1", **SHORT)
+    node = make(name="worker-1", **CALM)
     assert node.status["state"] == "new"
     node.start()
     eventually(lambda: node.status["heartbeats"] > 2, "heartbeats")
@@ -203,7 +205,7 @@ def test_status_says_what_the_node_sees_and_does(make: Make) -> None:
         "bad_messages": 0,
         "fences": 0,
     }.items() <= status.items()
-    assert 0 < status["expires_in"] <= 1.0
+    assert 0 < status["expires_in"] <= 120.0
     node.stop()
     assert (node.status["state"], node.status["owns"], node.status["share"]) == (
         "stopped",
@@ -267,10 +269,10 @@ def _restart_empty(make: Make, redis_server: RedisServer) -> None:
     agree(*nodes)
     redis_server.kill()
     eventually(lambda: not any(node.status["owns"] for node in nodes), "without Redis, no owner")
-    assert {node.state for node in nodes} == {"fenced"}
+    eventually(lambda: {node.state for node in nodes} == {"fenced"}, "both say so")
     redis_server.start()
     agree(*nodes)
-    assert {node.state for node in nodes} == {"live"}
+    eventually(lambda: {node.state for node in nodes} == {"live"}, "both live")
     for node in nodes:
         node.stop()
 
@@ -292,11 +294,12 @@ def test_a_ring_key_of_another_type_is_reported_and_healed_from(make: Make, clie
     client.set(RING, "somebody else's")
     eventually(lambda: node.state == "fenced", "it owns nothing while it cannot renew")
     assert node.owned(KEYS) == set()
+    told = "choose another ring name, or remove the key"
+    eventually(lambda: told in (node.status["last_error"] or ""), "it says why, and what to do")
     assert "WRONGTYPE" in node.status["last_error"]
-    assert "choose another ring name, or remove the key" in node.status["last_error"]
     client.delete(RING)
     agree(node)
-    assert node.status["last_error"] is None
+    eventually(lambda: node.status["last_error"] is None, "nothing is wrong any more")
 
 
 # --- the network --------------------------------------------------------------------------------
@@ -304,7 +307,7 @@ def test_a_ring_key_of_another_type_is_reported_and_healed_from(make: Make, clie
 
 @pytest.mark.parametrize("kind", ["normal", "pubsub"])
 def test_connections_that_redis_kills_are_made_anew(make: Make, client: Redis, kind: str) -> None:
-    nodes = [make(**SHORT).start() for _ in range(2)]
+    nodes = [make(**CALM).start() for _ in range(2)]
     agree(*nodes)
     seen = [node.status["subscriptions"] for node in nodes]
     assert client.client_kill_filter(_type=kind, skipme=True) >= 2
@@ -316,7 +319,7 @@ def test_connections_that_redis_kills_are_made_anew(make: Make, client: Redis, k
             ),
             "each subscribes again",
         )
-    third = make(**SHORT).start()
+    third = make(**CALM).start()
     agree(*nodes, third)
     assert all(node.status["fences"] == 0 for node in nodes)
 
@@ -327,7 +330,8 @@ def test_a_node_behind_a_black_hole_owns_nothing_and_comes_back(make: Make, prox
     proxy.black_hole()
     eventually(lambda: cut_off.state == "fenced", "it knows that it cannot have renewed")
     assert cut_off.owned(KEYS) == set()
-    assert "did not answer in time" in cut_off.status["last_error"]
+    told = "did not answer in time"
+    eventually(lambda: told in (cut_off.status["last_error"] or ""), "it says why")
     agree(other)
     proxy.heal()
     agree(cut_off, other)
@@ -344,19 +348,19 @@ def test_a_node_survives_that_redis_refuses_connections(make: Make, proxy: Proxy
 def test_a_deaf_subscription_is_noticed_at_the_heartbeat_and_made_anew(
     make: Make, proxy: Proxy
 ) -> None:
-    deaf = make(url=proxy.url, **SHORT).start()
+    deaf = make(url=proxy.url, **CALM).start()
     before = deaf.status["subscriptions"]
     proxy.deafen("pubsub")
-    other = make(**SHORT).start()
+    other = make(**CALM).start()
     agree(deaf, other)
     eventually(lambda: deaf.status["subscriptions"] > before, "it subscribes anew")
     assert deaf.status["gaps"] >= 1
 
 
 def test_a_lost_message_is_noticed_at_the_heartbeat(make: Make, proxy: Proxy) -> None:
-    node = make(url=proxy.url, **SHORT).start()
+    node = make(url=proxy.url, **CALM).start()
     proxy.lose_messages()
-    other = make(**SHORT).start()
+    other = make(**CALM).start()
     agree(node, other)
     other.stop()
     agree(node)
@@ -364,7 +368,7 @@ def test_a_lost_message_is_noticed_at_the_heartbeat(make: Make, proxy: Proxy) ->
 
 
 def test_a_slow_redis_is_no_dead_redis(make: Make, proxy: Proxy) -> None:
-    node = make(url=proxy.url, ttl=2.0, heartbeat_interval=0.2).start()
+    node = make(url=proxy.url, **CALM).start()
     proxy.delay(0.25)
     beats = node.status["heartbeats"]
     eventually(lambda: node.status["heartbeats"] > beats + 3, "heartbeats go on")
@@ -391,8 +395,8 @@ def test_start_raises_what_stopped_it_and_leaves_nothing_behind(
     proxy.heal()
     eventually(lambda: fewer(host.do("resources"), before), "it holds nothing any more")
     node.start()
-    assert node.owned(KEYS) == set(KEYS)
-    assert node.status["last_error"] is None
+    agree(node)
+    eventually(lambda: node.status["last_error"] is None, "nothing is wrong any more")
 
 
 def test_stop_returns_though_redis_is_silent_and_the_ring_forgets_the_node(
@@ -524,11 +528,16 @@ def test_a_hundred_starts_and_stops_leak_nothing(make: Make, host: Host, client:
 
 
 def test_a_stopped_node_has_no_connection(make: Make, client: Redis) -> None:
-    alone = client.info("clients")["connected_clients"]
+    # Not how many there are: those of a test before may be closing still.
+    before = {each["id"] for each in client.client_list()}
+
+    def fresh() -> int:
+        return len({each["id"] for each in client.client_list()} - before)
+
     node = make(**LONG).start()
-    assert client.info("clients")["connected_clients"] == alone + 2
+    assert fresh() == 2
     node.stop()
-    eventually(lambda: client.info("clients")["connected_clients"] == alone, "all are closed")
+    eventually(lambda: fresh() == 0, "all are closed")
 
 
 # --- signals ------------------------------------------------------------------------------------
@@ -548,13 +557,17 @@ def test_stop_in_a_signal_handler_takes_the_node_off_the_ring(
 
 
 def test_what_runs_beside_the_node_goes_on_while_redis_is_silent(
-    make: Make, proxy: Proxy, host: Host
+    make: Make, host: Host, redis_server: RedisServer
 ) -> None:
     # The ticks are counted by a thread, a greenlet or a task beside the node's.
-    node = make(url=proxy.url, ttl=6.0, heartbeat_interval=1.0)
-    proxy.delay(0.2)
+    node = make(**LONG)
     for call in ("start", "stop"):
-        before = host.do("tick_count")
-        node.do(call)
-        # Each call waits for several late answers, with a tick each 5 ms.
-        assert host.do("tick_count") - before > 20
+        os.kill(redis_server.pid, signal.SIGSTOP)
+        try:
+            asked, before = node.ask(call), host.do("tick_count")
+            eventually(lambda: host.do("tick_count") > before + 20, "it ticks")  # noqa: B023
+            # Had the call kept everybody waiting, it would be over by now.
+            assert not asked.arrived()
+        finally:
+            os.kill(redis_server.pid, signal.SIGCONT)
+        asked.result()

@@ -85,13 +85,14 @@ def test_select_answers_in_order_in_one_call(make: Make, client: Redis) -> None:
 
 
 def test_heartbeats_keep_what_is_held_and_asked_for(make: Make, client: Redis) -> None:
-    node = make(idle=1.5, **SHORT).start()
+    # Two seconds for a machine that is busy with other things, too.
+    node = make(idle=1.5, lock=True, ttl=3.0, heartbeat_interval=0.2).start()
     node.call("select", KEYS[:10])
     tokens = locks(client)
     beats = node.status["heartbeats"]
     eventually(
-        lambda: len(node.call("select", KEYS[:5])) == 5 and node.status["heartbeats"] > beats + 12,
-        "a few ttls",
+        lambda: len(node.call("select", KEYS[:5])) == 5 and node.status["heartbeats"] > beats + 18,
+        "more than a ttl",
     )
     assert {key: locks(client)[key] for key in KEYS[:5]} == {key: tokens[key] for key in KEYS[:5]}
     assert set(locks(client)) == set(KEYS[:5])
@@ -128,16 +129,16 @@ def test_what_a_killed_process_held_is_held_again(make: Make, another: Host) -> 
 
 
 def test_a_lease_has_a_token_a_deadline_and_events(make: Make, client: Redis) -> None:
-    node = make(name="a", **SHORT).start()
+    node = make(name="a", lock=True, ttl=3.0, heartbeat_interval=0.2).start()
     lease = node.hold("k")
     assert lease.token == locks(client)["k"][0]
     inner = node.hold("k")
     assert inner.host.do("same", first=inner.id, second=lease.id)
     lost, revoked = lease.wait("lost"), lease.wait("revoked")
     beats = node.status["heartbeats"]
-    eventually(lambda: node.status["heartbeats"] > beats + 8, "more than a ttl")
+    eventually(lambda: node.status["heartbeats"] > beats + 18, "more than a ttl")
     lease.check()
-    assert 0 < lease.state["left"] <= 1.0
+    assert 0 < lease.state["left"] <= 3.0
     assert not lost.arrived()
     assert not revoked.arrived()
     inner.finish()
@@ -309,7 +310,9 @@ def test_while_redis_is_silent_nothing_is_taken_and_all_is_right_again_after(
 def test_a_lost_answer_leaves_no_lock_behind_that_nobody_knows(
     make: Make, proxy: Proxy, client: Redis
 ) -> None:
-    node = make(url=proxy.url, limit=10, name="a", **SHORT).start()
+    node = make(
+        url=proxy.url, limit=10, name="a", lock=True, ttl=3.0, heartbeat_interval=0.2
+    ).start()
     proxy.deafen("commands", new=False)
     node.call("select", KEYS)
     taken = locks(client)
@@ -322,7 +325,7 @@ def test_a_lost_answer_leaves_no_lock_behind_that_nobody_knows(
 def test_a_connection_that_is_cut_in_the_middle_costs_no_lock(
     make: Make, proxy: Proxy, client: Redis
 ) -> None:
-    node = make(url=proxy.url, **SHORT).start()
+    node = make(url=proxy.url, **CALM).start()
     node.call("select", KEYS)
     tokens = locks(client)
     for _ in range(5):
@@ -371,7 +374,7 @@ def test_a_paused_holder_wakes_up_and_knows_that_it_lost_its_keys(
 ) -> None:
     paused = make(another, name="a", **SHORT).start()
     lease = paused.hold("k")
-    assert paused.call("select", KEYS) == KEYS
+    eventually(lambda: paused.call("select", KEYS) == KEYS, "it holds all of them")
     other = make(name="b", **SHORT).start()
     another.pause()
     eventually(lambda: all_held(other, keys=[*KEYS, "k"]), "the other has taken over")

@@ -193,8 +193,8 @@ def test_nothing_lasts_in_redis_but_counters_and_history(make: Make, client: Red
 
 
 def test_a_limit_without_locks_is_kept_within_the_node_alone(make: Make, client: Redis) -> None:
-    node = make(name="a", limit=10, ttl=1.0, heartbeat_interval=0.2, idle=0.5)
-    other = make(name="b", ttl=1.0, heartbeat_interval=0.2)
+    node = make(name="a", limit=10, ttl=120.0, heartbeat_interval=0.2, idle=0.5)
+    other = make(name="b", ttl=120.0, heartbeat_interval=0.2)
     eventually(lambda: node.get_node_count() == 2, "they know each other")
     own = [key for key in KEYS if node.owner(key) == "a"]
     held = [key for key in KEYS if node.contains(key)]
