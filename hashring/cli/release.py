@@ -32,7 +32,9 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
       hashring release account-7
       hashring release account-7 --yes
     """
-    data = check_locked_key(key_bytes(key))
+    # A key may be any bytes, and the shell gives them as they are.
+    data = check_locked_key(key_bytes(os.fsencode(key)))
+    key = data.decode("utf-8", "backslashreplace")
     with connected(settings) as connection:
         lock = connection.run(look(connection.keys, locked=[data])).get(data)
         shown = f"{printable(key)!r} of ring {printable(settings.ring)!r}"

@@ -29,7 +29,7 @@ def test_locks_are_listed_with_holder_and_limit(redis_server: RedisServer, run: 
 def test_release_takes_the_lock_away_and_says_who_did(redis_server: RedisServer, run: Run) -> None:
     redis = Redis.from_url(redis_server.url)
     with (
-        RingNode(redis, "r", lock=True, ttl=2, heartbeat_interval=0.2) as node,
+        RingNode(redis, "r", lock=True, ttl=60, heartbeat_interval=0.2) as node,
         node.hold("account-7") as lease,
     ):
         done = run("release", "account-7", "--ring", "r", "--yes")
@@ -38,6 +38,24 @@ def test_release_takes_the_lock_away_and_says_who_did(redis_server: RedisServer,
         event = json.loads(run("events", "--ring", "r", "--json").out.splitlines()[-1])
         assert event["kind"] == "release"
         assert event["by"].startswith("hashring release on ")
+
+
+def test_a_key_of_any_bytes_is_listed_and_can_be_released(
+    redis_server: RedisServer, run: Run
+) -> None:
+    redis = Redis.from_url(redis_server.url)
+    key = b"\xff \xc3\xbc"
+    with RingNode(redis, "r", lock=True) as node:
+        assert node.contains(key)
+        (lock,) = run("locks", "--ring", "r", "--json").json["locks"]
+        assert lock["key"] == "\\xff ü"
+        # As the shell gives it, and Python reads it.
+        typed = key.decode("utf-8", "surrogateescape")
+        done = run("release", typed, "--ring", "r", "--yes", "--json")
+        assert done.json == {"ring": "r", "key": "\\xff ü", "released": True}
+    assert run("release", typed, "--ring", "r", status=1).out == (
+        "nobody holds '\\\\xff ü' of ring 'r'\n"
+    )
 
 
 def test_release_of_a_key_that_nobody_holds_changes_nothing(
