@@ -28,7 +28,7 @@ from tests.integration.test_fencing import save
 
 path, table = sys.argv[1:]
 redis = Redis(unix_socket_path=path)
-node = RingNode(redis, "paused", lock=True, ttl=1.0, heartbeat_interval=0.2)
+node = RingNode(redis, "paused", lock=True, ttl=3.0, heartbeat_interval=0.2)
 node.start()
 with node.hold("account-7") as lease:
     RedisFence(redis).write("{account-7}", lease.token, ["SET", "{account-7}:state", "first"])
@@ -80,7 +80,7 @@ def test_a_paused_holder_that_wakes_is_refused(redis_server: RedisServer, tmp_pa
         assert holder.stdout.readline() == "written\n"
         os.kill(holder.pid, signal.SIGSTOP)
         redis = Redis(unix_socket_path=str(redis_server.socket), decode_responses=True)
-        with RingNode(redis, "paused", lock=True, ttl=1.0, heartbeat_interval=0.2) as node:
+        with RingNode(redis, "paused", lock=True, ttl=60.0, heartbeat_interval=0.2) as node:
             eventually(lambda: node.contains("account-7"), "the other takes over")
             with node.hold("account-7") as lease:
                 fence = RedisFence(redis)

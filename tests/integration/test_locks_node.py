@@ -32,8 +32,9 @@ from tests.conftest import ROOT, eventually
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.proxy import Proxy
 
-SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2, "lock": True}
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0, "lock": True}
+CALM = {"ttl": 120.0, "heartbeat_interval": 0.2, "lock": True}
+"""Heartbeats as fast as may be, and nothing that time alone would let go of."""
 KEYS = [f"key-{number}" for number in range(60)]
 
 Make = Callable[..., RingNode]
@@ -68,7 +69,10 @@ def calls(client: Redis) -> int:
 def test_asking_again_costs_nothing_and_a_heartbeat_one_call(make: Make, client: Redis) -> None:
     node = make(**LONG)
     assert node.select(KEYS) == KEYS
+    lock = RING_KEYS.lock(KEYS[0].encode())
+    client.pexpire(lock, 60_000)
     node.heartbeat()
+    eventually(lambda: client.pttl(lock) > 60_000, "Redis has the script that renews")
     client.config_resetstat()
     for _ in range(50):
         assert all(node.contains(key) for key in KEYS)
@@ -171,7 +175,7 @@ def test_very_many_keys_asked_for_in_a_task_with_a_limit_of_ten(redis_server: Re
 
 
 def test_nothing_lasts_in_redis_but_counters_and_history(make: Make, client: Redis) -> None:
-    nodes = [make(name=name, limit=15, **SHORT) for name in "abc"]
+    nodes = [make(name=name, limit=15, **CALM) for name in "abc"]
     beats = [node.status.heartbeats for node in nodes]
     eventually(
         lambda: (
@@ -440,7 +444,7 @@ def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
         f"~{{{RING}}}:full",
     )
     with Redis.from_url(redis_server.url, username="poor", password="x") as poor:
-        node = make(redis=poor, **SHORT)
+        node = make(redis=poor, **CALM)
         assert node.select(KEYS) == []
         assert not node.contains("k")
         eventually(lambda: node.status.last_error, "the status tells")
@@ -460,7 +464,7 @@ def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
 def test_a_counter_of_another_type_is_told_in_the_status(
     make: Make, client: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node = make(**SHORT)
+    node = make(**CALM)
     client.lpush(RING_KEYS.token, "somebody's")
     assert node.select(KEYS) == []
     # The heartbeats go well, and so does every question but those that take locks.
@@ -478,7 +482,7 @@ def test_stop_lets_go_of_what_was_taken_while_redis_was_silent(
     make: Make, client: Redis, redis_server: RedisServer
 ) -> None:
     with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as redis:
-        node = make(redis=redis, **SHORT)
+        node = make(redis=redis, ttl=3.0, heartbeat_interval=0.2, lock=True, lock_ttl=120.0)
         proxy.deafen("commands")
         node.select(KEYS)
         assert len(locks(client)) == len(KEYS)
@@ -537,11 +541,12 @@ def test_a_node_that_is_stopped_right_after_it_was_removed_lets_go_of_its_locks(
 def test_a_node_whose_name_was_taken_holds_nothing_and_its_locks_expire(
     make: Make, client: Redis
 ) -> None:
-    first = make(name="a", ring="r", **SHORT)
+    settings = {"ttl": 3.0, "heartbeat_interval": 0.2, "lock": True}
+    first = make(name="a", ring="r", **settings)
     assert first.select(KEYS) == KEYS
     lease = first.hold("k")
     entered = lease.__enter__()
-    second = make(name="a", ring="r", **SHORT)
+    second = make(name="a", ring="r", **settings)
     eventually(lambda: first.state.value == "superseded", "it learns of it")
     assert not any(first.contains(key) for key in KEYS)
     eventually(entered.lost.is_set, "its leases are lost")
@@ -756,37 +761,57 @@ def test_what_goes_while_select_waits_for_redis_is_not_among_its_answer(
     redis_server: RedisServer, make: Make
 ) -> None:
     """Redis is asked for some keys; meanwhile others, held already, move to a node that joins."""
-    with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as slow:
-        node = make(redis=slow, **LONG)
-        first, more = KEYS[:30], KEYS[30:]
+    first, more = KEYS[:30], KEYS[30:]
+
+    def meanwhile(ring: str, proxy: Proxy, slow: Redis) -> bool:
+        """Whether the other was quick enough to join while Redis was asked."""
+        node = make(redis=slow, ring=ring, **LONG)
         assert node.select(first) == first
         proxy.delay(2.0, "commands")
         answer: list[str] = []
         asking = threading.Thread(target=lambda: answer.extend(node.select(first + more)))
         asking.start()
-        other = make(weight=500, **LONG)
+        other = make(ring=ring, weight=500, **LONG)
+        eventually(lambda: node.get_node_count() == 2, "the node hears of it")
+        in_time = asking.is_alive()
         asking.join()
-        assert other.name in map(node.owner, first)
-        assert [key for key in answer if node.owner(key) == other.name] == []
         proxy.heal()
+        assert other.name in map(node.owner, first)
+        if in_time:
+            assert [key for key in answer if node.owner(key) == other.name] == []
+        return in_time
+
+    with Proxy(redis_server.socket) as proxy, Redis.from_url(proxy.url) as slow:
+        assert any(meanwhile(f"ring-{attempt}", proxy, slow) for attempt in range(10))
 
 
 def test_what_goes_while_an_asyncio_select_waits_is_not_among_its_answer(
     redis_server: RedisServer, make: Make
 ) -> None:
-    async def run(proxy: Proxy) -> None:
-        client = AsyncRedis.from_url(proxy.url)
-        async with AsyncRingNode(client, RING, **LONG) as node:
-            first, more = KEYS[:30], KEYS[30:]
+    first, more = KEYS[:30], KEYS[30:]
+
+    async def meanwhile(ring: str, proxy: Proxy, client: AsyncRedis) -> bool:
+        async with AsyncRingNode(client, ring, **LONG) as node:
             assert await node.select(first) == first
             proxy.delay(2.0, "commands")
             asking = asyncio.create_task(node.select(first + more))
-            other = await asyncio.to_thread(lambda: make(weight=500, **LONG))
+            other = await asyncio.to_thread(lambda: make(ring=ring, weight=500, **LONG))
+            while node.get_node_count() < 2:
+                await asyncio.sleep(0.01)
+            in_time = not asking.done()
             answer = await asking
-            assert other.name in map(node.owner, first)
-            assert [key for key in answer if node.owner(key) == other.name] == []
             proxy.heal()
-        await client.aclose()
+            assert other.name in map(node.owner, first)
+            if in_time:
+                assert [key for key in answer if node.owner(key) == other.name] == []
+            return in_time
+
+    async def run(proxy: Proxy) -> None:
+        async with AsyncRedis.from_url(proxy.url) as client:
+            for attempt in range(10):
+                if await meanwhile(f"ring-{attempt}", proxy, client):
+                    return
+        pytest.fail("the other never joined while Redis was asked")
 
     with Proxy(redis_server.socket) as proxy:
-        asyncio.run(asyncio.wait_for(run(proxy), 60))
+        asyncio.run(run(proxy))
