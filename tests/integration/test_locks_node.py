@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -104,6 +105,74 @@ def test_many_keys_held_by_another_cost_one_call_until_they_are_freed(
     told = client.info("commandstats")["cmdstat_publish"]["calls"]
     assert told == len(moved)  # One message a key, to the one who waits.
     eventually(lambda: newcomer.select(keys) == moved, "and all of them are taken")
+
+
+# --- asking, in each way --------------------------------------------------------------------------
+
+
+ASKING: dict[str, Callable[[RingNode, str], bool]] = {
+    "contains": lambda node, key: node.contains(key),
+    "contains of bytes": lambda node, key: node.contains(key.encode()),
+    "select": lambda node, key: node.select([key]) == [key],
+}
+
+
+@pytest.mark.parametrize("asks", ASKING.values(), ids=ASKING)
+def test_a_key_is_not_held_past_its_locks_deadline(
+    make: Make, asks: Callable[[RingNode, str], bool]
+) -> None:
+    node = make(**LONG)
+    assert asks(node, "k")
+    book = node._book
+    assert book is not None
+    # The node itself could renew; of the lock it does not know.
+    book.held[b"k"].deadline = time.monotonic()
+    assert not asks(node, "k")
+    node.heartbeat()
+    eventually(lambda: asks(node, "k"), "the renewal has found it")
+
+
+@pytest.mark.parametrize("asks", ASKING.values(), ids=ASKING)
+def test_a_key_is_not_held_past_its_nodes_deadline(
+    make: Make, asks: Callable[[RingNode, str], bool]
+) -> None:
+    node = make(**LONG)
+    assert asks(node, "k")
+    lease = node._lease
+    assert lease is not None
+    lease[1], until = time.monotonic(), lease[1]
+    assert not asks(node, "k")
+    lease[1] = until
+    assert asks(node, "k")
+
+
+@pytest.mark.parametrize("asks", ASKING.values(), ids=ASKING)
+def test_a_key_that_is_to_be_let_go_is_let_go_when_it_is_asked_for(
+    make: Make, client: Redis, asks: Callable[[RingNode, str], bool]
+) -> None:
+    node = make(**LONG)
+    assert asks(node, "k")
+    before = locks(client)
+    book = node._book
+    assert book is not None
+    book.held[b"k"].wanted = True
+    assert not asks(node, "k")
+    eventually(lambda: asks(node, "k"), "the lock is free, and taken anew")
+    assert locks(client)["k"] > before["k"]
+
+
+@pytest.mark.parametrize("asks", ASKING.values(), ids=ASKING)
+def test_a_key_that_moved_is_let_go_when_it_is_asked_for(
+    make: Make, client: Redis, asks: Callable[[RingNode, str], bool]
+) -> None:
+    node = make(name="a", **LONG)
+    assert all(asks(node, key) for key in KEYS)
+    other = make(name="b", weight=500, **LONG)
+    eventually(lambda: node.get_node_count() == 2, "the node hears of the other")
+    moved = next(key for key in KEYS if other.owner(key) == "b")
+    assert not asks(node, moved)
+    eventually(lambda: asks(other, moved), "the other has it")
+    assert not asks(node, moved)
 
 
 # --- very many keys and a small limit -------------------------------------------------------------
