@@ -328,7 +328,7 @@ def test_a_node_stops_when_redis_has_gone_silent() -> None:
     async def check() -> None:
         with RedisServer() as server:
             async with redis.asyncio.Redis.from_url(server.url) as client:
-                node = AsyncRingNode(client, "ring", ttl=1.0, heartbeat_interval=0.2, lock=True)
+                node = AsyncRingNode(client, "ring", ttl=3.0, heartbeat_interval=0.2, lock=True)
                 await node.start()
                 assert await node.select(["k"]) == ["k"]
                 before = asyncio.all_tasks()

@@ -38,6 +38,7 @@ from tests.conftest import PATIENCE, eventually
 
 KEYS = [f"key-{number}" for number in range(2000)]
 FAST = {"ttl": 2.0, "heartbeat_interval": 0.4}
+CALM = {"ttl": 60.0, "heartbeat_interval": 0.4}
 
 
 def shared(nodes: list[Any]) -> None:
@@ -55,7 +56,7 @@ def shared(nodes: list[Any]) -> None:
 
 def lives(make: Callable[[], Any], **options: Any) -> None:
     """Two nodes over clients that ``make`` gives share the keys."""
-    nodes = [RingNode(make(), "clients", **FAST, **options) for _ in range(2)]
+    nodes = [RingNode(make(), "clients", **CALM, **options) for _ in range(2)]
     with nodes[0], nodes[1]:
         shared(nodes)
         assert {node.owner("key-1") for node in nodes} <= {node.name for node in nodes}
@@ -92,8 +93,8 @@ def test_asyncio_clients(redis_server: RedisServer, package: Any) -> None:
     async def run() -> None:
         client = package(unix_socket_path=str(redis_server.socket))
         async with (
-            AsyncRingNode(client, "clients", **FAST) as one,
-            AsyncRingNode(client, "clients", **FAST) as two,
+            AsyncRingNode(client, "clients", **CALM) as one,
+            AsyncRingNode(client, "clients", **CALM) as two,
         ):
             while one.ring.fingerprint != two.ring.fingerprint:
                 await asyncio.sleep(0.01)
@@ -228,7 +229,7 @@ def test_a_failover_under_sentinel_is_survived() -> None:
 @pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
 def test_redis_cluster(cluster: list[RedisServer], ring: str, package: Any) -> None:
     client = package(host="127.0.0.1", port=cluster[0].port)
-    nodes = [RingNode(client, ring, **FAST) for _ in range(2)]
+    nodes = [RingNode(client, ring, **CALM) for _ in range(2)]
     with nodes[0], nodes[1]:
         shared(nodes)
         nodes[1].stop()
@@ -238,7 +239,7 @@ def test_redis_cluster(cluster: list[RedisServer], ring: str, package: Any) -> N
 
 def test_locks_on_redis_cluster(cluster: list[RedisServer]) -> None:
     client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
-    with RingNode(client, "locked", lock=True, **FAST) as node:
+    with RingNode(client, "locked", lock=True, **CALM) as node:
         assert node.select(KEYS) == KEYS
         with node.hold(KEYS[0]) as lease:
             lease.check()
@@ -250,8 +251,8 @@ def test_asyncio_on_redis_cluster(cluster: list[RedisServer]) -> None:
     async def run() -> None:
         client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
         async with (
-            AsyncRingNode(client, "async", **FAST) as one,
-            AsyncRingNode(client, "async", **FAST) as two,
+            AsyncRingNode(client, "async", **CALM) as one,
+            AsyncRingNode(client, "async", **CALM) as two,
         ):
             while one.ring.fingerprint != two.ring.fingerprint:
                 await asyncio.sleep(0.01)
