@@ -165,7 +165,7 @@ def shared(*members: BaseMember, count: int = 8) -> Callable[[], bool]:
 def _nothing_left_behind() -> Iterator[None]:
     threads, children = _threads(), _children()
     yield
-    deadline = time.monotonic() + PATIENCE / 6
+    deadline = time.monotonic() + PATIENCE
     while left := [*(_threads() - threads), *(_children() - children)]:
         if time.monotonic() > deadline:
             pytest.fail(f"the test left threads or child processes behind: {left}")
