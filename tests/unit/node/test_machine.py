@@ -1251,6 +1251,18 @@ def test_after_a_change_that_no_message_told_of_the_subscription_is_made_anew() 
     assert step.number == hand.number + 1
 
 
+def test_a_subscription_that_tells_of_what_came_later_is_kept() -> None:
+    hand = Hand().live()
+    hand.change(node="lost")
+    hand.answer(hand.beat_due())
+    hand.tell(hand.change(node="heard"))
+    hand.now = hand.waits_until()
+    hand.answer(hand.run())
+    assert hand.machine.counters.fetches == 2
+    assert {"lost", "heard"} <= set(hand.machine.ring.nodes)
+    hand.waits_until()
+
+
 def test_after_a_gap_that_a_message_showed_the_subscription_is_kept() -> None:
     hand = Hand().live()
     hand.change(node="lost")
