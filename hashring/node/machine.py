@@ -25,7 +25,7 @@ How a node stays right:
 - It follows the channel's changes as long as each continues the history it knows. Anything else
   is a gap: it waits a moment for a message that may still be on its way, then fetches.
 - Every heartbeat's answer says where the ring stands, so a lost message is found one heartbeat
-  later at the latest. If neither it came nor one after it, the subscription is made anew.
+  later at the latest. If no message comes any more, the subscription is made anew.
 - Every heartbeat's answer says when the next member expires, and the node beats right then: the
   first survivor to do so sweeps and tells the others.
 - A node that finds itself missing from the ring beats at once, and so comes back.
@@ -420,6 +420,10 @@ class NodeMachine:
         mine = self.stamp
         if mine is None or change.stamp.tag == mine.tag:
             return
+        if change.stamp.at > mine.at:
+            # News, however late: the subscription is alive. In an event loop that runs hundreds of
+            # nodes, all of them hear late at times.
+            self._deaf = False
         if change.prev == mine.tag:
             ring = change.apply(self.ring)
             self._adopt(ring, change.stamp)
@@ -436,9 +440,6 @@ class NodeMachine:
         elif change.stamp.at <= mine.at and change.stamp.epoch <= mine.epoch:
             return  # From before what was fetched.
         else:
-            # One is missing or late, but what came after it came: the subscription is alive. In an
-            # event loop that runs hundreds of nodes, all of them hear late at times.
-            self._deaf = False
             self._fall_behind(change.stamp, now)
         if self.name in change.nodes:
             self._change_of_own(change, now)

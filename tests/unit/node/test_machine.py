@@ -1263,6 +1263,17 @@ def test_a_subscription_that_tells_of_what_came_later_is_kept() -> None:
     hand.waits_until()
 
 
+def test_a_subscription_that_tells_late_and_in_order_is_kept() -> None:
+    hand = Hand().live()
+    first, _ = hand.change(node="first"), hand.change(node="second")
+    hand.answer(hand.beat_due())
+    hand.tell(first)
+    hand.now = hand.waits_until()
+    hand.answer(hand.run())
+    assert hand.machine.counters.fetches == 2
+    hand.waits_until()
+
+
 def test_after_a_gap_that_a_message_showed_the_subscription_is_kept() -> None:
     hand = Hand().live()
     hand.change(node="lost")
