@@ -6,7 +6,7 @@ Redis lost, or somebody took away by hand, since the process last renewed them: 
 at its next heartbeat, and until then only the token protects what it writes.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
-Redis lost.
+Redis lost; and nothing but taking makes a lock.
 
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
@@ -112,25 +112,30 @@ class Tokens(LockWatch):
     name = "tokens"
 
     def __init__(self) -> None:
-        self._seen: dict[bytes, tuple[int, str]] = {}
+        self._standing: dict[bytes, tuple[int, str, float]] = {}
         self._newest: dict[bytes, int] = {}
 
     def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
         """See :class:`hashring.testing.simulator.world.Rule`."""
-        if command.script.name != "locks_acquire":
+        script = command.script.name
+        if not script.startswith("locks_"):
             return
-        for key, (token, session, _) in world.server.locks(KEYS).items():
-            if self._seen.get(key) != (token, session):
-                if token <= self._newest.get(key, 0):
-                    raise self.broken(world, f"{key.decode()} was taken again under {token}")
-                self._seen[key] = token, session
-                self._newest[key] = token
+        locks, now = world.server.locks(KEYS), world.redis_time()
+        for key, (token, session, _) in locks.items():
+            before = self._standing.get(key)
+            if before is not None and before[:2] == (token, session) and now < before[2]:
+                continue
+            if script != "locks_acquire":
+                raise self.broken(world, f"{script} made a lock on {key.decode()} under {token}")
+            if token <= self._newest.get(key, 0):
+                raise self.broken(world, f"{key.decode()} was taken again under {token}")
+            self._newest[key] = token
+        self._standing = locks
 
     def touched(self, world: World, lost: bool) -> None:
         """See :class:`hashring.testing.simulator.world.Rule`."""
         # A failover brings old locks back: nobody took them.
-        for key, (token, session, _) in world.server.locks(KEYS).items():
-            self._seen[key] = token, session
+        self._standing = world.server.locks(KEYS)
 
 
 class Limit(LockWatch):

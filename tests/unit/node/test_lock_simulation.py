@@ -133,6 +133,19 @@ def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the scri
     return [[], []]
 
 
+def renewal_that_makes_a_free_lock_anew(  # noqa: PLR0917 - ARGV of the script
+    call: _LockCall, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+) -> list[Any]:
+    for name, token in zip(call._names, tokens.split(), strict=True):
+        if call._server._lock_of(name) is None:
+            expires = call._now + ttl / 1000
+            call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
+    return renew(call, channel, prefix, session, ttl, tokens, *rest)
+
+
+renew = _LockCall.locks_renew
+
+
 def late_call_that_frees_what_it_has_no_place_for(call: _LockCall, *rest: Any) -> list[Any]:
     answer = acquire(call, *rest)
     session, server = rest[3].encode(), call._server
@@ -164,6 +177,7 @@ def tokens_of_the_counter_alone(call: _LockCall, *rest: Any) -> list[Any]:
     [
         ("locks_release", release_whoever_holds_it, "holder"),
         ("locks_renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
+        ("locks_renew", renewal_that_makes_a_free_lock_anew, "tokens"),
         ("locks_acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
         ("locks_acquire", tokens_of_the_counter_alone, "tokens"),
     ],

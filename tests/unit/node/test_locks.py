@@ -1141,49 +1141,44 @@ def test_what_overflowed_comes_back_one_key_for_each_free_place(world: World, b_
     assert come_back(a, b, keys[2:], b_asks=b_asks) == 0
 
 
-def test_a_key_on_its_way_back_is_left_to_its_owner(world: World) -> None:
-    # The owner's loop is slow, the inheritor's fast: it must not take back what it let go.
+def left_to_its_owner(world: World) -> tuple[Node, Node, list[bytes]]:
+    """``b`` has let go of a30 for ``a``, which has a place; and all that they ask for."""
     a, b = overflowing(world, limit=30, own=33)
-    keys = keys_of("a", 33)
+    keys = keys_of("a", 33)[1:]
     world.server.drop(KEYS.lock(b"a0"))
     a.heartbeat()
     assert a.book.full  # One place of thirty is no room yet.
-    a.select(keys[1:])
+    a.select(keys)
     b.deliver()
+    b.select(keys)
+    b.loop()
+    assert b"a30" not in world.locks()
+    return a, b, keys
+
+
+def test_a_key_on_its_way_back_is_left_to_its_owner(world: World) -> None:
+    # The owner's loop is slow, the inheritor's fast: it must not take back what it let go.
+    a, b, keys = left_to_its_owner(world)
     for _ in range(20):
-        b.select(keys[1:])
+        b.select(keys)
         b.loop()
-    wanted = keys[30]
-    assert wanted not in world.locks()
+    assert b"a30" not in world.locks()
     a.deliver()
-    a.select(keys[1:])
-    assert world.locks()[wanted] == "a"
+    a.select(keys)
+    assert world.locks()[b"a30"] == "a"
 
 
 def test_a_key_left_to_an_owner_that_never_comes_is_taken_again(world: World) -> None:
-    a, b = overflowing(world, limit=30, own=33)
-    world.server.drop(KEYS.lock(b"a0"))
-    a.heartbeat()
-    a.select(keys_of("a", 33)[1:])
-    b.deliver()
-    b.select(keys_of("a", 33))
-    b.loop()
-    assert b"a30" not in b.held
+    _, b, keys = left_to_its_owner(world)
     world.now += 60.0 + MS
-    b.select(keys_of("a", 33))
+    b.select(keys)
     assert b"a30" in b.held
 
 
 def test_a_key_left_to_an_owner_that_went_is_taken_again_at_once(world: World) -> None:
-    a, b = overflowing(world, limit=30, own=33)
-    world.server.drop(KEYS.lock(b"a0"))
-    a.heartbeat()
-    a.select(keys_of("a", 33)[1:])
-    b.deliver()
-    b.select(keys_of("a", 33))
-    b.loop()
+    _, b, keys = left_to_its_owner(world)
     world.set_ring("b")
-    b.select(keys_of("a", 33))
+    b.select(keys)
     assert b"a30" in b.held
 
 
