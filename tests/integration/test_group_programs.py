@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from redis import Redis
 
 from hashring.store.embedded import RedisServer
+from hashring.store.group_commands import group_keys
 from tests.conftest import PATIENCE, ROOT
 
 HEAD = """
@@ -110,3 +112,29 @@ def test_stop_in_a_signal_handler_leaves_whatever_it_interrupts(
     process.send_signal(signal.SIGTERM)
     out, error = process.communicate(timeout=PATIENCE)
     assert (out, error, process.returncode) == ("left\n", "", 0)
+
+
+@pytest.mark.parametrize("end", ["await asyncio.Event().wait()", "async with other: await stop()"])
+def test_ctrl_c_in_an_event_loop_takes_its_members_along(
+    redis_server: RedisServer, end: str
+) -> None:
+    """Before Python 3.11 it cancels all tasks at once, also those that members run in."""
+    program = """
+other = AsyncPartitionGroup(Redis.from_url(sys.argv[1]), "other", 4)
+
+async def stop():
+    print("inside", flush=True)
+    await asyncio.Event().wait()
+"""
+    if end.startswith("await"):
+        end = f"print('inside', flush=True); {end}"
+    process = run(ASYNC_HEAD + program + ASYNC.format(end=end), redis_server)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["held\n", "inside\n"]
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=PATIENCE)
+    assert error.rstrip().endswith("KeyboardInterrupt")
+    assert "hashring" not in error
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        for group in ("orders", "other"):
+            assert client.zcard(group_keys(group).leases) == 0
