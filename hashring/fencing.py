@@ -100,7 +100,7 @@ class RedisFence:
         resource: str,
         token: int,
         *commands: Sequence[Word],
-        keys: Iterable[str] | None = None,
+        keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
         """Run the commands, all or none, and return what they answered.
 
@@ -136,7 +136,7 @@ class AsyncRedisFence:
         resource: str,
         token: int,
         *commands: Sequence[Word],
-        keys: Iterable[str] | None = None,
+        keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
         """See :meth:`RedisFence.write`.
 
@@ -173,13 +173,14 @@ def _arguments(
     resource: str,
     token: int,
     commands: Sequence[Sequence[Word]],
-    keys: Iterable[str] | None,
+    keys: Iterable[str | bytes] | None,
     forget_after: int,
 ) -> tuple[Word, ...]:
     for command in commands:
         if isinstance(command, bytes | str) or not command:
             raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
-    touched = [str(c[1]) for c in commands if len(c) > 1] if keys is None else list(keys)
+    named: Iterable[Word] = (c[1] for c in commands if len(c) > 1)
+    touched = list(named if keys is None else keys)
     words = [word for command in commands for word in (len(command), *command)]
     return (
         script("fencing_write").text,

@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from hashring import ConfigError, RedisRefused, RingNode, StaleToken
+from hashring import ConfigError, PermissionDenied, RedisRefused, RingNode, StaleToken
 from hashring.fencing import AsyncRedisFence, Fence, RedisFence
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
@@ -106,6 +106,20 @@ def test_all_commands_of_a_write_are_done_and_answered(redis_server: RedisServer
     redis = Redis(unix_socket_path=str(redis_server.socket))
     answers = RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"], ["INCR", "{a}:x"])
     assert answers == [b"OK", 2]
+
+
+def test_a_key_given_as_bytes_is_the_key_that_redis_is_told_of(redis_server: RedisServer) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        admin.execute_command("ACL SETUSER writer on >x resetkeys ~{a}:* +@all")
+    with Redis(unix_socket_path=str(redis_server.socket), username="writer", password="x") as redis:
+        fence = RedisFence(redis)
+        assert fence.write("{a}", 5, ["SET", b"{a}:x", "1"]) == [b"OK"]
+        assert fence.write("{a}", 5, ["INCR", "{a}:x"], keys=[b"{a}:x"]) == [2]
+        with pytest.raises(PermissionDenied):
+            fence.write("{a}", 5, ["SET", b"{b}:x", "1"])
+        assert redis.get("{a}:fence") == b"5"
+    with Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        admin.execute_command("ACL DELUSER writer")
 
 
 def test_a_refused_write_does_nothing_and_names_both_tokens(redis_server: RedisServer) -> None:

@@ -19,9 +19,9 @@ local call, format = redis.call, string.format
 local node, session, ttl, room = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
--- More digits than time has were not written here, and Lua could not count up from them.
-local known = string.match(call('GET', KEYS[1]) or '', '^%d+$')
-local first = math.max((known and #known <= 16 and tonumber(known) or 0) + 1, now)
+-- Time gets to 9e15 in the year 2255. More was not written here, and Lua counts to 2^53 only.
+local known = tonumber(string.match(call('GET', KEYS[1]) or '', '^%d+$') or 0)
+local first = math.max(known < 9e15 and known + 1 or 0, now)
 local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
 local awaited, kept = tonumber(ARGV[7]), tonumber(ARGV[8])
