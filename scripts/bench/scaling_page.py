@@ -124,9 +124,12 @@ On paper, from the costs above:
   a time linear in it; see *Memory of a ring* in `benchmarks.rst <benchmarks.rst>`__. At 10,000 nodes this is what a
   rolling restart costs the fleet: 20,000 changes, 10,000 times.
 - **One node a process.** A node is made for that. The thousand live nodes of the benchmarks are two processes of 500:
-  all nodes of an event loop wait for each other. When it stands still, or Redis is wiped, they fetch the ring together;
-  nodes that read the same share one ring, so that this takes a fraction of a client's timeout for most of them. Those
-  that it takes longer for try again, and are fenced when their ttl is over, like any node that cannot renew.
+  all nodes of an event loop wait for each other. When it stands still, or Redis is wiped, they fetch the ring together.
+  An answer with the ring is one text, and nodes that read the same share one ring, so that they are done before a
+  client's timeout; a node that is not tries again, and is fenced when its ttl is over, like any that cannot renew.
+  ``scripts/bench/herd.py`` does both to 150 nodes of 1,000 in one event loop. After a wipe they were right again with
+  7 s of CPU, and after standing still for 8 s, in which 30 nodes joined, with 3 s, on a machine that was busy otherwise:
+  after 26 s and 14 s by the clock, and no node was fenced.
 
 Up to about a thousand nodes nothing needs to be thought of. At ten thousand it works at rest, and it is the changes
 that hurt.
