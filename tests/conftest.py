@@ -57,12 +57,12 @@ def servers() -> dict[str, Path]:
     return found
 
 
-def eventually(holds: Callable[[], object], what: str) -> None:
+def eventually(holds: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
     """Wait until it holds; fail, and say what did not come, when it never does."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not holds():
         if time.monotonic() > deadline:
-            pytest.fail(f"not within {PATIENCE} s: {what}")
+            pytest.fail(f"not within {patience:g} s: {what}")
         time.sleep(0.01)
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -38,11 +39,19 @@ class _SparkGroup(click.Group):
             with sigterm_unwinds():
                 return super().invoke(ctx)
         except Exception as error:
-            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            if not _is_sparks(error):
                 raise
             from hashring.spark.failures import failure  # noqa: PLC0415 - Spark is loaded by now
 
             raise failure(error) from error
+
+
+def _is_sparks(error: Exception) -> bool:
+    names = [type(error).__module__]
+    if isinstance(error, OSError):
+        # Py4J cannot reach a Java that has ended, and says so with what its socket said.
+        names += [frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)][-1:]
+    return any(name.partition(".")[0] in ("pyspark", "py4j") for name in names)
 
 
 @click.group("spark", cls=_SparkGroup)
@@ -146,7 +155,8 @@ _seed_option = click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "--by-owner",
     is_flag=True,
-    help="A directory owner=<node> for each node, which it can read alone.",
+    help="A directory owner=<node> for each node, which it can read alone; of host:17 it is "
+    "owner=host%3A17.",
 )
 @_ring_file_options
 @_report_option
@@ -543,8 +553,9 @@ class _Job:
 
         conf = dict(_setting(text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
-        # What it logs as JSON comes as an exception, too.
-        logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+        # What these log, in JSON or with a traceback, comes as an exception, too.
+        for name in ("py4j", "DataFrameQueryContextLogger"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         # A Java that PySpark has started and not yet met would go on without it.
         with nullcontext() if self._options["remote"] else held_back():
             found = spark_session(

@@ -35,6 +35,10 @@ _HEADER_NAMES: Final = re.compile(r"Expected: (.+) but found: (.+)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.M)
 _OURS: Final = re.compile(rf"^\s*{re.escape(errors.__name__)}\.(\w+): (.+)$", re.M)
+_JAVA_ENDED: Final = re.compile(
+    r"Answer from Java side is empty|Error while sending|\AAn error occurred while calling \S+\Z"
+)
+"""What Py4J says when nobody answers it; where Java answers, there is more."""
 _REMEDIES: Final = {
     "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
     "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
@@ -46,8 +50,14 @@ _REMEDIES: Final = {
 
 
 def failure(error: Exception) -> HashringError:
-    """The error to raise for one of :data:`SPARK_ERRORS`."""
+    """The error to raise for one of :data:`SPARK_ERRORS`, or for a Java that has ended."""
     told = str(error) or type(error).__name__
+    if isinstance(error, OSError) or _JAVA_ENDED.search(told):
+        return SparkFailed(
+            f"its Java has ended ({told})",
+            "did the system kill it, for want of memory? --conf spark.driver.memory=... says how "
+            "much it takes",
+        )
     if ours := _OURS.findall(told):
         name, text = ours[-1]
         kind = getattr(errors, name, None)

@@ -179,29 +179,26 @@ def _counted(
     df: DataFrame, table: CellTable, key: str, algorithm: str, weight: str | None
 ) -> DataFrame:
     """Rows and weight for each code of the table."""
-    columns = [point(df, key, algorithm).alias(_POINT)]
+    columns, total, bad = _weighed(df, weight)
+    hashed = df.select(point(df, key, algorithm).alias(_POINT), *columns)
+    return (
+        look_up(hashed, _POINT, table, _CODE)
+        .groupBy(_CODE)
+        .agg(F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights"))
+    )
+
+
+def _weighed(df: DataFrame, weight: str | None) -> tuple[list[Column], Column, Column]:
+    """The columns to select for a sum of weights; the sum; how many of the weights are none.
+
+    A weight is none when it is null, negative, infinite, or NaN (which Spark puts above all).
+    """
     if weight is None:
-        sums = [
-            F.count("*").alias("keys"),
-            F.count("*").cast("double").alias("weight"),
-            F.lit(0).cast("bigint").alias("bad_weights"),
-        ]
-    else:
-        columns.append(_usable(df, weight).alias(_WEIGHT))
-        sums = [
-            F.count("*").alias("keys"),
-            F.coalesce(F.sum(_WEIGHT), F.lit(0.0)).alias("weight"),
-            (F.count("*") - F.count(_WEIGHT)).alias("bad_weights"),
-        ]
-    coded = look_up(df.select(*columns), _POINT, table, _CODE)
-    return coded.groupBy(_CODE).agg(*sums)
-
-
-def _usable(df: DataFrame, weight: str) -> Column:
-    """The weight, or null where it is none: negative, infinite, or NaN (above all for Spark)."""
+        return [], F.count("*").cast("double"), F.lit(0).cast("bigint")
     check_number(df, weight)
     given = F.col(quoted(weight)).cast("double")
-    return F.when((given >= 0) & (given < math.inf), given)
+    usable = F.when((given >= 0) & (given < math.inf), given).alias(_WEIGHT)
+    return [usable], F.coalesce(F.sum(_WEIGHT), F.lit(0.0)), F.count("*") - F.count(_WEIGHT)
 
 
 def hot_keys(
@@ -223,14 +220,9 @@ def hot_keys(
         raise ConfigError("n", n, "ask for at least one key")
     if not ring.node_count:
         raise EmptyRingError
-    columns = [key_text(df, key).alias("key")]
-    if weight is None:
-        heavy: Column = F.count("*").cast("double")
-    else:
-        columns.append(_usable(df, weight).alias(_WEIGHT))
-        heavy = F.coalesce(F.sum(_WEIGHT), F.lit(0.0))
+    columns, heavy, _ = _weighed(df, weight)
     per_key = (
-        df.select(*columns)
+        df.select(key_text(df, key).alias("key"), *columns)
         .where(F.col("key").isNotNull())
         .groupBy("key")
         .agg(F.count("*").alias("rows"), heavy.alias("weight"))
@@ -286,7 +278,8 @@ def partition_by_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame
 
     Partition ``i`` holds the rows of ``ring.nodes[i]``; rows without an owner are in partition 0
     as well. Written with ``.write.partitionBy("owner").parquet(path)``, each node's keys are in
-    ``path/owner=<node>``, which that node can read alone.
+    ``path/owner=<node>``, which that node can read alone. Spark writes some characters of a name
+    as in a URL: the directory of ``host:17`` is ``owner=host%3A17``.
 
     Raises:
         EmptyRingError, ColumnError: as for :func:`with_owner`.

@@ -45,7 +45,7 @@ def told(log, pattern):
         found[:] = re.findall(pattern, log.read_text(errors="replace"))
         return bool(found)
 
-    eventually(look, f"{pattern} in {log}")
+    eventually(look, f"{pattern} in {log}", ENGINE_PATIENCE / 2)
     return found[0]
 
 

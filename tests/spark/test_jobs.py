@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
@@ -31,6 +32,7 @@ from hashring.errors import (
     UnknownNodeError,
 )
 from hashring.files import read_ring, write_ring
+from hashring.spark.failures import failure
 from hashring.spark.files import Output, read_frame
 from hashring.spark.session import java_version, spark_session
 from tests.spark.test_owner import random_ring
@@ -112,6 +114,17 @@ def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp
     ring = read_ring(ring_file).ring
     own = spark.read.parquet(f"{out}/owner=n2").collect()
     assert {row.key for row in own} == {f"k{i}" for i in range(500) if ring.owner(f"k{i}") == "n2"}
+
+
+def test_the_directory_of_a_node_is_its_name_as_in_a_url(spark, tmp_path):
+    write_ring(RingFile(Ring({"host:17": [0]})), tmp_path / "ring.json")
+    spark.sql("select 'k' key union all select null").coalesce(1).write.parquet(
+        str(tmp_path / "k.parquet")
+    )
+    run("assign", "--input", tmp_path / "k.parquet", "--ring-file", tmp_path / "ring.json",
+        "--output", tmp_path / "o.parquet", "--by-owner")  # fmt: skip
+    found = {path.name for path in (tmp_path / "o.parquet").glob("owner=*")}
+    assert found == {"owner=host%3A17", "owner=__HIVE_DEFAULT_PARTITION__"}
 
 
 def test_assign_to_a_table_and_not_twice(spark, keys, ring_file):
@@ -301,6 +314,20 @@ def test_what_else_spark_says_comes_with_what_to_do(spark, ring_file):
     text = 'Spark failed: .*No FileSystem for scheme "foo": is that the right beginning'
     with pytest.raises(SparkFailed, match=text):
         run("load", "--input", "foo://x/y.parquet", "--ring-file", ring_file)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o60.save"),
+        ConnectionRefusedError(111, "Connection refused"),
+    ],
+)
+def test_a_java_that_has_ended_is_said_however_it_shows(error):
+    text = r"^Spark failed: its Java has ended \(.+\): did the system kill it, for want of memory"
+    with pytest.raises(SparkFailed, match=text):
+        raise failure(error)
 
 
 def test_infinite_weights_are_unusable(spark, ring_file, tmp_path):

@@ -39,8 +39,28 @@ def command(work, name, out, *more):
     return [str(part) for part in (*found, "--ring-file", work / "ring.json", *more)]
 
 
-@pytest.mark.parametrize(("told", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_job_told_to_end_leaves_nothing_and_says_nothing(work, tmp_path, told, status):
+def java_of(process):
+    """The processes of its session that run the class that PySpark starts."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(directory.name)) == process.pid:
+                words = (directory / "cmdline").read_bytes()
+                found += [int(directory.name)] * (b"org.apache.spark.deploy.SparkSubmit" in words)
+        except OSError:  # it ended while we looked
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "says"),
+    [
+        (signal.SIGINT, 130, ""),
+        (signal.SIGTERM, 143, ""),
+        (signal.SIGKILL, 2, "hashring: Spark failed: "),
+    ],
+)
+def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
     out = tmp_path / "owned.csv"
     more = ("--master", "local[1]", "--conf", f"spark.driver.extraJavaOptions={JAVA}")
     process = subprocess.Popen(
@@ -55,8 +75,12 @@ def test_a_job_told_to_end_leaves_nothing_and_says_nothing(work, tmp_path, told,
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        # Ctrl-C is sent to all of the terminal's processes.
-        (os.killpg if told == signal.SIGINT else os.kill)(process.pid, told)
+        if told == signal.SIGKILL:
+            for java in java_of(process):
+                os.kill(java, told)
+        else:
+            # Ctrl-C is sent to all of the terminal's processes.
+            (os.killpg if told == signal.SIGINT else os.kill)(process.pid, told)
         _, errors = process.communicate(timeout=5 * PATIENCE)
     finally:
         if process.poll() is None:
@@ -64,6 +88,7 @@ def test_a_job_told_to_end_leaves_nothing_and_says_nothing(work, tmp_path, told,
             process.communicate()
     assert process.returncode == status, errors
     assert "Traceback" not in errors
+    assert "hashring: " not in errors if not says else re.search(says, errors)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,21 +99,9 @@ def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
-    def java():
-        """The processes of its session that run the class that PySpark starts."""
-        found = []
-        for directory in Path("/proc").glob("[0-9]*"):
-            try:
-                if os.getsid(int(directory.name)) == process.pid:
-                    words = (directory / "cmdline").read_bytes()
-                    found += [directory.name] * (b"org.apache.spark.deploy.SparkSubmit" in words)
-            except OSError:  # it ended while we looked
-                continue
-        return found
-
     try:
         deadline = time.monotonic() + 5 * PATIENCE
-        while not java():
+        while not java_of(process):
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -96,7 +109,7 @@ def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
         # Its standard error is Java's too: it ends with the last of them.
         _, errors = process.communicate(timeout=5 * PATIENCE)
         assert process.returncode == 130, errors
-        while java():
+        while java_of(process):
             assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:

@@ -17,11 +17,13 @@ from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists
 from hashring.files import write_ring
 from hashring.spark.datasource import live_ring
 from hashring.spark.stream import fixed_ring, followed_ring, tag_stream
-from tests.conftest import ROOT, eventually
+from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
 RING = "fleet"
+JAVA_PATIENCE = 4 * PATIENCE
+"""Until a Java and a stream in it have started, on a machine with more to do than it can."""
 
 
 def files(spark, folder, number, rows=20):
@@ -84,11 +86,11 @@ def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_pat
             interval="0 seconds",
         )  # fmt: skip
         try:
-            eventually(lambda: batches(tmp_path) == ["batch=0"], "the first batch")
+            eventually(lambda: batches(tmp_path) == ["batch=0"], "the first batch", JAVA_PATIENCE)
             with RingNode(client, RING, name="b"):
                 both = live_ring(spark, redis_server.url, RING)
                 files(spark, tmp_path, 1)
-                eventually(lambda: len(batches(tmp_path)) == 2, "the second batch")
+                eventually(lambda: len(batches(tmp_path)) == 2, "the second batch", JAVA_PATIENCE)
         finally:
             query.stop()
             a.stop()
@@ -113,7 +115,11 @@ def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_serv
                     command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True
                 )
             try:
-                eventually(lambda enough=done: len(batches(tmp_path)) >= enough, f"{done} batches")
+                eventually(
+                    lambda enough=done: len(batches(tmp_path)) >= enough,
+                    f"{done} batches",
+                    JAVA_PATIENCE,
+                )
             finally:
                 # The Python of the driver and its Java, in the middle of whatever they do.
                 os.killpg(process.pid, signal.SIGKILL)
