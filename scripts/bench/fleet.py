@@ -28,7 +28,7 @@ import redis_hashring
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from hashring import AsyncRingNode
+from hashring import AsyncRingNode, RedisUnavailable
 
 PATIENCE = 120.0
 """Seconds after which nodes that do not agree count as a failure of the measure."""
@@ -96,6 +96,18 @@ class TheirWatchedNode(redis_hashring.RingNode):
         self.sight.saw(self)
 
 
+async def started(node: AsyncRingNode) -> None:
+    """Start a node, again and again as a supervisor would; what failed is counted by the node.
+
+    On a busy machine the event loop of hundreds of nodes may be late by a client's timeout.
+    """
+    while True:
+        try:
+            return await node.start()
+        except RedisUnavailable:
+            continue
+
+
 class Ours:
     """Nodes of ours in this process, as asyncio tasks."""
 
@@ -110,7 +122,7 @@ class Ours:
         for node in fresh:
             node.sight = self._sight
         began = time.perf_counter()
-        await asyncio.gather(*(node.start() for node in fresh))
+        await asyncio.gather(*(started(node) for node in fresh))
         self.nodes += fresh
         # A process that is one node has one ring: the garbage collector's rounds through those of
         # hundreds are not the nodes' cost.
@@ -127,7 +139,7 @@ class Ours:
         self._sight.forget(self.nodes[number])
 
     async def resume(self, number: int) -> None:
-        await self.nodes[number].start()
+        await started(self.nodes[number])
 
     async def seen(self, count: int, nodes: int) -> list[float]:
         """When each of so many nodes, all that run, came to see a ring of ``count``."""
