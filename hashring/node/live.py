@@ -289,12 +289,12 @@ class RingNode(BaseNode):
 
     def _release_late(self, book: LockBook) -> None:
         """See :meth:`_letting_go`."""
-        store = self._get_store()
+        # On connections of its own: whoever stops the node closes the others meanwhile.
+        store = self._make_store()
         try:
             _make(self._letting_go(book), store.run)
         finally:
-            if self._runner is None:
-                store.close()
+            store.close()
 
     # --- by hand ------------------------------------------------------------------------------
 
@@ -438,11 +438,13 @@ class RingNode(BaseNode):
 
     def _get_store(self) -> Store:
         if self._store is None:
-            if isinstance(self._redis, MemoryStore):
-                self._store = self._redis
-            else:
-                self._store = RedisStore(self._redis, self._machine.config.io_timeout)
+            self._store = self._make_store()
         return self._store
+
+    def _make_store(self) -> Store:
+        if isinstance(self._redis, MemoryStore):
+            return self._redis
+        return RedisStore(self._redis, self._machine.config.io_timeout)
 
     def _forget_runner(self) -> None:
         self._runner = None

@@ -442,8 +442,7 @@ class LockBook:
                 self._drop(take)
                 return  # The name was lost meanwhile; these locks expire.
             if not self._drop(take):
-                # It was given up, and asked about; but perhaps before it was done.
-                self._doubt(take, now)
+                self._answered_late(take, answers, now)
                 return
             refused = []
             deadline = sent + self.config.ttl
@@ -779,6 +778,8 @@ class LockBook:
                 return
             for wanted in take.wanted:
                 lock = found.get(wanted.key)
+                if wanted.key not in self.held and self.count == self.config.limit:
+                    continue
                 if lock is not None and lock.session == take.session == self._session:
                     # Redis rounds to milliseconds.
                     self._grant(wanted, lock.token, sent + lock.expires_in - 0.001, now)
@@ -898,6 +899,24 @@ class LockBook:
         self._takes.append(take)
         self._resolve_at = min(self._resolve_at, now)
         self.stirred = True
+
+    def _answered_late(self, take: Take, answers: Sequence[Answer], now: float) -> None:
+        """An answer to what was given up, and asked about; but perhaps before it was done."""
+        unknown = tuple(
+            wanted
+            for wanted, answer in zip(take.wanted, answers, strict=True)
+            if isinstance(answer, int) and not self._knows(wanted.key, answer)
+        )
+        places = len(unknown)
+        if self.config.limit is not None:
+            # Its places are others' by now: what there is no room for is left to expire.
+            places = min(places, self.config.limit - self.count)
+        if places > 0:
+            self._doubt(Take(take.command, unknown, places, take.session, take.began), now)
+
+    def _knows(self, key: bytes, token: int) -> bool:
+        held = self.held.get(key)
+        return (held is not None and held.token >= token) or self._releasing.get(key) == token
 
     def _grant(self, wanted: Wanted, token: int, deadline: float, now: float) -> None:
         key, point, _ = wanted

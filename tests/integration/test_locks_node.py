@@ -767,6 +767,28 @@ def test_stop_while_others_ask_leaves_no_lock_behind(make: Make, client: Redis) 
         assert locks(client) == {}
 
 
+def test_holds_that_end_together_after_stop_all_let_go(make: Make, client: Redis) -> None:
+    together = threading.Barrier(17)
+
+    def work(node: RingNode, key: str) -> None:
+        with node.hold(key):
+            together.wait()  # All are held.
+            together.wait()  # The node has stopped.
+
+    for turn in range(10):
+        node = make(name=f"n{turn}", **LONG)
+        threads = [threading.Thread(target=work, args=(node, key)) for key in KEYS[:16]]
+        for thread in threads:
+            thread.start()
+        together.wait()
+        node.stop()
+        assert len(locks(client)) == 16
+        together.wait()
+        for thread in threads:
+            thread.join()
+        assert locks(client) == {}
+
+
 def test_an_asyncio_node_that_stops_right_after_a_question_leaves_nothing(
     redis_server: RedisServer, client: Redis
 ) -> None:

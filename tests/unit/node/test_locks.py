@@ -496,6 +496,40 @@ def test_an_answer_that_comes_after_it_was_given_up_is_looked_into(world: World)
     assert a.book.count == 1
 
 
+def test_a_late_answer_that_tells_nothing_new_takes_no_place(world: World) -> None:
+    a = world.node("a", limit=2, ttl=60.0)
+    take = a.take(b"a0", b"a1")
+    assert take is not None
+    world.now += 61.0
+    a.heartbeat(renewed=False)
+    answers = a.run(take.command)
+    assert a.loop() == ["locks_look"]
+    assert a.held == {b"a0", b"a1"}
+    a.book.acquired(take, answers, world.now, world.now)
+    assert a.book.count == 2
+    assert a.loop() == []
+
+
+def test_what_a_late_answer_tells_of_is_not_held_beyond_the_limit(world: World) -> None:
+    a = world.node("a", limit=2, ttl=60.0)
+    take = a.take(b"a0", b"a1")
+    assert take is not None
+    world.now += 61.0
+    a.heartbeat()  # It was not done yet, and its places are others'.
+    assert a.select([b"a2"]) == [b"a2"]
+    answers = a.run(take.command)
+    a.book.acquired(take, answers, world.now, world.now)
+    assert a.book.count == 2
+    assert a.loop() == ["locks_look"]
+    assert a.held == {b"a0", b"a2"}
+    # The other is in no book, and nobody renews it.
+    assert world.locks() == dict.fromkeys([b"a0", b"a1", b"a2"], "a")
+    world.now += 30.0
+    a.heartbeat()
+    world.now += 31.0
+    assert b"a1" not in world.locks()
+
+
 def test_a_caller_that_never_comes_back_does_not_keep_its_places(world: World) -> None:
     a = world.node("a", limit=1, ttl=60.0)
     a.take(b"a0")
