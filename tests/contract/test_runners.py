@@ -23,7 +23,7 @@ from tests.hosted import RING, Make
 from tests.hosts import Host, HostedNode, HostError
 from tests.proxy import Proxy
 
-SHORT = {"ttl": 1.0, "heartbeat_interval": 0.2}
+SHORT = {"ttl": 3.0, "heartbeat_interval": 0.2}
 LONG = {"ttl": 120.0, "heartbeat_interval": 50.0}
 CALM = {"ttl": 120.0, "heartbeat_interval": 0.2}
 """Heartbeats as fast as may be, and no ttl that a busy machine could let pass."""
