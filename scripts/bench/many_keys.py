@@ -1,7 +1,7 @@
 """``select`` over very many keys, and redis-hashring's way: one JSON line of seconds.
 
-    python scripts/bench/many_keys.py with 1000000 3         with numpy
-    python scripts/bench/many_keys.py without 1000000 3
+    python scripts/bench/many_keys.py with mixed 1000000 3         with numpy
+    python scripts/bench/many_keys.py without alike 1000000 3      keys of one length
 
 A program of its own: what numpy is to a process, it is for good.
 """
@@ -19,8 +19,11 @@ from random import Random
 from peers import plain_node, their_node
 from redis_hashring import HashAlgorithm
 
+WIDTHS = {"mixed": "", "alike": "09d"}
+"""How the number in a key is written."""
 
-def compare(count: int, rounds: int) -> dict[str, float]:
+
+def compare(lengths: str, count: int, rounds: int) -> dict[str, float]:
     """Seconds of select, redis-hashring's way, and hashing alone over so many keys.
 
     The best of the rounds of each. ``hash`` is what it costs to call ``zlib.crc32`` for each key
@@ -28,7 +31,7 @@ def compare(count: int, rounds: int) -> dict[str, float]:
     """
     rng = Random(7)
     node = plain_node(16, others=99)
-    keys = [f"account-{rng.randrange(10**9)}" for _ in range(count)]
+    keys = [f"account-{rng.randrange(10**9):{WIDTHS[lengths]}}" for _ in range(count)]
     peers = {
         "crc": their_node(node, HashAlgorithm.CRC32),
         "xxh": their_node(node, HashAlgorithm.XXHASH),
@@ -55,12 +58,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("numpy", choices=("with", "without"))
+    parser.add_argument("lengths", choices=WIDTHS)
     parser.add_argument("keys", type=int, help="how many")
     parser.add_argument("rounds", type=int, help="of which the best counts")
     given = parser.parse_args()
     if given.numpy == "without":
         sys.modules["numpy"] = None  # type: ignore[assignment]
-    print(json.dumps(compare(given.keys, given.rounds)))
+    print(json.dumps(compare(given.lengths, given.keys, given.rounds)))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,9 @@ number can be taken again:
 Only ratios mean something on another machine: both sides of each were measured in the same run,
 in turn. What each was measured on is below its table. *Load* is the load average before and
 after; on a machine with two cores, a load of more than two says that somebody else was at work.
+How fast the interpreter itself is counts, too: with Debian's Python 3.11.2 instead of the 3.11.7
+below, ``contains`` took 0.268 of redis-hashring's time and 1.61 of the floor's, and ``select`` with
+numpy had 11.6 times its throughput.
 
 All targets
 ===========
