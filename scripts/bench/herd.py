@@ -19,7 +19,7 @@ import random
 import threading
 import time
 
-from fleet import PATIENCE, Usage, more_files
+from fleet import PATIENCE, WAVE, Usage, more_files, started
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
@@ -32,7 +32,6 @@ from hashring.store.keys import ring_keys
 
 RING, TTL, HEARTBEAT = "herd", 60.0, 10.0
 STALL, NEWCOMERS = 8.0, 30
-WAVE = 10
 SESSION = "0123456789abcdef"
 
 
@@ -91,7 +90,7 @@ async def measure(url: str, fault: str, count: int, others: int) -> None:
                 AsyncRingNode(redis, RING, ttl=TTL, heartbeat_interval=HEARTBEAT)
                 for _ in range(min(WAVE, count - len(nodes)))
             ]
-            await asyncio.gather(*(node.start() for node in fresh))
+            await asyncio.gather(*(started(node) for node in fresh))
             nodes += fresh
             await until_right(nodes, client, len(nodes) + others)
         # See `Ours.start` of fleet.py.
