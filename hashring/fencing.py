@@ -8,7 +8,7 @@ refuses older ones. Tokens grow with every hold of a key, so the next holder's f
 the door.
 
 For Redis, :class:`RedisFence` does so. For SQL, put the token into the row and into the ``WHERE``
-(see docs/fencing.rst for the whole example)::
+(see docs/howto/fencing.rst for the whole example)::
 
     UPDATE accounts SET state = :state, token = :token WHERE id = :id AND token <= :token
 

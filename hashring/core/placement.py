@@ -5,7 +5,7 @@ The busiest of 100 nodes with 16 points owns about 1.8 times its fair share.
 
 ``balanced`` (greedy join): the joiner looks at the ring, takes the node that is furthest above
 its fair share, cuts the missing part off that node's largest range, and goes on until its points
-are used up. 16 such points even the ring better than 512 random ones (see docs/placement.rst).
+are used up. 16 such points even the ring better than 512 random ones (explanation/placement).
 It must be serialised: two joiners that do not see each other would cut the same ranges. The
 store therefore accepts a balanced join only on the very ring that was looked at.
 """

@@ -9,7 +9,7 @@ In the process that runs nodes, or members of partition groups::
     hashring.metrics.register(node)
     start_http_server(9100)
 
-What each metric means is in docs/metrics.rst. Needs the extra ``metrics``.
+What each metric means is in docs/reference/metrics.rst. Needs the extra ``metrics``.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class RingNode(BaseNode):
         ttl: seconds after its last heartbeat at which the node owns nothing, and others take
             over. At least two heartbeats.
         heartbeat_interval: seconds between heartbeats.
-        placement: ``"random"``, or ``"balanced"`` for even shares (see docs/placement.rst).
+        placement: ``"random"``, or ``"balanced"`` for even shares (docs/explanation/placement.rst).
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges
             changed; one call at a time, in order, in a thread (greenlet) of its own. What it
             raises is logged.

@@ -29,7 +29,8 @@ _CLUSTER: Final = (
 _LOADING: Final = "Redis is loading its data: wait"
 _MEMORY: Final = "raise maxmemory, or free memory"
 _ALLOW: Final = (
-    "let the user run the ring's commands on its keys and channel (docs/redis-layout.rst)"
+    "let the user run the ring's commands on its keys and channel "
+    "(documentation: reference/redis-layout)"
 )
 
 # Inside a script Redis 6.2 puts the code in the middle of the text, 7 at its beginning.

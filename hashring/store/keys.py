@@ -21,7 +21,7 @@ class RingKeys:
 
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
-        epoch, nodes, events, left, full, token: see docs/redis-layout.rst.
+        epoch, nodes, events, left, full, token: see docs/reference/redis-layout.rst.
         locks: what every lock's key begins with.
     """
 

@@ -1,4 +1,4 @@
-"""Measure what the project promises, against its peers, and write docs/benchmarks.rst anew."""
+"""Measure what the project promises, against its peers, and write the pages of docs/ anew."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ examples:
   scripts/bench/run contains restart       two of them; the others keep their last numbers
   scripts/bench/run contains --quick       does it work at all? no numbers worth keeping
   scripts/bench/run --json contains        for programs
-  scripts/bench/run --pages                no measure: docs/benchmarks.rst from the last numbers
+  scripts/bench/run --pages                no measure: the pages from the last numbers
 
 A ratio is always one of two things measured in the same run. The machine should have nothing
 else to do; how busy it was is part of what is written down.

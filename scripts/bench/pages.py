@@ -1,4 +1,4 @@
-"""docs/benchmarks.rst, its plots, and the table in README.rst, from the last numbers taken.
+"""Pages of docs/ and the table in README.rst, with their plots, from the last numbers taken.
 
 The numbers are kept in docs/benchmarks/results.json, a measure at a time, so that one measure can
 be taken again without the others. Nothing on the pages is typed by hand.
@@ -18,8 +18,8 @@ from measures import MEASURES
 from targets import BY_KEY, TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks.rst"
-SCALING = ROOT / "docs" / "scaling.rst"
+PAGE = ROOT / "docs" / "explanation" / "benchmarks.rst"
+SCALING = ROOT / "docs" / "explanation" / "scaling.rst"
 README = ROOT / "README.rst"
 FOLDER = ROOT / "docs" / "benchmarks"
 RESULTS = FOLDER / "results.json"
@@ -102,7 +102,7 @@ def write() -> list[Path]:
 
 
 def page(results: dict[str, Any]) -> str:
-    """The text of docs/benchmarks.rst."""
+    """The text of docs/explanation/benchmarks.rst."""
     text = INTRODUCTION + all_targets(results)
     for measure in MEASURES:
         taken = results.get(measure.name)
@@ -116,18 +116,19 @@ def page(results: dict[str, Any]) -> str:
         for note in result.notes:
             text += f"\n{note}\n"
         for plot in result.plots:
-            text += f"\n.. image:: benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n"
+            text += f"\n.. image:: /benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n"
         text += f"\n{facts_line(taken['facts'])}\n"
     return text
 
 
 def scaling(taken: dict[str, Any], simulated: dict[str, Any] | None) -> str:
-    """The text of docs/scaling.rst."""
+    """The text of docs/explanation/scaling.rst."""
     result = Result.of_json(taken["result"])
     if simulated is not None:
         result.values |= simulated["result"]["values"]
     images = "".join(
-        f".. image:: benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n" for plot in result.plots
+        f".. image:: /benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n"
+        for plot in result.plots
     )
     return scaling_page.page(result.values, f"{images}{facts_line(taken['facts'])}\n")
 

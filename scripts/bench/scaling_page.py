@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a page is not code
-"""docs/scaling.rst, from the numbers of the measures ``scaling``, ``thousand`` and the like."""
+"""docs/explanation/scaling.rst, from the numbers of the measures ``scaling``, ``thousand`` and the like."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ Scaling
 How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling simulated``: the first fits
 what each call costs Redis, the second lets rings of up to 10,000 nodes run in virtual time on these costs. They are of 16
 replicas a node, ttl 60 s, heartbeat 10 s. What 1,000 live nodes do is measured by ``scripts/bench/run
-thousand``: `benchmarks.rst <benchmarks.rst>`__.
+thousand``: :doc:`/explanation/benchmarks`.
 
 What a call costs Redis
 =======================
 
 - A heartbeat takes about {1e6 * beat:.0f} µs: one script, which renews 16 members of a sorted set. It hardly grows with
-  the ring: `benchmarks.rst <benchmarks.rst>`__ has the times at 10 to 10,000 nodes.
+  the ring: :doc:`/explanation/benchmarks` has the times at 10 to 10,000 nodes.
 - A change (a join, a leave, an expiry) takes {1e6 * join:.0f} µs, and {1e6 * tell:.2f} µs for each node that is
   told; a message has {message:.0f} bytes.
 - An answer with the whole ring takes {1e6 * fetch:.2f} µs for each replica, and has {ring:.0f} bytes for each node.
@@ -121,7 +121,7 @@ On paper, from the costs above:
   heard, keys that move have two owners, or none: {1e3 * change[10_000]:.0f} ms at 10,000 nodes, and more when changes
   come faster than that.
 - **The nodes.** Every node keeps the ring ({16 * 10_000 / 1e6 * 18:.1f} MB at 160,000 replicas) and applies each change in
-  a time linear in it; see *Memory of a ring* in `benchmarks.rst <benchmarks.rst>`__. At 10,000 nodes this is what a
+  a time linear in it; see *Memory of a ring* in :doc:`/explanation/benchmarks`. At 10,000 nodes this is what a
   rolling restart costs the fleet: 20,000 changes, 10,000 times.
 - **One node a process.** A node is made for that. The thousand live nodes of the benchmarks are two processes of 500:
   all nodes of an event loop wait for each other. When it stands still, or Redis is wiped, they fetch the ring together.

@@ -21,7 +21,7 @@ from tests.chaos.scenario import Result, random_sequences, run
 from tests.chaos.soak import GROWTH, MIXED, MIXED_LOCKS, Soaked, growth_rows, soak
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "chaos.rst"
+PAGE = ROOT / "docs" / "explanation" / "chaos.rst"
 LENGTH = 5
 
 EPILOG = """\b
@@ -34,7 +34,7 @@ Examples:
   scripts/chaos --json out.json                  results for programs
   scripts/chaos --soak 15                        random faults for 15 minutes: what grows?
   scripts/chaos --fuzz 1000000                   damaged input for everything that is read
-  scripts/chaos --docs                           write the tables and the plot of docs/chaos.rst
+  scripts/chaos --docs                           write what docs/explanation/chaos.rst shows
   scripts/chaos --read a.json --read b.json --docs
                                                  the same from results that are there
 """
@@ -132,7 +132,7 @@ def main(  # noqa: PLR0917 - an option each
 
     Without options: every fault to every variant, and three random sequences of faults, in some
     ten minutes; the table comes at the end, progress on stderr. The same is done to
-    redis-hashring 0.7.0. Exit status 1 when a promise of docs/guarantees.rst is broken
+    redis-hashring 0.7.0. Exit status 1 when a promise of docs/explanation/guarantees.rst is broken
     (redis-hashring's verdicts do not count).
     """
     if listing:

@@ -1,7 +1,7 @@
 """What is done to a fleet, and for how long ownership may suffer from it.
 
 A fault marks ``"fault"`` when it begins and ``"healed"`` when its cause is gone: recovery counts
-from then. Bounds are those of docs/guarantees.rst: a key has two owners for at most the
+from then. Bounds are those of docs/explanation/guarantees.rst: a key has two owners for at most the
 propagation window; it has none for at most that, or for ttl + one heartbeat after a crash; all is
 well again within the propagation window of the fault's end.
 """

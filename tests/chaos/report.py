@@ -1,4 +1,4 @@
-"""Results as text for a terminal, as tables and a plot for docs/chaos.rst."""
+"""Results as text for a terminal, as tables and a plot for docs/explanation/chaos.rst."""
 
 from __future__ import annotations
 

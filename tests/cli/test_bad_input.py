@@ -168,7 +168,8 @@ def test_a_user_without_rights(client: Redis, run: Run, command: tuple[str, ...]
     line = said(run(*command, url=f"unix://nobody:x@{path}", status=3))
     assert "NOPERM" in line or "permission" in line
     assert line.endswith(
-        "let the user run the ring's commands on its keys and channel (docs/redis-layout.rst)"
+        "let the user run the ring's commands on its keys and channel "
+        "(documentation: reference/redis-layout)"
     )
 
 
@@ -301,7 +302,7 @@ def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: Re
         (("--url", "localhost"), "Redis URL must specify one of the following schemes"),
         (("--url", redis_server.url, "--ring", "wrong"), "choose another ring name"),
         (("--url", redis_server.url, "--ring", ""), "a ring's name is a non-empty str"),
-        (("--url", limited), "docs/redis-layout.rst"),
+        (("--url", limited), "documentation: reference/redis-layout"),
         (("--url", wrong_password), "check the user and the password in the URL"),
         (("--url", redis_server.url, "--keys", "/nowhere"), "No such file or directory"),
         (("--url", redis_server.url, "--keys", "/"), "Is a directory"),
@@ -343,6 +344,6 @@ def test_example_reports_lines_that_hold_no_key_and_goes_on(tmp_path: Path) -> N
 
 
 def test_the_documented_exit_statuses_are_those_of_the_code() -> None:
-    text = (ROOT / "docs" / "cli.rst").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     for status in (0, 1, 2, 3, 130, 141, 143):
         assert f"\n{status} " in text

@@ -35,12 +35,12 @@ def options(name: str) -> set[str]:
 
 
 def section(name: str) -> str:
-    """The section of docs/cli.rst about a command, examples included."""
-    text = (ROOT / "docs" / "cli.rst").read_text()
+    """The section of docs/reference/cli.rst about a command, examples included."""
+    text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     match = re.search(
         rf"\n``hashring {name}[^\n]*``\n-+\n(.*?)(?=\n[^\n]+\n(?:-+|=+)\n|\Z)", text, re.S
     )
-    assert match, f"docs/cli.rst has no section about hashring {name}"
+    assert match, f"docs/reference/cli.rst has no section about hashring {name}"
     return match[1]
 
 
@@ -59,7 +59,7 @@ class TestEveryCommand:
         text = section(name)
         common = {"--url", "--ring", "--wire", "--json"}
         for option in options(name) - common:
-            assert f"``{option}" in text, f"docs/cli.rst says nothing of {name} {option}"
+            assert f"``{option}" in text, f"docs/reference/cli.rst says nothing of {name} {option}"
 
     def test_takes_the_common_options(self, name: str) -> None:
         # A group of commands is about other things than one ring.
@@ -98,7 +98,7 @@ GROUP = {one for name, one in COMMANDS_OF_GROUPS if name == "group"}
 
 
 def test_the_common_options_are_documented() -> None:
-    text = (ROOT / "docs" / "cli.rst").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     for option in ("--url", "--ring", "--wire", "--json", "--version", "--help"):
         assert f"``{option}" in text
     for variable in ("HASHRING_REDIS_URL", "HASHRING_RING", "HASHRING_REDIS_SERVER"):
@@ -106,7 +106,7 @@ def test_the_common_options_are_documented() -> None:
 
 
 def test_nothing_is_documented_that_is_not_there() -> None:
-    text = (ROOT / "docs" / "cli.rst").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     assert set(re.findall(r"\n``hashring (\w+)[^\n]*``\n-+\n", text)) == set(COMMANDS)
 
 
@@ -158,7 +158,7 @@ def test_version(run: Run) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_documented_line_switches_completion_on(shell: str) -> None:
-    text = (ROOT / "docs" / "cli.rst").read_text()
+    text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     assert f"_HASHRING_COMPLETE={shell}_source hashring" in text
     done = subprocess.run(
         [sys.executable, "-c", "from hashring.cli import main; main()"],

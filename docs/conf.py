@@ -1,0 +1,64 @@
+"""How the site is built: ``scripts/docs``, or ``sphinx-build -W -n docs build/docs``."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from pathlib import Path
+
+import hashring
+
+DOCS = Path(__file__).resolve().parent
+
+project = "hashring"
+author = "the hashring authors"
+project_copyright = "the hashring authors; MIT licence"
+version = release = hashring.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["benchmarks", "_snippets"]
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"hashring {release}"
+html_static_path = ["_static"]
+html_css_files = ["hashring.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+
+def inventory(names: Path) -> str:
+    """Write the names of a file as an inventory that intersphinx reads without a network.
+
+    Each line of the file is ``domain:role name address``; ``#`` begins a comment.
+    """
+    lines = [line.split() for line in names.read_text().splitlines() if line[:1] not in ("", "#")]
+    body = "".join(f"{name} {role} 1 {address} -\n" for role, name, address in lines)
+    head = f"# Sphinx inventory version 2\n# Project: {names.stem}\n# Version: \n"
+    head += "# The remainder of this file is compressed using zlib.\n"
+    folder = Path(tempfile.mkdtemp(prefix="inventory-"))
+    (folder / "objects.inv").write_bytes(head.encode() + zlib.compress(body.encode()))
+    return str(folder / "objects.inv")
+
+
+intersphinx_mapping = {
+    "python": ("https://docs.python.org/3", inventory(DOCS / "_inventories" / "python.txt")),
+}

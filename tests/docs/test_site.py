@@ -1,0 +1,66 @@
+"""The documentation builds without a warning, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tests.conftest import ROOT
+
+
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the places in it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.loads: set[str] = set()
+        self.places: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.places |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.add(given["href"])
+        elif tag == "link" and given.get("rel") == "stylesheet":
+            self.loads.add(given["href"])
+        elif tag in ("script", "img", "source", "object", "iframe"):
+            self.loads |= {given[name] for name in ("src", "data") if name in given}
+
+
+def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: Page(path) for path in site.rglob("*.html")}
+    lost = []
+    for path, page in pages.items():
+        for link in page.links | page.loads:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            place = unquote(parts.fragment)
+            if (
+                target in pages and place and place not in pages[target].places
+            ) or not target.exists():
+                lost.append(f"{path.relative_to(site)}: {link}")
+    assert lost == []
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        assert not [each for each in Page(path).loads if urlsplit(each).netloc], path
+
+
+def test_pages_that_the_package_names_are_there() -> None:
+    named = [
+        (file, name)
+        for file in (ROOT / "hashring").rglob("*.py")
+        for name in re.findall(
+            r"(?:documentation: |docs/)((?:\w+/)+[\w-]+)(?:\.rst)?", file.read_text()
+        )
+    ]
+    assert named
+    for file, name in named:
+        assert (ROOT / "docs" / f"{name}.rst").exists(), f"{file}: {name}"
