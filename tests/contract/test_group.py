@@ -236,6 +236,48 @@ def test_the_count_can_grow_and_shrink_and_nothing_is_dropped(make: Make) -> Non
     assert a.partitions == 3
 
 
+def test_a_drained_partition_does_not_come_back_to_a_member_that_restarts(make: Make) -> None:
+    a = make("a", 3)
+    a.start()
+    eventually(shared(a, count=3), "a has three")
+    a.resize(1)
+    eventually(lambda: a.drained(1), "a has emptied one of the two removed ones")
+    eventually(lambda: a.status().draining == (2,), "the group knows")
+    a.stop()
+    told: list[int] = []
+    again = make("a", 1, on_assigned=lambda partition, token: told.append(partition))
+    again.start()
+    eventually(lambda: sorted(told) == sorted(again.held) == [0, 2], "what exists is granted anew")
+    again.resize(3)
+    b = make("b", 3)
+    b.start()
+    eventually(shared(again, b, count=3), "a and b share what there is now")
+
+
+def test_a_redis_from_before_a_drain_gives_nothing_removed_back(make: Make, redis: Redis) -> None:
+    a = make("a", 3, ttl=3.0)
+    a.start()
+    eventually(shared(a, count=3), "a has three")
+    a.resize(1)
+    eventually(lambda: a.drained(1), "a has emptied one of the two removed ones")
+    eventually(lambda: a.status().draining == (2,), "the group knows")
+    keys = [key.decode() for key in group_keys("orders").script_keys()]
+    older = {key: redis.dump(key) for key in keys if redis.exists(key)}
+    eventually(lambda: a.drained(2), "a has emptied the other one, too")
+    eventually(lambda: a.status().draining == (), "the group knows")
+    generation = a.status().generation
+    with redis.pipeline(transaction=True) as pipe:
+        # As after a restart from an older snapshot.
+        pipe.delete(*keys)
+        for key, value in older.items():
+            pipe.restore(key, 0, value)
+        pipe.execute()
+    eventually(lambda: a.status().generation > generation, "a has told what it holds")
+    eventually(lambda: sorted(a.held) == [0, 2], "what Redis knows of is granted")
+    assert min(a.held.values()) > 0
+    assert a.status().unowned == ()
+
+
 def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
     a = make("a", 4)
     a.start()

@@ -89,7 +89,7 @@ class GroupStatus:
         until: Redis time at which the holddown ends, or by which the last handoff under way
             does; ``None`` when there is neither.
         waits: what it waits for.
-        unowned: partitions that nobody holds.
+        unowned: partitions that nobody holds, those of members included that are gone.
         draining: removed partitions that are not empty yet.
         members: in order of joining.
     """
@@ -134,11 +134,17 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         until = None if leaving is None else leaving + state.terms.leave_timeout
         waits.append(Wait(WaitKind.WARMUP, name, partition, until))
     waits.extend(Wait(WaitKind.DRAIN, state.holder(p), p) for p in sorted(state.draining))
+    # A decision may be older than the facts: a session that is gone holds nothing any more.
+    seats = {name: seat.session for name, seat in state.roster.items()}
+    seated = {name for name, member in present.items() if seats.get(name) == member.session}
     having: dict[str, list[int]] = {}
+    unowned = []
     for partition in state.existing:
         holder = state.holder(partition)
-        if holder is not None:
-            having.setdefault(holder, []).append(partition)
+        if holder in seated:
+            having.setdefault(str(holder), []).append(partition)
+        else:
+            unowned.append(partition)
     ends = [w.until for w in waits if w.kind in _ENDING and w.until is not None]
     return GroupStatus(
         state.phase,
@@ -146,7 +152,7 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         state.terms.partitions,
         max(ends, default=None),
         tuple(waits),
-        tuple(sorted(state.free)),
+        tuple(unowned),
         tuple(sorted(state.draining)),
         tuple(
             MemberStatus(

@@ -311,8 +311,18 @@ class _Step:
                     partition,
                     why=f"no word within {self.terms.max_handoff_time:g} s",
                 )
-        # What is neither counted nor draining has ceased to exist.
-        self.free -= {p for p in self.free if p >= self.terms.partitions and p not in self.draining}
+        self._forget_drained()
+
+    def _forget_drained(self) -> None:
+        """Partitions that are neither counted nor draining do not exist any more.
+
+        Such a partition may have a number below one that still drains. Its last owner is
+        forgotten, too: otherwise that member's view would still hold the partition.
+        """
+        for partition in range(self.terms.partitions, len(self.owners)):
+            if partition not in self.draining:
+                self.free.discard(partition)
+                self.owners[partition], self.tokens[partition] = None, 0
 
     def _holds(self, member: MemberFacts, partition: int, token: int) -> bool:
         return (

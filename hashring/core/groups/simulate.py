@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 
 from hashring.core.assignors.protocol import Assignor
 from hashring.core.groups import kernel
+from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Change, ChangeKind, Membership, Words
 from hashring.core.groups.state import (
     Event,
@@ -143,6 +144,49 @@ class _Redis:
 
 class Violation(AssertionError):
     """An invariant that does not hold."""
+
+
+def check_decision(before: GroupState, after: GroupState, facts: Facts) -> None:
+    """What must hold of every decision, whatever was decided.
+
+    Args:
+        before: the state that the decision was based on.
+        facts: what it was based on.
+
+    Raises:
+        Violation: naming what does not hold.
+    """
+    existing = set(after.existing)
+    if after.generation <= before.generation:
+        raise Violation(f"generation {before.generation} -> {after.generation}")
+    if not existing >= after.free | after.handoffs.keys():
+        raise Violation(f"free {set(after.free)} or handed off {set(after.handoffs)} of {existing}")
+    if any(partition < after.terms.partitions for partition in after.draining):
+        raise Violation(f"{sorted(after.draining)} drain, of {after.terms.partitions} partitions")
+    claims = {(m.name, p): token for m in facts.members for p, token in m.claims.items()}
+    held: dict[str, set[int]] = {}
+    for partition, owner in enumerate(after.owners):
+        if partition not in existing and owner is not None:
+            raise Violation(f"partition {partition} does not exist, but is {owner}'s")
+        if owner is None or partition in after.free:
+            continue
+        token = after.tokens[partition]
+        held.setdefault(owner, set()).add(partition)
+        if token <= 0:
+            raise Violation(f"{owner} holds partition {partition} under token {token}")
+        same = before.holder(partition) == owner and before.tokens[partition] == token
+        if not same and token <= before.token and claims.get((owner, partition)) != token:
+            raise Violation(f"{owner} is granted partition {partition} under a used token {token}")
+    seen = {name: set(view.held) for name, view in after.views().items() if view.held}
+    if seen != held:
+        raise Violation(f"members are to hold {held}, but their views say {seen}")
+    told = status(after, facts)
+    shown = sorted([*told.unowned, *(p for m in told.members for p in m.partitions)])
+    if shown != sorted(existing):
+        raise Violation(f"partitions {sorted(existing)} exist, but the status says {shown}")
+    for partition, handoff in after.handoffs.items():
+        if partition not in held.get(handoff.owner, ()):
+            raise Violation(f"{handoff.owner} is to hand off {partition}, and does not hold it")
 
 
 @dataclass
@@ -296,7 +340,7 @@ class Peer:
             def commit() -> bool:
                 ok = self.world.redis.commit(state, outcome, changes, facts.now)
                 if ok and outcome.state is not state:
-                    self.world.decided(state, outcome)
+                    self.world.decided(state, outcome, facts)
                 return ok
 
             self._ask(commit, committed)
@@ -444,7 +488,7 @@ class World:
         if outcome.state is base:
             return
         self.redis.commit(base, replace(outcome, due=self.now), self.redis.changes, self.now)
-        self.decided(base, outcome)
+        self.decided(base, outcome, self.redis.read()[1])
         self.terms = self.redis.terms = self.redis.state.terms
 
     def lose_everything(self) -> None:
@@ -453,11 +497,10 @@ class World:
         self.redis.state = GroupState.new(self.terms)
         self.redis.due, self.redis.looked = None, float("-inf")
 
-    def decided(self, before: GroupState, outcome: kernel.Outcome) -> None:
+    def decided(self, before: GroupState, outcome: kernel.Outcome, facts: Facts) -> None:
         """A decision was committed."""
         after = outcome.state
-        if after.generation <= before.generation:
-            raise Violation(f"generation {before.generation} -> {after.generation}")
+        check_decision(before, after, facts)
         self.events.extend((self.now, event) for event in outcome.events)
         for partition in after.existing:
             token, owner = after.tokens[partition], after.holder(partition)

@@ -76,6 +76,20 @@ def test_after_a_loss_it_says_until_when_members_may_return() -> None:
     assert found.unowned == (1,)
 
 
+def test_what_a_gone_member_had_is_without_an_owner_before_the_next_decision() -> None:
+    desk = Desk(4).join("a", "b").settle()
+    assert desk.having == {"a": [0, 2], "b": [1, 3]}
+    desk.set("a", expires=desk.now)
+    found = status(desk.state, desk.facts)
+    assert [(m.name, m.partitions) for m in found.members] == [("b", (1, 3))]
+    assert found.unowned == (0, 2)
+    # Another process under the same name holds nothing of what the first one held.
+    desk.join("a")
+    found = status(desk.state, desk.facts)
+    assert [(m.name, m.partitions) for m in found.members] == [("a", ()), ("b", (1, 3))]
+    assert found.unowned == (0, 2)
+
+
 # --- plan and explain -------------------------------------------------------------------------
 
 

@@ -239,3 +239,11 @@ def test_planted_an_assignor_that_never_rests(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Balanced, "assign", rotating)
     assert "no rest" in finds()
+
+
+def test_planted_a_drained_partition_that_keeps_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(self: Any) -> None:
+        self.free &= {*range(self.terms.partitions), *self.draining}
+
+    monkeypatch.setattr(kernel._Step, "_forget_drained", forget)
+    assert "does not exist, but is" in finds()

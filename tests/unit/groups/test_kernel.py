@@ -272,6 +272,34 @@ def test_a_word_that_a_partition_is_drained_counts_as_let_go_when_the_count_grew
     assert desk.state.tokens[1] > before
 
 
+def test_a_drained_partition_is_nobodys_while_a_higher_one_still_drains() -> None:
+    desk = Desk(3).join("a").step().resize(1).step()
+    token = desk.state.tokens[1]
+    desk.set("a", drained={1: token}).step()
+    assert desk.state.draining == {2}
+    view = desk.state.view("a", desk.members["a"].session)
+    assert sorted(view.held) == [0, 2]
+    # The same name in another process: its own grants, and no others.
+    desk.join("a").step()
+    view = desk.state.view("a", desk.members["a"].session)
+    assert sorted(view.held) == [0, 2]
+    assert min(view.held.values()) > token
+    assert desk.resize(3).join("b").settle().sizes == {"a": 2, "b": 1}
+
+
+def test_redis_back_from_before_a_drain_grants_nothing_that_was_removed() -> None:
+    desk = Desk(3, ttl=10).join("a").step().resize(1).step()
+    desk.set("a", drained={1: desk.state.tokens[1]}).step()
+    assert desk.state.draining == {2}
+    # Members have seen a later decision than the one that Redis still has.
+    desk.join("a", seen=desk.state.generation + 1).step()
+    assert desk.having == {}
+    assert desk.state.view("a", desk.members["a"].session).held == {}
+    desk.wait(10).step()
+    assert desk.having == {"a": [0, 2]}
+    assert sorted(desk.state.view("a", desk.members["a"].session).held) == [0, 2]
+
+
 def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     desk = Desk(2).join("a").step()
     terms = replace(desk.state.terms, partitions=3, assignor="ring(64)", handoffs=4)
