@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from hashring.testing.simulator import Simulator, find, random_history, random_lock_history
+from hashring.testing.simulator import RingSimulator, random_history, random_lock_history
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,13 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--locks", action="store_true", help="histories with locks and limits")
     options = parser.parse_args(arguments)
 
-    simulator = Simulator()
+    simulator = RingSimulator()
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:
         seeds = range(options.seed, options.seed + 1)
     begin = time.perf_counter()
-    failing = find(simulator, seeds, random_lock_history if options.locks else random_history)
+    failing = simulator.find(seeds, random_lock_history if options.locks else random_history)
     if failing is not None:
         print(simulator.story(failing))
         return 1

@@ -9,39 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
-
-from hashring.node.locks import LockConfig
-
-TTL: Final = 3.0
-HEARTBEAT: Final = 1.0
-
-
-@dataclass(frozen=True)
-class ProcessSpec:
-    """A process with one node.
-
-    Attributes:
-        label: what the story calls the process.
-        name: the node's name; processes may share one.
-        named: whether the name was chosen by the user.
-        placement, points: as in :class:`hashring.node.machine.NodeConfig`.
-        asynchronous: run as under asyncio, where messages are heard while a call is under way;
-            else as in a thread, where they wait.
-        strict: whether the start fails at the first error.
-        monotonic: what its monotonic clock shows at the beginning, in seconds.
-        limit: how many keys its node may hold, in a history with locks.
-    """
-
-    label: str
-    name: str
-    named: bool
-    placement: str
-    points: int
-    asynchronous: bool
-    strict: bool
-    monotonic: float
-    limit: int | None = None
+from typing import Any, Final, TypeVar
 
 
 @dataclass(frozen=True)
@@ -50,7 +18,7 @@ class Event:
 
     Attributes:
         at: seconds from the beginning.
-        kind: which of :data:`KINDS`.
+        kind: which of :data:`KINDS`, or of those that a world adds.
         who: the label of the process it happens to; empty for Redis.
         seconds: how long it lasts, or by how much it delays.
         what: which key, which garbage, how it ends.
@@ -78,51 +46,29 @@ class Event:
 
 
 @dataclass(frozen=True)
-class LockTerms:
-    """How all nodes of a history lock.
-
-    Attributes:
-        keys: the keys that every process asks for.
-        ttl, idle, max_handoff_time: as in :class:`hashring.node.locks.LockConfig`.
-    """
-
-    keys: tuple[bytes, ...]
-    ttl: float
-    idle: float
-    max_handoff_time: float
-
-
-@dataclass(frozen=True)
 class History:
     """Processes and what happens to them.
 
     Attributes:
         seed: where everything left to chance comes from: points, sessions, jitter, latencies.
-        processes: by their labels; a process that no ``start`` event names never runs.
+        processes: what the world has to know of each; one that no ``start`` event names never
+            runs.
         events: in order of time.
-        locks: how the nodes lock; ``None`` when they do not.
     """
 
     seed: int
-    processes: tuple[ProcessSpec, ...]
+    processes: tuple[Any, ...]
     events: tuple[Event, ...]
-    locks: LockTerms | None = None
 
     @property
     def faults_end(self) -> float:
         """When the last event is over, in seconds from the beginning."""
         return max((event.at + event.seconds for event in self.events), default=0.0)
 
-    def lock_config(self, spec: ProcessSpec) -> LockConfig | None:
-        """How a process' node locks."""
-        terms = self.locks
-        if terms is None:
-            return None
-        return LockConfig(True, spec.limit, terms.ttl, terms.idle, terms.max_handoff_time)
 
+H = TypeVar("H", bound=History)
 
-# Kinds of events, and how often each is drawn. What each does is in `deeds`. Those about locks are
-# drawn only where there are locks.
+# Kinds of events that every world has, and how often each is drawn. What each does is in `faults`.
 KINDS: Final[dict[str, int]] = {
     "start": 0,
     "stop": 3,
@@ -142,170 +88,41 @@ KINDS: Final[dict[str, int]] = {
     "hang": 3,
     "wipe": 3,
     "failover": 5,
-    "delete": 3,
-    "garbage member": 3,
-    "garbage message": 2,
-    "garbage entry": 1,
 }
 
-LOCK_KINDS: Final[dict[str, int]] = {
-    "hold": 25,
-    "idle user": 6,
-    "release by hand": 3,
-}
 
-GARBAGE_MEMBERS: Final = (
-    "abc",
-    "12:only",
-    "99999999999:{name}:x",
-    "012:{name}:x",
-    "12:{name}",
-    "77:phantom:x",
-    "78:phantom:y",
-)
-GARBAGE_MESSAGES: Final = ("*", "", "{}", '{"v": 1}', '{"v": 2, "kind": "join"}', "[1")
-KEYS: Final = ("ring", "epoch", "nodes", "events", "left", "ring nodes", "ring epoch nodes")
-
-
-# After these somebody may start the process anew.
-_ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "slow join")
-
-
-def _seconds(rng: Random) -> float:
+def seconds(rng: Random) -> float:
     """How long a fault lasts: moments, about a heartbeat, longer than the ttl."""
     low, high = rng.choice(((0.02, 0.6), (0.5, 2.0), (1.5, 3.5), (3.0, 5.0)))
     return round(rng.uniform(low, high), 3)
 
 
-def _drawn(kind: str, at: float, label: str, name: str, rng: Random) -> Event:
+def drawn(kind: str, at: float, label: str, rng: Random) -> Event:
+    """An event of one of the :data:`KINDS`, with what is left to chance of it."""
     match kind:
         case "pause" | "cut" | "delay messages":
-            return Event(at, kind, label, _seconds(rng))
+            return Event(at, kind, label, seconds(rng))
         case "hole":
-            return Event(at, kind, label, _seconds(rng), rng.choice(("late", "lost")))
+            return Event(at, kind, label, seconds(rng), rng.choice(("late", "lost")))
         case "slow command" | "slow reply" | "slow join":
-            return Event(at, kind, label, _seconds(rng))
+            return Event(at, kind, label, seconds(rng))
         case "lose messages":
             return Event(at, kind, label, what=rng.choice("1124"))
         case "down":
-            return Event(at, kind, seconds=_seconds(rng), what=rng.choice(("kept", "empty")))
+            return Event(at, kind, seconds=seconds(rng), what=rng.choice(("kept", "empty")))
         case "hang":
-            return Event(at, kind, seconds=_seconds(rng))
+            return Event(at, kind, seconds=seconds(rng))
         case "wipe":
             return Event(at, kind)
         case "failover":
             # What was written in the last moments is lost; the new server's clock is a bit off.
             skew = rng.choice((0.0, 0.0, -0.2, 0.1, 0.2))
             return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} {skew:+}")
-        case "delete":
-            return Event(at, kind, what=rng.choice(KEYS))
-        case "garbage member":
-            member = rng.choice(GARBAGE_MEMBERS).replace("{name}", name)
-            return Event(at, kind, seconds=round(rng.uniform(0.0, TTL), 3), what=member)
-        case "garbage message":
-            return Event(at, kind, what=rng.choice(GARBAGE_MESSAGES))
-        case "garbage entry":
-            return Event(at, kind, what=name)
         case _:
             return Event(at, kind, label)
 
 
-def random_history(seed: int) -> History:
-    """A history at random, always the same for a seed."""
-    rng = Random(seed)
-    window = rng.uniform(2.0, 8.0)
-    processes = [_process(i, rng) for i in range(rng.choice((1, 2, 2, 3, 3, 3, 4, 5)))]
-    for i in range(1, len(processes)):
-        if rng.random() < 0.15:
-            twin = processes[rng.randrange(i)]
-            processes[i] = replace(processes[i], name=twin.name, named=twin.named)
-    together = rng.random() < 0.3
-    start = 0.0 if together else None
-    events = []
-    for index, spec in enumerate(processes):
-        at = start if start is not None else (0.0 if not index else rng.uniform(0.0, window * 0.7))
-        events.append(Event(round(at, 3), "start", spec.label))
-
-    kinds, weights = list(KINDS), list(KINDS.values())
-    at = 0.0
-    number = rng.randrange(1, 9) if rng.random() < 0.9 else rng.randrange(9, 25)
-    for kind in rng.choices(kinds, weights, k=number):
-        # Half of all trouble comes with other trouble.
-        at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
-        spec = rng.choice(processes)
-        if kind == "slow join":
-            spec = rng.choice([each for each in processes if each.named] or processes)
-        events.append(_drawn(kind, round(at, 3), spec.label, spec.name, rng))
-        if kind == "slow join":
-            # While its join is on its way the process dies, perhaps.
-            begins = next(event.at for event in events if event.who == spec.label)
-            events[-1] = replace(events[-1], at=begins)
-            at = begins + rng.uniform(0.1, 1.5)
-            if rng.random() < 0.7:
-                events.append(Event(round(at, 3), "kill", spec.label))
-        if kind in _ENDINGS and spec.named and rng.random() < 0.4:
-            # Somebody starts the process anew, under its name.
-            again = _again(spec, len(processes), rng)
-            processes.append(again)
-            events.append(Event(round(at + rng.uniform(0.0, 1.5), 3), "start", again.label))
-    return History(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
-
-
-def random_lock_history(seed: int) -> History:
-    """A history at random in which nodes lock keys and have limits, always the same for a seed."""
-    plain = random_history(seed)
-    rng = Random(f"{seed} locks")
-    # A server whose clock was set back is beyond what is promised of tokens.
-    events = [
-        replace(event, what=f"{event.lag_and_skew[0]} 0") if event.kind == "failover" else event
-        for event in plain.events
-    ]
-    terms = LockTerms(
-        keys=tuple(b"key-%d" % number for number in range(rng.choice((3, 8, 16)))),
-        ttl=rng.choice((2.0, 3.0)),
-        idle=rng.choice((2.0, 3.0)),
-        max_handoff_time=rng.choice((0.5, 1.5, 3.0)),
-    )
-    limits = (None, None, 1, 2, 5, len(terms.keys))
-    processes = tuple(replace(spec, limit=rng.choice(limits)) for spec in plain.processes)
-    window = max(event.at for event in events) + 1.0
-    kinds, weights = list(LOCK_KINDS), list(LOCK_KINDS.values())
-    for kind in rng.choices(kinds, weights, k=rng.randrange(1, 7)):
-        at, who = round(rng.uniform(0.2, window), 3), rng.choice(processes).label
-        key = rng.choice(terms.keys).decode()
-        if kind == "release by hand":
-            events.append(Event(at, kind, what=key))
-        else:
-            events.append(Event(at, kind, who, _seconds(rng), key if kind == "hold" else ""))
-    ordered = tuple(sorted(events, key=lambda event: event.at))
-    return History(seed, processes, ordered, terms)
-
-
-def _process(index: int, rng: Random) -> ProcessSpec:
-    label = "abcdefgh"[index]
-    named = rng.random() < 0.4
-    return ProcessSpec(
-        label=label,
-        name=f"node-{label}" if named else f"host:{index}",
-        named=named,
-        placement=rng.choice(("random", "random", "random", "balanced")),
-        points=rng.choice((1, 2, 3, 4)),
-        asynchronous=rng.random() < 0.4,
-        strict=rng.random() < 0.2,
-        monotonic=rng.choice((0.0, 1.0, 100.0, 54321.0)),
-    )
-
-
-def _again(spec: ProcessSpec, number: int, rng: Random) -> ProcessSpec:
-    fresh = _process(0, rng)
-    return replace(fresh, label=f"{spec.label}{number}", name=spec.name, named=True)
-
-
-def smallest(
-    history: History,
-    fails: Callable[[History], bool],
-    attempts: int = 400,
-) -> History:
+def smallest(history: H, fails: Callable[[H], bool], attempts: int = 400) -> H:
     """The history with as many events left out as it takes to fail no more, one by one.
 
     Delta debugging (Zeller and Hildebrandt 2002): first halves are left out, then quarters, and
@@ -330,7 +147,7 @@ def smallest(
     return _with(history, events)
 
 
-def _with(history: History, events: Sequence[Event]) -> History:
+def _with(history: H, events: Sequence[Event]) -> H:
     labels = {event.who for event in events if event.kind == "start"}
     processes = tuple(spec for spec in history.processes if spec.label in labels)
     return replace(history, processes=processes, events=tuple(events))

@@ -1,6 +1,6 @@
 """Histories of faults in virtual time with locks and limits: whole nodes, and users who ask them.
 
-The rules, and what they promise, are in :mod:`hashring.testing.simulator.lock_rules`.
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.lock_rules`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,18 @@ import pytest
 from hashring.node.locks import Held, LockBook, Take
 from hashring.node.machine import NodeMachine
 from hashring.store.memory import MemoryServer, _LockCall, _LockState
-from hashring.testing.simulator import (
-    Event,
-    History,
-    Simulator,
-    World,
-    random_history,
-    random_lock_history,
-)
-from hashring.testing.simulator.history import (
+from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
+from hashring.testing.simulator.ring.history import (
     HEARTBEAT,
     KINDS,
     LOCK_KINDS,
     TTL,
     LockTerms,
     ProcessSpec,
+    RingHistory,
 )
-from hashring.testing.simulator.lock_rules import _believed
+from hashring.testing.simulator.ring.lock_rules import believed
+from hashring.testing.simulator.ring.world import RingWorld
 
 HISTORIES = 300
 BATCH = 100
@@ -42,7 +37,7 @@ FAULT_BUDGET = 400
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
-    simulator = Simulator()
+    simulator = RingSimulator()
     for seed in range(first, first + BATCH):
         history = random_lock_history(seed)
         if simulator.fails(history):
@@ -57,7 +52,7 @@ JOIN, CRASH = 8.0, 12.0
 SOON = 3 * HEARTBEAT
 
 
-def fleet(seed: int) -> History:
+def fleet(seed: int) -> RingHistory:
     """Nodes with little room to spare; one more joins, and one of them all dies."""
     labels = [f"n{number:02}" for number in range(NODES + 1)]
     rng = Random(seed)
@@ -73,13 +68,13 @@ def fleet(seed: int) -> History:
     specs = tuple(
         ProcessSpec(label, label, False, "random", 16, False, False, 0.0, LIMIT) for label in labels
     )
-    return History(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+    return RingHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
 
 
-def waited(world: World, since: float) -> float:
+def waited(world: RingWorld, since: float) -> float:
     """Seconds, from then on, until every key is held by somebody who lives."""
     world.run(max(world.now, since))
-    while len({key for node in world.alive for key, _, _ in _believed(world, node)}) < KEYS:
+    while len({key for node in world.alive for key, _, _ in believed(world, node)}) < KEYS:
         world.run(world.now + 0.05)
         assert world.now < since + 4 * SOON, "for a long time some key has been held by nobody"
     return world.now - since
@@ -90,23 +85,23 @@ def test_within_three_heartbeats_of_a_join_or_of_a_dead_nodes_end_all_keys_are_h
     seed: int,
 ) -> None:
     history = fleet(seed)
-    world = Simulator()._world(history, story=False)
+    world = RingSimulator().world(history)
     assert waited(world, 0.5) <= SOON
     world.run(JOIN + 0.5)
     assert waited(world, JOIN) <= SOON
     (crash,) = (event for event in history.events if event.kind == "kill")
     world.run(crash.at - 0.001)
     victim = world.processes[crash.who]
-    ends = [deadline for _, _, deadline in _believed(world, victim)]
+    ends = [deadline for _, _, deadline in believed(world, victim)]
     assert waited(world, max(victim.deadline, *ends)) <= SOON
 
 
 # --- planted faults ---------------------------------------------------------------------------
 
 
-def found(rules: str, simulator: Simulator | None = None) -> History:
+def found(rules: str, simulator: RingSimulator | None = None) -> RingHistory:
     """The first history in which the rule is broken; another rule broken is another fault."""
-    simulator = simulator or Simulator()
+    simulator = simulator or RingSimulator()
     for seed in range(FAULT_BUDGET):
         history = random_lock_history(seed)
         rule = simulator.broken_rule(history)
@@ -237,7 +232,7 @@ class KeepsWhatMoved(NodeMachine):
 
 
 def test_a_fault_in_the_node_is_found() -> None:
-    found("served", Simulator(machine=KeepsWhatMoved))
+    found("served", RingSimulator(machine=KeepsWhatMoved))
 
 
 # --- the simulator itself ---------------------------------------------------------------------
@@ -259,9 +254,9 @@ def test_keys_are_held_leases_are_asked_to_finish_and_nodes_are_full() -> None:
     said = ""
     full = False
     for seed in range(30):
-        simulator = Simulator()
-        world = simulator._world(random_lock_history(seed), story=True)
-        simulator._run(world)
+        simulator = RingSimulator()
+        world = simulator.world(random_lock_history(seed), story=True)
+        simulator.run(world)
         said += " ".join(world.story or ())
         full = full or any(
             event[b"kind"] == b"room" for _, event in world.server.events(b"accounts")
@@ -285,7 +280,7 @@ def test_a_history_with_locks_is_played_again_from_the_command_line() -> None:
 def test_the_story_says_how_to_play_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_LockCall, "locks_release", release_whoever_holds_it)
     history = found("holder")
-    story = Simulator().story(history)
+    story = RingSimulator().story(history)
     assert f"python -m hashring.testing.simulator --locks --seed {history.seed}" in story
     assert "BROKEN holder" in story
 
@@ -297,4 +292,4 @@ def test_a_server_may_be_planted_too() -> None:
                 self._locks.clear()
             return super().run(command)
 
-    found("holder|calm", Simulator(server=Forgetful))
+    found("holder|calm", RingSimulator(server=Forgetful))

@@ -1,6 +1,6 @@
 """Histories of faults in virtual time: the protocol breaks no rule, and every planted fault does.
 
-The rules, and what they promise, are in :mod:`hashring.testing.simulator.rules`.
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.rules`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from hashring.node.machine import NodeMachine, View
 from hashring.node.steps import Run
 from hashring.store import memory
 from hashring.store.memory import MemoryServer
-from hashring.testing.simulator import Event, History, Simulator, random_history
-from hashring.testing.simulator.history import KINDS, smallest
+from hashring.testing.simulator import Event, RingSimulator, random_history
+from hashring.testing.simulator.history import smallest
+from hashring.testing.simulator.ring.history import KINDS, RingHistory
 
 HISTORIES = 2400
 BATCH = 200
@@ -31,7 +32,7 @@ FAULT_BUDGET = 2000
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
-    simulator = Simulator()
+    simulator = RingSimulator()
     for seed in range(first, first + BATCH):
         history = random_history(seed)
         if simulator.fails(history):
@@ -115,7 +116,7 @@ MACHINES = {
 }
 
 
-def found(simulator: Simulator, rules: str) -> History:
+def found(simulator: RingSimulator, rules: str) -> RingHistory:
     """The first history in which the rule is broken; another rule broken is another fault."""
     for seed in range(FAULT_BUDGET):
         history = random_history(seed)
@@ -128,7 +129,7 @@ def found(simulator: Simulator, rules: str) -> History:
 
 @pytest.mark.parametrize(("machine", "rules"), MACHINES.values(), ids=MACHINES)
 def test_a_fault_in_the_node_is_found(machine: type[NodeMachine], rules: str) -> None:
-    found(Simulator(machine=machine), rules)
+    found(RingSimulator(machine=machine), rules)
 
 
 def _renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +186,7 @@ def test_a_fault_in_redis_scripts_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], rules: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    found(Simulator(), rules)
+    found(RingSimulator(), rules)
 
 
 # --- the simulator itself ---------------------------------------------------------------------
@@ -197,7 +198,7 @@ def test_a_history_is_a_function_of_its_seed() -> None:
 
 
 def test_a_run_is_a_function_of_its_history() -> None:
-    stories = [Simulator(machine=NeverFences).story(_broken()) for _ in range(2)]
+    stories = [RingSimulator(machine=NeverFences).story(_broken()) for _ in range(2)]
     assert stories[0] == stories[1]
 
 
@@ -206,13 +207,13 @@ def test_every_kind_of_event_comes_up() -> None:
     assert drawn == set(KINDS)
 
 
-def _broken() -> History:
-    return found(Simulator(machine=NeverFences), "renewal")
+def _broken() -> RingHistory:
+    return found(RingSimulator(machine=NeverFences), "renewal")
 
 
 def test_the_story_of_a_failing_history_is_short_and_says_how_to_play_it_again() -> None:
     history = _broken()
-    story = Simulator(machine=NeverFences).story(history)
+    story = RingSimulator(machine=NeverFences).story(history)
     assert f"python -m hashring.testing.simulator --seed {history.seed}" in story
     assert "BROKEN renewal" in story
     events = [line for line in story.splitlines() if line.endswith("<--")]
@@ -221,19 +222,19 @@ def test_the_story_of_a_failing_history_is_short_and_says_how_to_play_it_again()
 
 
 def test_no_event_of_a_smallest_history_can_be_spared() -> None:
-    def fails(history: History) -> bool:
+    def fails(history: RingHistory) -> bool:
         kinds = [event.kind for event in history.events]
         return kinds.count("start") >= 2 and "wipe" in kinds
 
     events = tuple(Event(float(i), kind, "a") for i, kind in enumerate(["start", "kill"] * 8))
-    history = History(0, (), (*events, Event(20.0, "wipe"), Event(21.0, "stop", "a")))
+    history = RingHistory(0, (), (*events, Event(20.0, "wipe"), Event(21.0, "stop", "a")))
     least = smallest(history, fails)
     assert [event.kind for event in least.events] == ["start", "start", "wipe"]
 
 
 def test_the_story_of_a_history_that_fails_no_more_is_an_error() -> None:
     with pytest.raises(ValueError, match="breaks no rule"):
-        Simulator().story(random_history(0))
+        RingSimulator().story(random_history(0))
 
 
 def test_a_history_is_played_again_from_the_command_line() -> None:
@@ -252,7 +253,7 @@ def test_what_escapes_the_machine_is_a_broken_rule() -> None:
         def view(self, now: float) -> View:
             raise ZeroDivisionError
 
-    assert Simulator(machine=Raises).broken_rule(random_history(0)) == "nothing escapes"
+    assert RingSimulator(machine=Raises).broken_rule(random_history(0)) == "nothing escapes"
 
 
 def test_a_server_may_be_planted_too() -> None:
@@ -261,4 +262,4 @@ def test_a_server_may_be_planted_too() -> None:
             self.wipe()
             return super().run(command)
 
-    assert Simulator(server=Forgetful).broken_rule(random_history(0)) is not None
+    assert RingSimulator(server=Forgetful).broken_rule(random_history(0)) is not None

@@ -34,18 +34,17 @@ Redis' tag, and every point is claimed by exactly one of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.node.machine import NodeState
 from hashring.store.commands import BeatReply, BeatStatus, Command, Snapshot, read_members
-from hashring.testing.simulator.history import HEARTBEAT, TTL
-from hashring.testing.simulator.world import ALGORITHM, EPOCH, KEYS, Process, Violation, World
+from hashring.testing.simulator.engine import EPOCH, LATENCY, Rule
+from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingProcess, RingWorld
 
-LATENCY: Final = 0.0302
-"""The longest that a message takes one way while all is well, in seconds."""
+RingRule = Rule[RingWorld, RingProcess]
 
 MOMENT: Final = min(0.25, 0.25 * HEARTBEAT)
 
@@ -66,47 +65,15 @@ REST: Final = 2 * HEARTBEAT
 _ROUNDING: Final = 3e-6
 
 
-class Watch:
-    """A rule that watches nothing; the rules below watch something."""
-
-    name = ""
-
-    def begin(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def touched(self, world: World, lost: bool) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def shown(self, world: World, process: Process) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def told_yes(self, world: World, process: Process, keys: Sequence[bytes]) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def healed(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def finished(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
-
-    def broken(self, world: World, what: str) -> Violation:
-        """The violation to raise."""
-        return Violation(self.name, what, world.now)
-
-
-class Renewal(Watch):
-    """See the module's text."""
-
+class Renewal(RingRule):
     name = "renewal"
 
     def __init__(self) -> None:
         self._tag = ""
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         tag = world.server.tag(KEYS.ring)
         if tag == self._tag:
             # Its own scores at most are others than before.
@@ -116,13 +83,11 @@ class Renewal(Watch):
         for each in world.processes.values():
             self._check(world, each)
 
-    def touched(self, world: World, lost: bool) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def touched(self, world: RingWorld, lost: bool) -> None:
         for each in world.processes.values():
             self._check(world, each)
 
-    def shown(self, world: World, process: Process) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
         if process.claims() and process.deadline > process.renewed_sent + TTL + _ROUNDING:
             raise self.broken(
                 world,
@@ -131,7 +96,7 @@ class Renewal(Watch):
             )
         self._check(world, process)
 
-    def _check(self, world: World, process: Process) -> None:
+    def _check(self, world: RingWorld, process: RingProcess) -> None:
         if not process.claims() or process.renewed_at <= world.lost_at:
             return
         machine = process.machine
@@ -150,7 +115,7 @@ class Renewal(Watch):
                 )
 
 
-def _may_be_wrong(world: World, process: Process) -> bool:
+def _may_be_wrong(world: RingWorld, process: RingProcess) -> bool:
     """Whether the process may have another ring than its tag says."""
     tampered = world.tampered_at
     return process.machine.in_doubt or (
@@ -158,9 +123,7 @@ def _may_be_wrong(world: World, process: Process) -> bool:
     )
 
 
-class Told(Watch):
-    """See the module's text."""
-
+class Told(RingRule):
     name = "told"
 
     def __init__(self) -> None:
@@ -168,28 +131,26 @@ class Told(Watch):
         self._members: frozenset[bytes] = frozenset()
         self._tag = ""
 
-    def begin(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def begin(self, world: RingWorld) -> None:
         self._note(world, "")
         world.listen(lambda change: self._note(world, change.stamp.tag))
 
-    def _note(self, world: World, tag: str) -> None:
+    def _note(self, world: RingWorld, tag: str) -> None:
         members = world.server.members(KEYS.ring)
         ring = Ring(read_members(members)[0], ALGORITHM)
         self._rings.setdefault(tag, set()).add(ring.fingerprint)
         self._members = frozenset(members)
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         if world.server.members(KEYS.ring).keys() != self._members:
             raise self.broken(world, f"{process.spec.label} changed the ring, and it is not told")
 
-    def touched(self, world: World, lost: bool) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def touched(self, world: RingWorld, lost: bool) -> None:
         self._note(world, world.server.tag(KEYS.ring))
 
-    def shown(self, world: World, process: Process) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine = process.machine
         if machine.stamp is None or _may_be_wrong(world, process) or not process.alive:
             return
@@ -205,13 +166,10 @@ def _points(ring: Ring) -> list[tuple[str, tuple[int, ...]]]:
     return [(node, ring.points_of(node)) for node in ring.nodes]
 
 
-class Exclusion(Watch):
-    """See the module's text."""
-
+class Exclusion(RingRule):
     name = "exclusion"
 
-    def shown(self, world: World, process: Process) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine = process.machine
         if machine.stamp is None or _may_be_wrong(world, process) or not process.claims():
             return
@@ -245,39 +203,35 @@ def _overlap(one: tuple[int, ...], two: tuple[int, ...]) -> bool:
     return False
 
 
-class Freshness(Watch):
-    """See the module's text."""
-
+class Freshness(RingRule):
     name = "freshness"
 
     def __init__(self) -> None:
         self._tag = ""
         self._left: dict[str, float] = {}
 
-    def begin(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def begin(self, world: RingWorld) -> None:
         world.listen(lambda change: self._follow(world, change.stamp.tag))
 
-    def _follow(self, world: World, tag: str) -> None:
+    def _follow(self, world: RingWorld, tag: str) -> None:
         if tag != self._tag:
             self._left[self._tag] = world.now
             self._left.pop(tag, None)
             self._tag = tag
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         for each in world.processes.values():
             self._check(world, each)
 
-    def touched(self, world: World, lost: bool) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def touched(self, world: RingWorld, lost: bool) -> None:
         self._follow(world, world.server.tag(KEYS.ring))
 
-    def shown(self, world: World, process: Process) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
         self._check(world, process)
 
-    def _check(self, world: World, process: Process) -> None:
+    def _check(self, world: RingWorld, process: RingProcess) -> None:
         stamp = process.machine.stamp
         if stamp is None or stamp.tag == self._tag or not process.claims():
             return
@@ -290,24 +244,22 @@ class Freshness(Watch):
             )
 
 
-class Names(Watch):
-    """See the module's text."""
-
+class Names(RingRule):
     name = "names"
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Process] = {}
+        self._sessions: dict[str, RingProcess] = {}
         self._began: dict[str, float] = {}
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         if isinstance(reply, Snapshot):
             self._began.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
             self._sessions[str(command.arguments[1])] = process
 
-    def shown(self, world: World, process: Process) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine, spec = process.machine, process.spec
         ended = machine.state is NodeState.SUPERSEDED
         if not ended and machine.name == spec.name:
@@ -323,16 +275,15 @@ class Names(Watch):
                 )
 
 
-class Placement(Watch):
-    """See the module's text."""
-
+class Placement(RingRule):
     name = "placement"
 
     def __init__(self) -> None:
         self._looked: dict[str, str] = {}
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         label = process.spec.label
         if isinstance(reply, Snapshot):
             self._looked[label] = reply.stamp.tag
@@ -351,13 +302,10 @@ class Placement(Watch):
             )
 
 
-class Recovery(Watch):
-    """See the module's text."""
-
+class Recovery(RingRule):
     name = "recovery"
 
-    def healed(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def healed(self, world: RingWorld) -> None:
         running = world.alive
         if not running:
             return
@@ -389,22 +337,18 @@ class Recovery(Watch):
             raise self.broken(world, f"nobody claims the points from {at} on")
 
 
-class Rest(Watch):
-    """See the module's text."""
-
+class Rest(RingRule):
     name = "rest"
 
     def __init__(self) -> None:
         self._tag = ""
         self._calls: dict[str, int] = {}
 
-    def healed(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def healed(self, world: RingWorld) -> None:
         self._tag = world.server.tag(KEYS.ring)
         self._calls = {process.spec.label: process.calls for process in world.alive}
 
-    def finished(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def finished(self, world: RingWorld) -> None:
         if world.server.tag(KEYS.ring) != self._tag:
             raise self.broken(world, "the ring changed without a reason")
         # A heartbeat comes up to a tenth early.
@@ -417,7 +361,7 @@ class Rest(Watch):
                 )
 
 
-def all_rules() -> list[Watch]:
+def all_rules() -> list[RingRule]:
     """A fresh instance of each rule."""
     return [
         Renewal(),

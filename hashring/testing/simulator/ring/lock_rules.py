@@ -27,17 +27,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from hashring.store.commands import Command
-from hashring.testing.simulator.history import HEARTBEAT, TTL
-from hashring.testing.simulator.rules import (
+from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
+from hashring.testing.simulator.ring.rules import (
     RECOVERY,
     REST,
     Freshness,
     Names,
     Renewal,
+    RingRule,
     Told,
-    Watch,
 )
-from hashring.testing.simulator.world import KEYS, Process, World
+from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -48,20 +48,21 @@ any more is let go when it was idle. None of them is longer than the node's ttl 
 """
 
 
-class LockWatch(Watch):
+class LockWatch(RingRule):
     """Looks at the locks whenever Redis may have changed one."""
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         if command.script.name.startswith("locks_"):
             self.look(world)
 
-    def look(self, world: World) -> None:
+    def look(self, world: RingWorld) -> None:
         """Look at the locks."""
 
 
-def _believed(world: World, process: Process) -> Iterator[tuple[bytes, int, float]]:
-    """Key, token and deadline of what a process believes to hold now."""
+def believed(world: RingWorld, process: RingProcess) -> Iterator[tuple[bytes, int, float]]:
+    """Yield key, token and deadline of what a process believes to hold now."""
     book, user, now = process.machine.book, process.user, process.local()
     if book is None or user is None or not process.alive:
         return
@@ -75,19 +76,16 @@ def _believed(world: World, process: Process) -> Iterator[tuple[bytes, int, floa
 
 
 class Holder(LockWatch):
-    """See the module's text."""
-
     name = "holder"
 
-    def look(self, world: World) -> None:
-        """See :class:`LockWatch`."""
+    def look(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
         locks = world.server.locks(KEYS)
         for process in world.processes.values():
-            for key, token, deadline in _believed(world, process):
+            for key, token, deadline in believed(world, process):
                 # It was sent no later than one ttl before the deadline, in true time.
-                renewed = deadline - terms.ttl - process.spec.monotonic
+                renewed = deadline - terms.ttl - process.offset
                 if renewed <= max(world.lost_at, world.taken_away.get(key, float("-inf"))):
                     continue
                 lock = locks.get(key)
@@ -98,25 +96,23 @@ class Holder(LockWatch):
                         f"Redis has {lock[:2] if lock else 'no lock'}",
                     )
 
-    def told_yes(self, world: World, process: Process, keys: Sequence[bytes]) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def told_yes(self, world: RingWorld, process: RingProcess, keys: Sequence[bytes]) -> None:
         self.look(world)
-        believed = {key for key, _, _ in _believed(world, process)}
-        if not believed.issuperset(keys):
+        held = {key for key, _, _ in believed(world, process)}
+        if not held.issuperset(keys):
             raise self.broken(world, f"{process.spec.label} was told yes, and does not hold it")
 
 
 class Tokens(LockWatch):
-    """See the module's text."""
-
     name = "tokens"
 
     def __init__(self) -> None:
         self._standing: dict[bytes, tuple[int, str, float]] = {}
         self._newest: dict[bytes, int] = {}
 
-    def executed(self, world: World, process: Process, command: Command[Any], reply: Any) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
         script = command.script.name
         if not script.startswith("locks_"):
             return
@@ -132,19 +128,15 @@ class Tokens(LockWatch):
             self._newest[key] = token
         self._standing = locks
 
-    def touched(self, world: World, lost: bool) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def touched(self, world: RingWorld, lost: bool) -> None:
         # A failover brings old locks back: nobody took them.
         self._standing = world.server.locks(KEYS)
 
 
 class Limit(LockWatch):
-    """See the module's text."""
-
     name = "limit"
 
-    def look(self, world: World) -> None:
-        """See :class:`LockWatch`."""
+    def look(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
         locks = world.server.locks(KEYS).values()
@@ -152,7 +144,7 @@ class Limit(LockWatch):
             limit, book = process.spec.limit, process.machine.book
             if limit is None or book is None or not process.alive:
                 continue
-            places = max(book.count, len({key for key, _, _ in _believed(world, process)}))
+            places = max(book.count, len({key for key, _, _ in believed(world, process)}))
             if places > limit:
                 raise self.broken(world, f"{process.spec.label} has {places} keys, not {limit}")
             if world.now <= max(process.late_at, world.lost_at) + terms.ttl:
@@ -163,12 +155,9 @@ class Limit(LockWatch):
 
 
 class Handoff(LockWatch):
-    """See the module's text."""
-
     name = "handoff"
 
-    def look(self, world: World) -> None:
-        """See :class:`LockWatch`."""
+    def look(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
         for process in world.processes.values():
@@ -182,12 +171,9 @@ class Handoff(LockWatch):
 
 
 class Served(LockWatch):
-    """See the module's text."""
-
     name = "served"
 
-    def healed(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def healed(self, world: RingWorld) -> None:
         terms, running = world.history.locks, world.alive
         assert terms is not None
         if not running or not _has_room(running, len(terms.keys)):
@@ -197,7 +183,7 @@ class Served(LockWatch):
         holders = {
             key: process.machine.name
             for process in running
-            for key, _, _ in _believed(world, process)
+            for key, _, _ in believed(world, process)
         }
         if missing := set(terms.keys) - set(holders):
             raise self.broken(
@@ -209,7 +195,7 @@ class Served(LockWatch):
                 raise self.broken(world, f"{holder} holds {key.decode()}, and {owner} owns it")
 
 
-def _has_room(running: Sequence[Process], keys: int) -> bool:
+def _has_room(running: Sequence[RingProcess], keys: int) -> bool:
     """Whether there is room for all keys, a place of each node's apart.
 
     The owner of a key that another holds keeps a place for it until it is handed over.
@@ -219,24 +205,20 @@ def _has_room(running: Sequence[Process], keys: int) -> bool:
 
 
 class Calm(LockWatch):
-    """See the module's text."""
-
     name = "calm"
 
     def __init__(self) -> None:
         self._locks: dict[bytes, int] = {}
         self._calls: dict[str, int] = {}
 
-    def healed(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def healed(self, world: RingWorld) -> None:
         self._locks = self._tokens(world)
         self._calls = {process.spec.label: process.calls for process in world.alive}
 
-    def _tokens(self, world: World) -> dict[bytes, int]:
+    def _tokens(self, world: RingWorld) -> dict[bytes, int]:
         return {key: token for key, (token, _, _) in world.server.locks(KEYS).items()}
 
-    def finished(self, world: World) -> None:
-        """See :class:`hashring.testing.simulator.world.Rule`."""
+    def finished(self, world: RingWorld) -> None:
         if not world.alive:
             return
         if self._tokens(world) != self._locks:
@@ -251,7 +233,7 @@ class Calm(LockWatch):
                 )
 
 
-def lock_rules() -> list[Watch]:
+def lock_rules() -> list[RingRule]:
     """A fresh instance of each rule for histories with locks.
 
     Of the ring's rules those that do not speak of who may claim which points: with locks the heirs

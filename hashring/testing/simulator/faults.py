@@ -1,0 +1,143 @@
+"""What each kind of event that every world has does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from hashring.testing.simulator.engine import Fault, Process, World
+from hashring.testing.simulator.history import Event
+
+
+def of_process(fault: Callable[[Any, Any, Event], None]) -> Fault:
+    """A fault of a process, from what it does to a world and to the process if that runs."""
+
+    def happen(world: World[Any], event: Event) -> None:
+        process = world.running(event.who)
+        if process is not None:
+            fault(world, process, event)
+
+    return happen
+
+
+def _start(world: World[Any], event: Event) -> None:
+    world.start(event.who)
+
+
+def _stop(world: World[Any], process: Process, event: Event) -> None:
+    process.stop()
+
+
+def _kill(world: World[Any], process: Process, event: Event) -> None:
+    process.kill()
+    world.shown(process)
+
+
+def _pause(world: World[Any], process: Process, event: Event) -> None:
+    process.paused_until = max(process.paused_until, world.now + event.seconds)
+    process.trouble_until = max(process.trouble_until, process.paused_until)
+    world.at(process.paused_until, process.wake)
+
+
+def _cut(world: World[Any], process: Process, event: Event) -> None:
+    process.cut_until = max(process.cut_until, world.now + event.seconds)
+    process.trouble_until = max(process.trouble_until, process.cut_until)
+    process.reset()
+
+
+def _hole(world: World[Any], process: Process, event: Event) -> None:
+    process.hole_until = max(process.hole_until, world.now + event.seconds)
+    process.hole_ends = event.what
+    process.trouble_until = max(process.trouble_until, process.hole_until)
+
+
+def _lose_reply(world: World[Any], process: Process, event: Event) -> None:
+    process.replies_to_lose += 1
+
+
+def _slow_command(world: World[Any], process: Process, event: Event) -> None:
+    process.slow_commands.append(event.seconds)
+
+
+def _slow_join(world: World[Any], process: Process, event: Event) -> None:
+    process.slow_joins.append(event.seconds)
+
+
+def _slow_reply(world: World[Any], process: Process, event: Event) -> None:
+    process.slow_replies.append(event.seconds)
+
+
+def _lose_messages(world: World[Any], process: Process, event: Event) -> None:
+    process.messages_to_lose += int(event.what)
+
+
+def _delay_messages(world: World[Any], process: Process, event: Event) -> None:
+    process.messages_late_until = max(process.messages_late_until, world.now + event.seconds)
+
+
+def _unsubscribe(world: World[Any], process: Process, event: Event) -> None:
+    process.unsubscribe()
+
+
+def _deaf(world: World[Any], process: Process, event: Event) -> None:
+    for loop in process.loops:
+        if loop.listener is not None:
+            loop.listener.deaf = True
+
+
+# --- Redis ------------------------------------------------------------------------------------
+
+
+def _disturb(world: World[Any], until: float, *, reset: bool) -> None:
+    for process in world.processes.values():
+        if process.alive:
+            process.trouble_until = max(process.trouble_until, until)
+            if reset:
+                process.reset()
+
+
+def _down(world: World[Any], event: Event) -> None:
+    world.down_until = max(world.down_until, world.now + event.seconds)
+    if event.what == "empty":
+        world.server.wipe()
+        world.touched(lost=True)
+    _disturb(world, world.down_until, reset=True)
+
+
+def _hang(world: World[Any], event: Event) -> None:
+    world.hang_until = max(world.hang_until, world.now + event.seconds)
+    _disturb(world, world.hang_until, reset=False)
+
+
+def _wipe(world: World[Any], event: Event) -> None:
+    world.server.wipe()
+    world.touched(lost=True)
+
+
+def _failover(world: World[Any], event: Event) -> None:
+    world.server.restore(world.copies[event])
+    world.skew = event.lag_and_skew[1]
+    world.touched(lost=True)
+    _disturb(world, world.now, reset=True)
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "start": _start,
+    "stop": of_process(_stop),
+    "kill": of_process(_kill),
+    "pause": of_process(_pause),
+    "cut": of_process(_cut),
+    "hole": of_process(_hole),
+    "lose reply": of_process(_lose_reply),
+    "slow command": of_process(_slow_command),
+    "slow reply": of_process(_slow_reply),
+    "slow join": of_process(_slow_join),
+    "lose messages": of_process(_lose_messages),
+    "delay messages": of_process(_delay_messages),
+    "unsubscribe": of_process(_unsubscribe),
+    "deaf": of_process(_deaf),
+    "down": _down,
+    "hang": _hang,
+    "wipe": _wipe,
+    "failover": _failover,
+}

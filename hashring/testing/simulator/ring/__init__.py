@@ -1,0 +1,51 @@
+"""The ring's protocol, with locks or without, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.store.memory import MemoryServer
+from hashring.testing.simulator.play import Simulator
+from hashring.testing.simulator.ring.faults import RING_FAULTS
+from hashring.testing.simulator.ring.history import RingHistory
+from hashring.testing.simulator.ring.lock_rules import SETTLED, lock_rules
+from hashring.testing.simulator.ring.rules import RECOVERY, REST, RingRule, all_rules
+from hashring.testing.simulator.ring.world import RingWorld
+
+
+def rules_of(history: RingHistory) -> Sequence[RingRule]:
+    """A fresh set of the rules that must hold in a history."""
+    return all_rules() if history.locks is None else lock_rules()
+
+
+@dataclass(frozen=True)
+class RingSimulator(Simulator[RingHistory, RingWorld]):
+    """Plays histories of rings.
+
+    Attributes:
+        machine: makes a node's protocol. A test plants faults here.
+        server: makes Redis' twin, from its clock. Here as well.
+        rules: makes a fresh set of rules for a history.
+    """
+
+    machine: Callable[[NodeConfig, Random], NodeMachine] = NodeMachine
+    server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
+    rules: Callable[[RingHistory], Sequence[RingRule]] = rules_of
+
+    def world(self, history: RingHistory, *, story: bool = False) -> RingWorld:
+        """A run of a history that is about to begin."""
+        return RingWorld(
+            history, self.rules(history), RING_FAULTS, self.machine, self.server, story=story
+        )
+
+    def patience(self, history: RingHistory) -> tuple[float, float]:
+        """Seconds to recover, and seconds to rest after that."""
+        skews = sum(2 * abs(e.lag_and_skew[1]) for e in history.events if e.kind == "failover")
+        return (RECOVERY if history.locks is None else SETTLED) + skews, REST
+
+    def again(self, history: RingHistory) -> str:
+        """The command line's options that play the history."""
+        return "--locks " if history.locks else ""

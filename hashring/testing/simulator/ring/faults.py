@@ -1,0 +1,62 @@
+"""What the kinds of events that only rings have do to their world."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hashring.store.lock_commands import take_away
+from hashring.testing.simulator.engine import Fault
+from hashring.testing.simulator.faults import FAULTS, of_process
+from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
+
+
+def _hold(world: RingWorld, process: RingProcess, event: Event) -> None:
+    if process.user is not None:
+        process.user.hold(event.what.encode(), event.seconds)
+
+
+def _idle_user(world: RingWorld, process: RingProcess, event: Event) -> None:
+    if process.user is not None:
+        process.user.idle_until = max(process.user.idle_until, world.now + event.seconds)
+
+
+def _release_by_hand(world: RingWorld, event: Event) -> None:
+    key = event.what.encode()
+    world.server.run(take_away(KEYS, key=key, by="somebody"))
+    world.taken_away[key] = world.now
+
+
+def _delete(world: RingWorld, event: Event) -> None:
+    world.server.delete(KEYS.ring, *event.what.split())
+    if "ring" in event.what:
+        world.tampered_at = world.now
+    world.touched(lost=True)
+
+
+def _garbage_member(world: RingWorld, event: Event) -> None:
+    world.server.zadd(KEYS.ring, event.what.encode(), world.redis_time() + event.seconds)
+    world.tampered_at = world.now
+    world.touched(lost=False)
+
+
+def _garbage_message(world: RingWorld, event: Event) -> None:
+    if world.now >= max(world.down_until, world.hang_until):
+        world.server.publish(KEYS.channel, event.what.encode())
+
+
+def _garbage_entry(world: RingWorld, event: Event) -> None:
+    world.server.hset(KEYS.ring, event.what, b"nobody wrote this")
+    world.touched(lost=True)
+
+
+RING_FAULTS: Final[dict[str, Fault]] = {
+    **FAULTS,
+    "hold": of_process(_hold),
+    "idle user": of_process(_idle_user),
+    "release by hand": _release_by_hand,  # type: ignore[dict-item]
+    "delete": _delete,  # type: ignore[dict-item]
+    "garbage member": _garbage_member,  # type: ignore[dict-item]
+    "garbage message": _garbage_message,  # type: ignore[dict-item]
+    "garbage entry": _garbage_entry,  # type: ignore[dict-item]
+}

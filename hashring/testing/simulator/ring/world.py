@@ -1,0 +1,309 @@
+"""Nodes of a ring, with locks or without, in virtual time.
+
+The nodes' protocol is the real :class:`hashring.node.machine.NodeMachine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from threading import Event as Flag
+from typing import Any, Final
+
+from hashring.core.change import Change, parse_change
+from hashring.core.hashing import hash_algorithm
+from hashring.core.ring import Ring
+from hashring.errors import MessageFormatError, RedisUnavailable
+from hashring.node.locks import Lease, Take, Wanted
+from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
+from hashring.store.commands import BeatReply, BeatStatus, Command, Scoring
+from hashring.store.keys import ring_keys
+from hashring.store.memory import MemoryServer
+from hashring.testing.simulator.engine import (
+    NEVER,
+    Call,
+    Caller,
+    Fault,
+    Loop,
+    Process,
+    Rule,
+    World,
+)
+from hashring.testing.simulator.ring.history import (
+    HEARTBEAT,
+    TTL,
+    LockTerms,
+    ProcessSpec,
+    RingHistory,
+)
+
+KEYS: Final = ring_keys("accounts")
+SCORING: Final = Scoring.expiry(TTL)
+ALGORITHM: Final = hash_algorithm("crc-32")
+
+_EMPTY: Final = View((), float("-inf"), (), Ring())
+
+
+class RingProcess(Process):
+    """A process with one node, and with a user who asks it for keys where there are locks."""
+
+    world: RingWorld
+
+    def __init__(self, world: RingWorld, spec: ProcessSpec, machine: NodeMachine) -> None:
+        super().__init__(world, spec)
+        self.machine = machine
+        self.loop: Loop[RingProcess] = Loop(self, machine, asynchronous=spec.asynchronous)
+        self.view = _EMPTY
+        self.renewed_sent = NEVER
+        """True time of sending of the newest renewal that it knows to have succeeded."""
+        self.renewed_at = NEVER
+        """True time at which Redis ran that renewal."""
+        terms = world.history.locks
+        self.user = None if terms is None else User(self, terms)
+
+    # --- what readers in the process see ------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """True time of the deadline that its readers see."""
+        return self.view.deadline - self.offset
+
+    def claims(self) -> bool:
+        """Whether its readers are told right now that some keys are theirs."""
+        return bool(self.view.bounds) and not self.stopping and self.local() < self.view.deadline
+
+    def show(self, loop: Loop[Any]) -> None:
+        """Show readers the new view."""
+        view = self.machine.view(self.local())
+        if view is not self.view:
+            self.view = view
+            self.world.shown(self)
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The user calls ``start()``."""
+        self.world.say(self, f"is started as {self.spec.name}")
+        self.machine.start(self.local(), strict=self.spec.strict)
+        self.loop.turn()
+
+    def stop(self) -> None:
+        """The user calls ``stop()``."""
+        self.stopping = True
+        if self.spec.asynchronous:
+            self.machine.stop()
+            self.loop.turn()
+        else:
+            self.loop.tell(self.machine.stop)
+
+    def kill(self) -> None:
+        """SIGKILL. What it has sent may still arrive."""
+        super().kill()
+        self.view = _EMPTY
+
+    def begins(self, command: Command[Any]) -> bool:
+        """Whether a command is the heartbeat by which the node joins."""
+        return self.machine.state is NodeState.JOINING and command.script.name == "beat"
+
+    def answered(self, call: Call, outcome: Any) -> None:
+        """The machine is about to be told of an answer."""
+        if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
+            self.renewed_sent = max(self.renewed_sent, call.sent)
+            self.renewed_at = max(self.renewed_at, call.executed or NEVER)
+
+    def finished(self, loop: Loop[Any]) -> None:
+        """The machine has nothing more to do."""
+        self.world.say(self, f"has ended: {self.machine.state.value}")
+        self.alive = False
+        self.view = _EMPTY
+        self.world.shown(self)
+
+
+class User(Caller[RingProcess]):
+    """What works on keys in a process: it asks its node for them, again and again, and holds some.
+
+    It goes through the same motions as ``select`` and ``hold`` of :class:`hashring.RingNode`.
+    """
+
+    def __init__(self, process: RingProcess, terms: LockTerms) -> None:
+        super().__init__(process)
+        world = process.world
+        self._rng = Random(f"{world.history.seed} user {process.spec.label}")
+        self._asked = [
+            (key, ALGORITHM.point_of_bytes(key), number) for number, key in enumerate(terms.keys)
+        ]
+        self._every = self._rng.choice((0.3, 0.6))
+        self._asked_all = False
+        self._take: Take | None = None
+        self._holds: dict[bytes, float] = {}
+        self.idle_until = 0.0
+        """True time up to which it asks for nothing."""
+        self.leases: list[Lease] = []
+        """What it is at work on."""
+        book = process.machine.book
+        assert book is not None
+        self._book = book
+        world.at(world.now + self._rng.random() * self._every, self._turn)
+
+    def hold(self, key: bytes, seconds: float) -> None:
+        """Hold a key for that long, as soon as it is ours."""
+        self._holds[key] = seconds
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        process, world = self.process, self.process.world
+        if not process.alive or process.stopping:
+            return
+        world.at(world.now + self._every * (0.5 + self._rng.random()), self._turn)
+        if not process.paused and self.busy is None and world.now >= self.idle_until:
+            # Each key comes up every other time at least: it is never let go for being idle.
+            some = self._asked
+            self._asked_all = not self._asked_all or self._rng.random() < 0.8
+            if not self._asked_all:
+                some = self._rng.sample(some, len(some) // 2)
+            self._ask(some)
+
+    def _ask(self, asked: Sequence[tuple[bytes, int, int]]) -> None:
+        wanted = self._told(asked)
+        now = self.process.local()
+        self._take = self._book.take(wanted, now) if wanted else None
+        self._stir()
+        if self._take is not None:
+            self.call(self._take.command)
+
+    def _told(self, asked: Sequence[tuple[bytes, int, int]]) -> list[Wanted]:
+        process = self.process
+        # From stop() on the node owns nothing, whatever its loop has heard of.
+        view = _EMPTY if process.stopping else process.view
+        yes, wanted = self._book.ask_many(asked, view.bounds, view.deadline, process.local())
+        keys = [key for key, _, _ in yes]
+        self.process.world.told_yes(process, keys)
+        for key in keys:
+            if key in self._holds:
+                self._pin(key, self._holds.pop(key))
+        self._stir()
+        return wanted
+
+    def _stir(self) -> None:
+        if self._book.stirred:
+            self._book.stirred = False
+            self.process.loop.tell(lambda: None)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def completed(self, call: Call, outcome: Any) -> None:
+        """The lock book is told how its call went."""
+        process, take = self.process, self._take
+        assert take is not None
+        self._take = None
+        if isinstance(outcome, RedisUnavailable):
+            self._book.acquire_failed(take, process.local())
+        else:
+            sent = call.sent + process.offset
+            self._book.acquired(take, outcome, sent, process.local())
+        self._stir()
+        self._told([each for each in take.wanted if each.key in self._book.held])
+
+    # --- holding ------------------------------------------------------------------------------
+
+    def _pin(self, key: bytes, seconds: float) -> None:
+        lease = self._book.pin(key, self.process.local, Flag)
+        if lease is not None:
+            self.process.world.say(self.process, f"holds {key.decode()} for {seconds:g} s")
+            self.leases.append(lease)
+            self._work(lease, self.process.world.now + seconds)
+
+    def _work(self, lease: Lease, until: float) -> None:
+        process, world = self.process, self.process.world
+        if not process.alive:
+            return
+        finished = world.now >= until or lease.lost.is_set()
+        if lease.revoked.is_set():
+            finished = finished or self._rng.random() < 0.2
+        if finished and not process.paused:
+            self.leases.remove(lease)
+            self._book.unpin(lease, process.local())
+            self._stir()
+        else:
+            world.at(world.now + 0.1, lambda: self._work(lease, until))
+
+
+class RingWorld(World[RingProcess]):
+    """A ring in virtual time; arguments as for :class:`hashring.testing.simulator.engine.World`.
+
+    Args:
+        machine: makes a node's protocol; a test plants its faults here.
+    """
+
+    history: RingHistory
+    io_timeout = TTL / 3
+
+    def __init__(
+        self,
+        history: RingHistory,
+        rules: Sequence[Rule[RingWorld, RingProcess]],
+        faults: dict[str, Fault],
+        machine: Callable[[NodeConfig, Random], NodeMachine] = NodeMachine,
+        server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,
+        *,
+        story: bool = False,
+    ) -> None:
+        self.tampered_at = NEVER
+        """When somebody last changed the ring's members without telling."""
+        self.taken_away: dict[bytes, float] = {}
+        """When somebody last took a key's lock away by hand."""
+        self._machine = machine
+        super().__init__(history, rules, faults, server, story=story)
+
+    def make(self, spec: ProcessSpec) -> RingProcess:
+        """A node's process."""
+        config = NodeConfig(
+            keys=KEYS,
+            name=spec.name,
+            named=spec.named,
+            points=spec.points,
+            ttl=TTL,
+            heartbeat_interval=HEARTBEAT,
+            io_timeout=self.io_timeout,
+            scoring=SCORING,
+            algorithm=ALGORITHM,
+            placement=spec.placement,
+            follow_foreign=False,
+            told={},
+            locks=self.history.lock_config(spec),
+        )
+        rng = Random(f"{self.history.seed} node {spec.label}")
+        return RingProcess(self, spec, self._machine(config, rng))
+
+    def listen(self, hear: Callable[[Change], None]) -> None:
+        """Be told of every change of the ring, in the moment that Redis makes it."""
+
+        def parse(payload: bytes) -> None:
+            try:
+                change = parse_change(payload)
+            except MessageFormatError:
+                return
+            hear(change)
+
+        self.server.listen(KEYS.channel, parse)
+
+    def shown(self, process: RingProcess) -> None:
+        """A process shows another view."""
+        if self.story is not None:
+            machine = process.machine
+            tag = machine.stamp.tag[:4] if machine.stamp else "-"
+            self.say(
+                process,
+                f"is {machine.state.value} at {tag}, sees {', '.join(process.view.ring.nodes)}, "
+                f"owns {len(process.view.ranges)} ranges until {process.deadline:.3f}",
+            )
+        super().shown(process)
+
+    def summary(self, reply: Any) -> str:
+        """An answer of Redis' for the story."""
+        if isinstance(reply, BeatReply):
+            told = f"{reply.status.value} at {reply.stamp.epoch} {reply.stamp.tag[:4]}"
+            told += f", {reply.stamp.members} members"
+            return told + (f", swept {reply.swept}" if reply.swept else "")
+        return super().summary(reply)
