@@ -15,7 +15,7 @@ from hashring.node.base import BaseNode, Calls, OnChange, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
-from hashring.node.steps import Finished, Run, Subscribe, Wait
+from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.store.commands import Command
 from hashring.store.executor import AsyncRedisStore, Told
 from hashring.store.lock_commands import LOCKS_A_CALL

@@ -14,7 +14,7 @@ from hashring.node.base import BaseNode, Calls, OnChange, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
-from hashring.node.steps import Run
+from hashring.protocol.machine import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.store.commands import Command, snapshot, sweep
 from hashring.store.executor import RedisStore, Store

@@ -43,7 +43,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, StoreError
-from hashring.node.steps import Run
+from hashring.protocol.machine import Run
 from hashring.store.commands import Command
 from hashring.store.keys import RingKeys
 from hashring.store.lock_commands import (

@@ -54,7 +54,7 @@ from hashring.errors import (
 )
 from hashring.node.locks import LockBook, LockConfig
 from hashring.node.sharing import ring_of
-from hashring.node.steps import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.commands import (
     BeatReply,
     BeatStatus,

@@ -11,7 +11,7 @@ from typing import Any
 from hashring.errors import StoreError
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeMachine, NodeState
-from hashring.node.steps import Finished, Run, Subscribe, Wait
+from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.running.backend import Backend, Latch
 from hashring.store.executor import Store, Subscribed, Subscription, Told, Unsubscribed
 

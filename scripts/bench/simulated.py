@@ -19,8 +19,8 @@ from typing import Any
 
 from hashring.core.hashing import hash_algorithm
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState
-from hashring.node.steps import Run as RunStep
-from hashring.node.steps import Subscribe, Wait
+from hashring.protocol.machine import Run as RunStep
+from hashring.protocol.machine import Subscribe, Wait
 from hashring.store.commands import Scoring
 from hashring.store.keys import ring_keys
 from hashring.store.memory import MemoryServer

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from hashring.errors import RedisUnavailable
-from hashring.node.steps import Run, Step, Subscribe, Wait
+from hashring.protocol.machine import Machine, Run, Subscribe, Wait
 from hashring.store.commands import Command
 from hashring.store.memory import MemoryServer
 from hashring.testing.simulator.history import Event, History
@@ -49,26 +49,6 @@ class Violation(Exception):
         self.rule = rule
         self.at = at
         super().__init__(f"{rule}: {what}")
-
-
-class Machine(Protocol):
-    """A protocol without I/O, as loops drive it."""
-
-    @property
-    def channels(self) -> tuple[bytes, ...]:
-        """What to subscribe to."""
-
-    def next(self, now: float) -> Step:
-        """What to do now."""
-
-    def subscribed(self, number: int, now: float) -> None:
-        """The subscription stands."""
-
-    def unsubscribed(self, number: int, error: RedisUnavailable | None, now: float) -> None:
-        """The subscription is gone; without an error, in silence."""
-
-    def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
-        """A message has arrived."""
 
 
 W = TypeVar("W", bound="World[Any]")

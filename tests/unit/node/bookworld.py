@@ -14,7 +14,7 @@ from typing import Any
 from hashring.core.ring import Ring, bounds_of
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.node.locks import Lease, LockBook, LockConfig, Take, Verdict, Wanted
-from hashring.node.steps import Run
+from hashring.protocol.machine import Run
 from hashring.store.commands import Command
 from hashring.store.keys import ring_keys
 from hashring.store.lock_commands import LockNews, parse_lock_news

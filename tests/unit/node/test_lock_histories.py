@@ -16,7 +16,7 @@ import pytest
 
 from hashring.errors import RedisUnavailable
 from hashring.node.locks import Held, Lease, LockBook, Take, Verdict
-from hashring.node.steps import Run
+from hashring.protocol.machine import Run
 from hashring.store.memory import _LockCall, _LockState
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
 

@@ -15,7 +15,7 @@ from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
-from hashring.node.steps import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.commands import (
     BeatReply,
     BeatStatus,

@@ -16,7 +16,7 @@ import pytest
 from hashring.core.change import Change, Stamp
 from hashring.core.ring import Ring
 from hashring.node.machine import NodeMachine, View
-from hashring.node.steps import Run
+from hashring.protocol.machine import Run
 from hashring.store import memory
 from hashring.store.memory import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history

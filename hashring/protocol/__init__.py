@@ -1,0 +1,1 @@
+"""Protocols without I/O: decided step by step, run by any loop."""
