@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
+_LAST_EPOCH: Final = 999_999_999_999
 
 # The epoch key as the scripts write it; they go by the same form.
 _EPOCH: Final = re.compile(rb"([0-9]{1,12}) ([0-9A-Fa-f]+)")
@@ -61,7 +62,7 @@ class _RingState:
     nodes: dict[bytes, bytes] = field(default_factory=dict)
     events: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
     logged: int = 0
-    left: dict[bytes, tuple[list[int], float]] = field(default_factory=dict)
+    left: dict[bytes, bytes] = field(default_factory=dict)
     full: set[bytes] = field(default_factory=set)
 
 
@@ -111,10 +112,19 @@ class MemoryServer:
             state.epoch = int(written[1]) if written else 0
             state.tag = written[2].decode() if written else ""
 
-    def hset(self, ring: bytes, node: str, entry: bytes) -> None:
-        """Write what a node tells of itself behind its back."""
+    def hset(self, ring: bytes, node: str, entry: bytes, *, part: str = "nodes") -> None:
+        """Write a node's field of one of the ring's hashes behind its back.
+
+        Args:
+            part: ``"nodes"``, what it tells of itself, or ``"left"``, where it was.
+        """
         with self._lock:
-            self._ring(ring).nodes[node.encode()] = entry
+            getattr(self._ring(ring), part)[node.encode()] = entry
+
+    def hkeys(self, ring: bytes, part: str) -> list[bytes]:
+        """The fields of one of the ring's hashes; see :meth:`hset`."""
+        with self._lock:
+            return list(getattr(self._ring(ring), part))
 
     def delete(self, ring: bytes, *parts: str) -> None:
         """Delete keys of a ring, by their names in :class:`hashring.store.keys.RingKeys`."""
@@ -359,7 +369,7 @@ class _Call:
             self._at(),
             [part for member in members for part in (member, b"%.6f" % ring.members[member])],
             [part for item in ring.nodes.items() for part in item],
-            json.dumps({"points": memory[0]}).encode() if memory else b"",
+            memory or b"",
         ]
 
     def take_away(self, token: str | int, by: str, history: int, key: bytes, channel: bytes) -> int:
@@ -381,7 +391,7 @@ class _Call:
     def _announce(self, body: dict[str, Any], growth: int, by: str, history: int) -> None:
         ring = self._ring
         prev = ring.tag
-        ring.epoch += 1
+        ring.epoch = ring.epoch % _LAST_EPOCH + 1
         body |= {
             "v": 1,
             "epoch": ring.epoch,
@@ -412,9 +422,10 @@ class _Call:
 
     def _remember(self, name: bytes, points: list[int]) -> None:
         left = self._ring.left
-        left[name] = (points, self._now)
+        left[name] = json.dumps({"points": points, "at": str(int(self._now))}).encode()
         if len(left) > _FORGET_ABOVE:
-            for old in [n for n, (_, at) in left.items() if at < self._now - _FORGET_AFTER]:
+            oldest = int(self._now) - _FORGET_AFTER
+            for old in [name for name, memory in left.items() if not _left_at(memory) >= oldest]:
                 del left[old]
 
     def _sweep(self, horizon: float, by: str, history: int) -> int:
@@ -615,9 +626,20 @@ def _node_of(member: bytes) -> bytes | None:
         return None
 
 
+def _left_at(memory: bytes) -> float:
+    """When a name's points were remembered; 0 for what was not written here."""
+    try:
+        return float(json.loads(memory)["at"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return 0.0
+
+
 def _unserved(told: str | bytes) -> int:
     try:
         info = json.loads(told)
-        return int(info.get("unserved", 0)) if isinstance(info, dict) else 0
-    except (ValueError, TypeError):
+    except (ValueError, RecursionError):
         return 0
+    count = info.get("unserved") if isinstance(info, dict) else None
+    if isinstance(count, bool) or not isinstance(count, int | float):
+        return 0
+    return int(count) if 0 < count < 2**53 else 0

@@ -74,6 +74,14 @@ class Place:
     def hset(self, node: str, entry: bytes) -> None:
         raise NotImplementedError
 
+    def remember(self, node: str, memory: bytes) -> None:
+        """Write where a node was before it left."""
+        raise NotImplementedError
+
+    def remembered(self) -> set[bytes]:
+        """The nodes of which it is remembered where they were."""
+        raise NotImplementedError
+
     def set_epoch(self, value: bytes) -> None:
         raise NotImplementedError
 
@@ -151,6 +159,12 @@ class RealPlace(Place):
     def hset(self, node: str, entry: bytes) -> None:
         self.client.hset(self.keys.nodes, node, entry)
 
+    def remember(self, node: str, memory: bytes) -> None:
+        self.client.hset(self.keys.left, node, memory)
+
+    def remembered(self) -> set[bytes]:
+        return set(self.client.hkeys(self.keys.left))
+
     def set_epoch(self, value: bytes) -> None:
         self.client.set(self.keys.epoch, value)
 
@@ -186,6 +200,12 @@ class TwinPlace(Place):
 
     def hset(self, node: str, entry: bytes) -> None:
         self.server.hset(self.keys.ring, node, entry)
+
+    def remember(self, node: str, memory: bytes) -> None:
+        self.server.hset(self.keys.ring, node, memory, part="left")
+
+    def remembered(self) -> set[bytes]:
+        return set(self.server.hkeys(self.keys.ring, "left"))
 
     def set_epoch(self, value: bytes) -> None:
         self.server.set_epoch(self.keys.ring, value)

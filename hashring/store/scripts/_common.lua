@@ -14,6 +14,7 @@
 local SESSION = 16
 local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
 local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
+local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it comes 1
 
 -- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
 redis.call('ZCARD', KEYS[1])
@@ -80,12 +81,24 @@ local function holder_of(entry)
   return #session == SESSION and session or ''
 end
 
+-- Add an entry to the history. A stream that somebody gave the last possible id takes no more: it
+-- is begun anew, or no change of the ring could be made whole from then on.
+local function log(history, ...)
+  local answer = redis.pcall('XADD', KEYS[4], 'MAXLEN', '~', history, '*', ...)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, 'exhausted', 1, true) then
+      redis.call('DEL', KEYS[4])
+    end
+    redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*', ...)
+  end
+end
+
 -- Number the change, tell the channel, and add it to the history.
 -- `growth` is how many members it added to the ring.
 local function announce(body, growth, by, history)
   local epoch, prev = stamp()
   body.v = 1
-  body.epoch = epoch + 1
+  body.epoch = epoch % LAST_EPOCH + 1
   body.prev = prev
   body.at = at
   body.members = redis.call('ZCARD', KEYS[1])
@@ -94,8 +107,7 @@ local function announce(body, growth, by, history)
   local message = cjson.encode(body)
   redis.call('SET', KEYS[2], body.epoch .. ' ' .. body.tag)
   redis.call('PUBLISH', KEYS[1], message)
-  redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*',
-    'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data', message)
+  log(history, 'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data', message)
 end
 
 -- Remember where a named node was, so that a restart under the name goes back there.
@@ -106,7 +118,9 @@ local function remember(node, points)
     local all = redis.call('HGETALL', KEYS[5])
     for i = 1, #all, 2 do
       local ok, memory = pcall(cjson.decode, all[i + 1])
-      if not ok or tonumber(memory.at) < tonumber(time[1]) - FORGET_AFTER then
+      -- What was not written here has no time, and is the oldest of all.
+      local left = ok and type(memory) == 'table' and tonumber(memory.at) or 0
+      if not (left >= tonumber(time[1]) - FORGET_AFTER) then
         redis.call('HDEL', KEYS[5], all[i])
       end
     end

@@ -42,13 +42,38 @@ local function lease_of(member)
   return tonumber(redis.call('ZSCORE', KEYS[3], member) or '') or 0
 end
 
+-- A counter; 0 when what stands there was not written here.
+local function count(field)
+  local written = string.match(redis.call('HGET', KEYS[1], field) or '', '^%d+$')
+  return written and #written < 16 and tonumber(written) or 0
+end
+
+-- Count one more, where HINCRBY fails on anything that is no number.
+local function count_one_more(field)
+  local next = count(field) + 1
+  redis.call('HSET', KEYS[1], field, string.format('%.0f', next))
+  return next
+end
+
 -- A fact has changed: whoever asks next is to take a step.
 local function changed()
-  redis.call('HINCRBY', KEYS[1], 'changes', 1)
+  count_one_more('changes')
   redis.call('HSET', KEYS[1], 'due', text(now))
 end
 
 local function generation()
   local tag = redis.call('HGET', KEYS[1], 'tag') or ''
   return tonumber(string.match(tag, '^(%d+):') or '0'), tag
+end
+
+-- Add an entry to the history. A stream that somebody gave the last possible id takes no more: it
+-- is begun anew, or no decision could be made whole from then on.
+local function log(history, ...)
+  local answer = redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', history, '*', ...)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, 'exhausted', 1, true) then
+      redis.call('DEL', KEYS[5])
+    end
+    redis.call('XADD', KEYS[5], 'MAXLEN', '~', history, '*', ...)
+  end
 end

@@ -24,7 +24,8 @@ local _, before = stamp()
 -- How many keys nobody serves, as a node tells it.
 local function unserved(told)
   local ok, info = pcall(cjson.decode, told)
-  return ok and type(info) == 'table' and tonumber(info.unserved) or 0
+  local count = ok and type(info) == 'table' and info.unserved
+  return type(count) == 'number' and count > 0 and count < 2^53 and math.floor(count) or 0
 end
 
 local status = 'ok'
@@ -66,8 +67,7 @@ if status == 'ok' then
     redis.call('HSET', KEYS[3], node, told)
     local count = unserved(ARGV[8])
     if (count > 0) ~= (entry and unserved(string.sub(entry, SESSION + 1)) > 0 or false) then
-      redis.call('XADD', KEYS[4], 'MAXLEN', '~', history, '*',
-        'kind', 'unserved', 'by', node, 'keys', count)
+      log(history, 'kind', 'unserved', 'by', node, 'keys', count)
     end
   end
   -- A ring without a tag (its epoch was evicted, or deleted) gets one from whoever beats first:

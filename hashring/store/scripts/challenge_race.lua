@@ -4,6 +4,8 @@
 -- ARGV  1 partition  2 node
 -- Returns {1 when the node has the grab, the node that works on the partition or ''}.
 
+-- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
+redis.call('HLEN', KEYS[1])
 redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2])
 local won = redis.call('HGET', KEYS[2], ARGV[1]) == ARGV[2] and 1 or 0
 return {won, redis.call('HGET', KEYS[1], ARGV[1]) or ''}

@@ -24,7 +24,7 @@ if report ~= ARGV[4] then
 end
 -- A lease that was renewed does not end: the set of leases knows, and no step need look.
 local function lapsed()
-  local looked = redis.call('HGET', KEYS[1], 'looked')
+  local looked = string.match(redis.call('HGET', KEYS[1], 'looked') or '', '^%d+%.?%d*$')
   return redis.call('ZCOUNT', KEYS[3], looked and '(' .. looked or '-inf', text(now)) > 0
 end
 local due = 0

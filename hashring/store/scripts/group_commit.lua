@@ -34,8 +34,7 @@ if ARGV[2] ~= '' then
       redis.call('HDEL', KEYS[4], ARGV[i])
     end
   end
-  redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[9], '*',
-    'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
+  log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   -- Who is concerned; the others hear of it with their next renewal.
   local concerned = {}
   for i = 14, 13 + 2 * views, 2 do
@@ -46,7 +45,7 @@ end
 -- Leases that end from now on make the next step due by themselves.
 redis.call('HSET', KEYS[1], 'looked', ARGV[12])
 local due = ARGV[5]
-if number('changes', 0) ~= tonumber(ARGV[6]) then
+if count('changes') ~= tonumber(ARGV[6]) then
   -- A fact that changed since it was read is still to be acted on.
   due = text(now)
 end

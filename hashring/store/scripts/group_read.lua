@@ -7,7 +7,7 @@ return {
   at,
   tag,
   redis.call('HGET', KEYS[1], 'state') or '',
-  redis.call('HGET', KEYS[1], 'changes') or '0',
+  count('changes'),
   redis.call('HGET', KEYS[1], 'terms') or '',
   redis.call('HGETALL', KEYS[2]),
   redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),

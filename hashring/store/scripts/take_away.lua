@@ -18,8 +18,7 @@ if ARGV[1] ~= '' and ARGV[1] ~= (token or '0') then
   return 0
 end
 redis.call('DEL', KEYS[7])
-redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[3], '*',
-  'kind', 'release', 'by', ARGV[2], 'keys', ARGV[4])
+log(ARGV[3], 'kind', 'release', 'by', ARGV[2], 'keys', ARGV[4])
 if waiter and waiter ~= '' then
   redis.call('PUBLISH', ARGV[5] .. waiter, 'freed\n' .. ARGV[4])
 end

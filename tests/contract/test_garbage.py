@@ -1,0 +1,401 @@
+"""Whatever stands in a key that a script reads: it does all of its work, or it changes nothing.
+
+Redis does not roll back a script that fails midway, so a failure after the first write would leave
+half a change, which no message announces. Here each script runs against each of its keys, with
+values of every type, and of its own type in shapes that no script of this package writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from hashring.core.assignors import Balanced
+from hashring.core.groups import kernel
+from hashring.core.groups.state import MemberFacts, Terms
+from hashring.errors import StoreError
+from hashring.store import challenge_commands, group_commands, lock_commands
+from hashring.store.commands import Command, Scoring, beat, leave, snapshot, sweep
+from hashring.store.embedded import RedisServer
+from hashring.store.executor import RedisStore
+from hashring.store.keys import ring_keys
+from hashring.store.scripts import script
+from tests.conftest import PATIENCE, servers
+from tests.contract.test_store import TTL, Place, RealPlace, TwinPlace, replicas
+
+KEYS = ring_keys("accounts")
+GROUP = group_commands.group_keys("orders")
+CHALLENGE = challenge_commands.challenge_keys("orders")
+SCORING = Scoring.expiry(TTL)
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+TERMS = Terms(4, ttl=TTL, rebalance_delay=0.0)
+NAMES_REMEMBERED = 256
+RESOURCE = b"{resource}:token"
+
+LAST_ID = "18446744073709551615-18446744073709551615"
+VALUES: tuple[bytes, ...] = (
+    b"",
+    b" ",
+    b"abc",
+    b"\xff\xfe\n",
+    b"-1",
+    b"5",
+    b"1e400",
+    b"nan",
+    b"9" * 30,
+    b"9223372036854775807",
+    b"999999999999 ab",
+    b"5 zz",
+    b"null",
+    b"[]",
+    b"{}",
+    b"[" * 2000,
+    b'"text"',
+    b'{"at": null, "points": 5}',
+    b'{"at": {}, "points": [[], "x", -1]}',
+    b'{"points": [1]}',
+    A.encode() + b"7",
+    A.encode() + b"{}",
+    A.encode() + b'{"anchor": 5, "named": 1, "unserved": {}}',
+    A.encode() + b'{"anchor": [], "named": true, "unserved": 1e999}',
+    A.encode() + b" 1 {}",
+    b"1 " + A.encode() + b" node",
+    b"1:1",
+    b"1:" + b"9" * 400,
+)
+
+
+def facts(name: str, session: str) -> MemberFacts:
+    return MemberFacts(name, session, 0, 0.0)
+
+
+def _locks(keys: tuple[bytes, ...] = (b"k0", b"k1", b"k2")) -> list[Command[Any]]:
+    return [
+        lock_commands.acquire(
+            KEYS, node="live", session=A, ttl=TTL, locked=keys, most=9, awaited=len(keys)
+        ),
+        lock_commands.renew(
+            KEYS, session=A, ttl=TTL, locked=[(key, 7) for key in keys], lasting={1: 5.0}
+        ),
+        lock_commands.release(KEYS, session=A, locked=[(key, 7) for key in keys]),
+        lock_commands.look(KEYS, locked=keys),
+        lock_commands.take_away(KEYS, key=b"k1", by="somebody"),
+    ]
+
+
+def _ring() -> list[Command[Any]]:
+    told = {"named": True}
+    return [
+        beat(KEYS, node="live", session=A, scoring=SCORING, replicas=replicas("live", 10), told={}),
+        beat(
+            KEYS,
+            node="live",
+            session=A,
+            scoring=SCORING,
+            replicas=replicas("live", 11),
+            told={"unserved": 3},
+            full=True,
+            fetch=True,
+            drop=replicas("live", 10),
+        ),
+        beat(
+            KEYS,
+            node="fresh",
+            session=C,
+            scoring=SCORING,
+            replicas=replicas("fresh", 30),
+            told=told,
+            joining=True,
+            fetch=True,
+        ),
+        leave(KEYS, node="live", session=A, replicas=replicas("live", 10)),
+        sweep(KEYS, scoring=SCORING, by="somebody"),
+        snapshot(KEYS, scoring=SCORING, remembered="gone"),
+    ]
+
+
+def _group(store: RedisStore) -> list[Command[Any]]:
+    reading = store.run(group_commands.read(GROUP))
+    standing = reading.standing()
+    assert standing is not None
+    outcome = kernel.step(standing, reading.facts, Balanced())
+    return [
+        group_commands.join(GROUP, facts("c", C), TERMS),
+        group_commands.join(GROUP, facts("a", C), TERMS, before=A),
+        group_commands.beat(GROUP, facts("a", A), TTL, "?"),
+        group_commands.leave(GROUP, "a"),
+        group_commands.read(GROUP),
+        group_commands.commit(GROUP, reading, outcome, "a"),
+    ]
+
+
+def _others() -> list[Command[Any]]:
+    keys = CHALLENGE
+    written = Command(
+        script("challenge_write"), (keys.table, keys.told), ("1:1", "table", "message"), int
+    )
+    fenced = Command(
+        script("fencing_write"),
+        (RESOURCE, b"{resource}"),
+        ("7", 60, 3, "SET", "{resource}", "v"),
+        list,
+    )
+    return [
+        fenced,
+        written,
+        challenge_commands.read_table(keys),
+        challenge_commands.look(keys),
+        challenge_commands.signal(keys, 1, clear=True),
+        challenge_commands.race(keys, 1, "n"),
+        challenge_commands.begin(keys, 1, "n"),
+        challenge_commands.open_again(keys, 1, "n"),
+        challenge_commands.end(keys, 1, "n"),
+    ]
+
+
+class Scene:
+    """A ring, locks, a group and a lease challenge on one server, as often as wanted."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.client = Redis(unix_socket_path=str(server.socket))
+        self.store = RedisStore(self.client, PATIENCE)
+        self.client.flushall()
+        place = RealPlace(KEYS, self.client, self.store)
+        place.join("live", A, 10)
+        place.join("gone", B, 20, 21, told={"named": True})
+        place.age("gone")
+        for number in range(NAMES_REMEMBERED):
+            memory = b'{"points": [%d], "at": "1700000000"}' % number
+            self.client.hset(KEYS.left, f"name-{number}", memory)
+        for key, session in ((b"k0", A), (b"k1", B)):
+            self.client.set(KEYS.lock(key), f"7 {session} node\nwaiter", px=10**6)
+        self.client.set(KEYS.token, 7)
+        self.client.sadd(KEYS.full, "live")
+        for name, session in (("a", A), ("b", B)):
+            self.store.run(group_commands.join(GROUP, facts(name, session), TERMS))
+        self.client.xadd(GROUP.control, {"generation": "0"})
+        self.client.hset(CHALLENGE.table, mapping={"tag": "1:1", "table": "{}"})
+        self.client.hset(CHALLENGE.allocation, "1", "n")
+        self.client.hset(CHALLENGE.grab, "1", "n")
+        self.client.set(RESOURCE, 3)
+        self.client.set("{resource}", "old")
+        self.commands = [*_ring(), *_locks(), *_group(self.store), *_others()]
+        self._at_first = self.dump()
+        # Redis sends what was published while a subscription stands with the answers to pings.
+        self._pubsub = self.client.pubsub()
+        self._pubsub.psubscribe("*")
+        self.messages()
+
+    def dump(self) -> dict[bytes, tuple[bytes, bool]]:
+        """Every key with its value, and whether it expires."""
+        names = sorted(self.client.keys())
+        pipeline = self.client.pipeline(transaction=False)
+        for name in names:
+            pipeline.dump(name)
+            pipeline.pttl(name)
+        found = pipeline.execute()
+        return {
+            name: (value, left > 0)
+            for name, value, left in zip(names, found[::2], found[1::2], strict=True)
+        }
+
+    def again(self) -> None:
+        """Everything as it was at first."""
+        pipeline = self.client.pipeline(transaction=False)
+        pipeline.flushall()
+        for name, (value, expires) in self._at_first.items():
+            pipeline.restore(name, 10**6 if expires else 0, value)
+        pipeline.execute()
+
+    def messages(self) -> int:
+        """How many messages came since the last call."""
+        self._pubsub.ping()
+        count = 0
+        while (message := self._pubsub.get_message(timeout=PATIENCE)) is not None:
+            if message["type"] == "pong":
+                return count
+            count += message["type"] == "pmessage"
+        raise AssertionError("no answer to a ping")
+
+    def members(self) -> frozenset[bytes]:
+        """The ring's members; none when its key is none of a ring."""
+        if self.client.type(KEYS.ring) != b"zset":
+            return frozenset()
+        return frozenset(self.client.zrange(KEYS.ring, 0, -1))
+
+    def close(self) -> None:
+        self._pubsub.close()
+        self.store.close()
+        self.client.close()
+
+
+def _of_another_type(client: Redis, key: bytes) -> Iterator[Callable[[], Any]]:
+    kind = client.type(key)
+    makers: dict[bytes, Callable[[], Any]] = {
+        b"string": lambda: client.set(key, "abc"),
+        b"list": lambda: client.rpush(key, "abc"),
+        b"hash": lambda: client.hset(key, "abc", "abc"),
+        b"set": lambda: client.sadd(key, "abc"),
+        b"zset": lambda: client.zadd(key, {"abc": 1}),
+        b"stream": lambda: client.xadd(key, {"abc": "abc"}),
+    }
+    for name, make in makers.items():
+        if name != kind:
+            yield lambda make=make: (client.delete(key), make())
+
+
+def _of_its_type(client: Redis, key: bytes) -> Iterator[Callable[[], Any]]:
+    match client.type(key):
+        case b"string":
+            for value in VALUES:
+                yield lambda value=value: client.set(key, value)
+        case b"hash":
+            fields = client.hkeys(key)
+            for value in VALUES:
+                yield lambda value=value: client.hset(
+                    key, mapping=dict.fromkeys((*fields, b"more", value), value)
+                )
+        case b"zset":
+            for member in VALUES:
+                for score in (float("-inf"), 0.0, 1e300, float("inf")):
+                    yield lambda member=member, score=score: client.zadd(
+                        key, dict.fromkeys((member, b"1:" + member + b":x"), score)
+                    )
+        case b"set":
+            yield lambda: client.sadd(key, *VALUES)
+        case b"stream":
+            yield lambda: client.xadd(key, {"kind": "join", "data": "abc"})
+            yield lambda: client.xadd(key, {"abc": "abc"}, id=LAST_ID)
+            yield lambda: (client.xadd(key, {"abc": "abc"}, id=LAST_ID), client.xdel(key, LAST_ID))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a script: its error, and what it changed."""
+
+    error: ResponseError | None
+    wrote: bool
+    messages: int
+    moved: bool
+    """Whether it changed the ring."""
+    numbered: bool
+    """Whether it numbered a change of the ring."""
+
+
+def _run(scene: Scene, command: Command[Any]) -> Outcome:
+    before, members = scene.dump(), scene.members()
+    epoch = before.get(KEYS.epoch)
+    error = None
+    try:
+        reply = scene.client.eval(
+            command.script.text, len(command.keys), *command.keys, *command.arguments
+        )
+    except ResponseError as refused:
+        error = refused
+    else:
+        if command.script.name.startswith(("locks_", "beat", "leave", "sweep", "snapshot", "take")):
+            command.read(reply)
+    after = scene.dump()
+    return Outcome(
+        error,
+        after != before,
+        scene.messages(),
+        scene.members() != members,
+        after.get(KEYS.epoch) != epoch,
+    )
+
+
+@pytest.fixture(scope="module", params=servers().values(), ids=servers().keys())
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    with RedisServer(request.param) as server:
+        found = Scene(server)
+        yield found
+        found.close()
+
+
+SCRIPTS = sorted(
+    path.name.removesuffix(".lua")
+    for path in files("hashring.store.scripts").iterdir()
+    if path.name.endswith(".lua") and not path.name.startswith("_")
+)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_does_all_or_nothing_whatever_stands_in_its_keys(scene: Scene, name: str) -> None:
+    commands = [command for command in scene.commands if command.script.name == name]
+    assert commands, "a script that no command here runs"
+    for command in commands:
+        for key in command.keys:
+            for kinds in (_of_another_type, _of_its_type):
+                scene.again()
+                for number, plant in enumerate(list(kinds(scene.client, key))):
+                    scene.again()
+                    plant()
+                    outcome = _run(scene, command)
+                    where = f"{key!r}, garbage {number} {kinds.__name__}: {outcome}"
+                    if outcome.error is not None:
+                        assert (outcome.wrote, outcome.messages) == (False, 0), where
+                    assert outcome.numbered or not outcome.moved, where
+
+
+# --- the twin ---------------------------------------------------------------------------------
+
+
+PLANTS: dict[str, Callable[[Place, bytes], Any]] = {
+    "what a live node tells": lambda place, value: place.hset("live", value),
+    "what an expired node told": lambda place, value: place.hset("gone", value),
+    "where a node was": lambda place, value: place.remember("gone", value),
+    "where very many nodes were": lambda place, value: [
+        place.remember(f"name-{number}", value) for number in range(NAMES_REMEMBERED)
+    ],
+    "the epoch": lambda place, value: place.set_epoch(value),
+    "a member": lambda place, value: place.zadd(value, 0.0),
+    "a member of that name": lambda place, value: place.zadd(b"1:" + value + b":x", 0.0),
+}
+
+
+def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -> dict[str, Any]:
+    """All that can be seen of a ring on which garbage was planted, and then the command run."""
+    place.wipe()
+    place.join("live", A, 10)
+    place.join("gone", B, 20, 21, told={"named": True})
+    place.age("gone")
+    PLANTS[plant](place, value)
+    before = len(place.raw_events())
+    try:
+        reply = place.store.run(command)
+    except StoreError as error:
+        pytest.fail(f"{value!r}: {error!r}")
+    seen = place.look("gone")
+    return {
+        "status": getattr(reply, "status", reply),
+        "swept": getattr(reply, "swept", None),
+        "epoch": seen.stamp.epoch,
+        "members": [record.replica.member for record in seen.replicas],
+        "garbage": sorted(seen.garbage),
+        "nodes": {name: (record.session, str(record.told)) for name, record in seen.nodes.items()},
+        "where it was": seen.remembered,
+        "remembered": place.remembered(),
+        "history": [
+            (event.kind, event.by, event.keys, event.change and event.change.nodes)
+            for event in place.events()[before:]
+        ],
+    }
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_twin_does_with_garbage_what_redis_does(scene: Scene, plant: str) -> None:
+    twin, real = TwinPlace(KEYS), RealPlace(KEYS, scene.client, scene.store)
+    for command in _ring():
+        if command.script.name == "snapshot":
+            continue
+        for value in VALUES:
+            here = _seen_after(twin, command, plant, value)
+            there = _seen_after(real, command, plant, value)
+            assert here == there, f"{command.script.name}, {value!r}"
