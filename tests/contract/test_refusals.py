@@ -1,0 +1,231 @@
+"""What a server refuses is the same error, in the same words, whichever server it is.
+
+Each is provoked for real: servers word their refusals differently, and inside scripts again.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import valkey
+from redis import Redis
+
+from hashring import RingNode
+from hashring.errors import (
+    OutOfMemory,
+    PermissionDenied,
+    ReadOnlyReplica,
+    RedisRefused,
+    RedisUnavailable,
+    StoreError,
+    WrongKeyType,
+)
+from hashring.fencing import RedisFence
+from hashring.store.embedded import RedisServer
+from hashring.store.executor import RedisStore
+from hashring.store.group_commands import group_keys, read
+from tests.conftest import eventually, servers
+
+Start = Callable[..., RedisServer]
+
+ALLOW = "let the user run the ring's commands on its keys and channel (docs/redis-layout.rst)"
+
+
+@pytest.fixture(params=servers().values(), ids=servers().keys())
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Starts a server of each kind, with lines of redis.conf."""
+    with ExitStack() as stack:
+        yield lambda *config, **more: stack.enter_context(
+            RedisServer(request.param, port=0, config=config, **more)
+        )
+
+
+def user(server: RedisServer, *rules: str) -> dict[str, Any]:
+    """What a client of a user with these rights is made with."""
+    with Redis(port=server.port) as admin:
+        admin.execute_command("ACL", "SETUSER", "user", "reset", "on", ">x", *rules)
+    return {"port": server.port, "username": "user", "password": "x"}
+
+
+def refusals(kind: type[StoreError], work: Callable[[Any], object], **settings: Any) -> set[str]:
+    """The texts with which clients of both packages fail."""
+    texts = set()
+    for package in (redis.Redis, valkey.Valkey):
+        client = package(**settings)
+        with pytest.raises(kind) as caught:
+            work(client)
+        client.close()
+        assert type(caught.value) is kind
+        texts.add(str(caught.value))
+    assert not re.search(r"user_script|[0-9a-f]{40}", "".join(texts))
+    return texts
+
+
+def refused(kind: type[StoreError], work: Callable[[Any], object], **settings: Any) -> str:
+    """The one text with which both fail."""
+    [text] = refusals(kind, work, **settings)
+    return text
+
+
+def node(client: Any) -> None:
+    """Start a node of the ring ``ring``."""
+    RingNode(client, "ring").start()
+
+
+def test_a_key_of_another_type(start: Start) -> None:
+    server = start()
+    with Redis(port=server.port) as admin:
+        for key in ("ring", "{g}:group:state", "fenced"):
+            admin.set(key, "text")
+    remedy = "choose another ring name, or remove the key that is in the way"
+    wrong = f"WRONGTYPE Operation against a key holding the wrong kind of value; {remedy}"
+
+    def group(client: Any) -> None:
+        RedisStore(client, 5).run(read(group_keys("g")))
+
+    def write(client: Any) -> None:
+        RedisFence(client).write("fence", 1, ["HSET", "fenced", "field", "value"])
+
+    for work, doing in (
+        (node, "beat of ring 'ring'"),
+        (group, "group_read of key '{g}:group:state'"),
+        (write, "fenced write to 'fence'"),
+    ):
+        assert refused(WrongKeyType, work, port=server.port) == f"{doing}: {wrong}"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ("~*", "&*", "+@all", "-zadd"),
+        ("~*", "&*", "+@all", "-evalsha", "-eval"),
+        ("~other", "&*", "+@all"),
+        ("~ring", "&*", "+@all"),
+        ("~*", "resetchannels", "+@all"),
+    ],
+    ids=["command", "scripts", "key", "second key", "channel"],
+)
+def test_a_right_that_is_missing(start: Start, rules: tuple[str, ...]) -> None:
+    text = refused(PermissionDenied, node, **user(start(), *rules))
+    assert text.endswith(f"; {ALLOW}")
+
+
+def test_a_right_that_the_commands_of_a_fenced_write_are_missing(start: Start) -> None:
+    def write(client: Any) -> None:
+        RedisFence(client).write("fenced", 1, ["INCR", "fenced"])
+
+    assert refused(PermissionDenied, write, **user(start(), "~*", "+@all", "-incr"))
+
+
+def test_a_password_that_is_missing_and_one_that_is_wrong(start: Start) -> None:
+    server = start("requirepass right")
+    # The two log in by different commands, which have different answers.
+    for text in refusals(PermissionDenied, node, port=server.port):
+        assert text.endswith("; give the password in the URL: redis://user:password@host")
+    for text in refusals(PermissionDenied, node, port=server.port, password="wrong"):
+        assert text.endswith("; check the user and the password in the URL")
+
+
+def test_a_read_only_replica(start: Start) -> None:
+    server = start("replicaof 127.0.0.1 1")
+    assert refused(ReadOnlyReplica, node, port=server.port) == (
+        "beat of ring 'ring': READONLY You can't write against a read only replica; "
+        "connect to the primary (or through Sentinel)"
+    )
+
+
+def test_a_replica_that_lost_its_primary(start: Start) -> None:
+    server = start("replicaof 127.0.0.1 1", "replica-serve-stale-data no")
+    text = refused(RedisUnavailable, node, port=server.port)
+    assert text.endswith("; the replica lost its primary: wait, or look at it")
+
+
+def test_memory_that_is_used_up(start: Start) -> None:
+    server = start("maxmemory 1")
+    assert refused(OutOfMemory, node, port=server.port) == (
+        "beat of ring 'ring': OOM command not allowed when used memory > 'maxmemory'; "
+        "raise maxmemory, or free memory"
+    )
+
+
+def test_too_few_replicas(start: Start) -> None:
+    server = start("min-replicas-to-write 1")
+    assert refused(RedisRefused, node, port=server.port) == (
+        "beat of ring 'ring': NOREPLICAS Not enough good replicas to write; "
+        "min-replicas-to-write is not met: look at the replicas"
+    )
+
+
+def test_a_snapshot_that_cannot_be_saved(start: Start, tmp_path: Path) -> None:
+    server = start("save 3600 1000", directory=tmp_path)
+    (tmp_path / "dump.rdb").mkdir()
+    with Redis(port=server.port) as admin:
+        admin.bgsave()
+        eventually(
+            lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err", "the save failed"
+        )
+    text = refused(RedisRefused, node, port=server.port)
+    assert text.startswith("beat of ring 'ring': MISCONF ")
+    assert text.endswith("; Redis cannot write its snapshot: look at the server's log")
+
+
+def test_a_command_that_is_renamed(start: Start) -> None:
+    server = start("rename-command ZADD HIDDEN")
+    text = refused(RedisRefused, node, port=server.port)
+    assert re.search(r"Unknown (Redis )?command called from ", text)
+    assert text.endswith(
+        "; restore the command (rename-command); hashring doctor names those missing"
+    )
+
+
+def test_too_many_clients(start: Start) -> None:
+    server = start("maxclients 1")
+    with Redis(port=server.port) as admin:
+        admin.ping()
+        text = refused(RedisUnavailable, node, port=server.port)
+    assert text.endswith("max number of clients reached; raise maxclients, or use fewer clients")
+
+
+def test_a_script_that_blocks_everybody(start: Start) -> None:
+    server = start("lua-time-limit 1")
+
+    def block() -> None:
+        with Redis(port=server.port) as own, suppress(redis.ResponseError):
+            own.eval("while true do end", 0)
+
+    blocking = threading.Thread(target=block)
+    with Redis(port=server.port) as admin:
+        blocking.start()
+
+        def blocked() -> bool:
+            try:
+                admin.ping()
+            except redis.ResponseError as error:
+                return str(error).startswith("BUSY")
+            return False
+
+        eventually(blocked, "the script blocks")
+        text = refused(RedisUnavailable, node, port=server.port)
+        assert text.endswith("; another script blocks Redis: SCRIPT KILL ends it")
+        admin.script_kill()
+    blocking.join()
+
+
+def test_a_cluster_without_all_slots(start: Start) -> None:
+    server = start("cluster-enabled yes")
+    text = refused(RedisUnavailable, node, port=server.port)
+    assert text.endswith("; the cluster does not cover all slots: look at its nodes")
+
+
+def test_a_host_named_like_a_refusal() -> None:
+    """The name of a host stands in the text of its failure, and says nothing about a server."""
+    for host in ("OOM.invalid", "maxmemory.invalid", "READONLY.invalid"):
+        text = refused(RedisUnavailable, node, host=host)
+        assert text.endswith("; check host, port and that Redis runs")
