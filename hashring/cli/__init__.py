@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "remove": "hashring.cli.remove",
     "locks": "hashring.cli.locks",
     "release": "hashring.cli.release",
-    "doctor": "hashring.cli.doctor",
+    "doctor": "hashring.cli.doctor.command",
     "demo": "hashring.cli.demo",
     "group": "hashring.cli.group",
     "spark": "hashring.cli.spark",

@@ -92,13 +92,13 @@ class Connection:
         """
         return self._ask(lambda: self._store.call(*arguments))
 
-    def subscribe(self) -> Subscription:
-        """A subscription to the ring's channel.
+    def subscribe(self, *channels: bytes) -> Subscription:
+        """A subscription to these channels.
 
         Raises:
             StoreError: it cannot be made.
         """
-        return self._store.subscribe(self.keys.channel)
+        return self._store.subscribe(*channels)
 
     def close(self) -> None:
         """Close all connections."""

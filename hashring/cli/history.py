@@ -66,7 +66,7 @@ class Ticks:
         """
         try:
             if self._subscription is None:
-                self._subscription = self._connection.subscribe()
+                self._subscription = self._connection.subscribe(self._connection.keys.channel)
             self._subscription.wait(interval or self._interval)
         except RedisUnavailable as error:
             self.failed(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -13,12 +14,13 @@ import pytest
 from redis import Redis
 
 from hashring import RingNode
+from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
+from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.output import counted
-from hashring.cli.ring_checks import ring_checks
-from hashring.cli.server_checks import LOCK_RIGHTS, RIGHTS
 from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.placement import random_points
 from hashring.core.ring import Ring
+from hashring.errors import PermissionDenied
 from hashring.store.commands import Event, Scoring, snapshot
 from hashring.store.embedded import RedisServer
 from hashring.store.keys import ring_keys
@@ -196,27 +198,61 @@ def test_keys_and_channels_out_of_reach_are_found(client: Redis, run: Run) -> No
         assert problems(done) == ["channel"]
 
 
-def test_the_rights_it_recommends_are_those_a_node_needs(client: Redis, run: Run) -> None:
-    url = limited(client, "+acl|whoami")
-    remedy = finding(run("doctor", "--json", url=url, status=1), "rights")["remedy"]
-    assert remedy.startswith("ACL SETUSER limited ~ring ~{ring}:* &ring &{ring}:* ")
-    client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">x")
-    client.execute_command(*remedy.split())
-    with (
-        Redis.from_url(url) as allowed,
-        RingNode(allowed, "ring", name="alder", lock=True, limit=2) as node,
-    ):
-        assert len(node.select(f"key-{number}" for number in range(5))) == 2
-        node.heartbeat()
-        node.cleanup()
-        assert node.status.last_error is None
-        done = run("doctor", "--json", url=url)
-        levels = {found["check"]: found["level"] for found in done.json["findings"]}
-        assert [check for check, level in levels.items() if level == "unknown"] == [
-            "info",
-            "channel",
-            "history",
+@pytest.mark.parametrize(
+    ("rules", "resets"),
+    [
+        (("+acl|whoami",), "keys and channels"),
+        (("~*", "&*", "+acl|whoami"), "keys and channels"),
+        (("~*", "&*", "+acl"), ""),
+        (("resetchannels", "+acl"), ""),
+        (("~other:*", "resetchannels", "&other:*", "+@all", "-@admin", "+acl|whoami"), ""),
+        (("~ring", "&*", "+@all", "-@admin", "+acl|whoami", "-zadd"), ""),
+        (("~*", "&*", "+@all", "-@admin", "+acl|whoami", "-subscribe"), "channels"),
+    ],
+)
+def test_the_rights_it_recommends_are_those_a_node_needs(
+    every_server: RedisServer, run: Run, rules: tuple[str, ...], resets: str
+) -> None:
+    with Redis.from_url(every_server.url) as admin:
+        url = limited(admin, *rules)
+        done = run("doctor", "--json", url=url, status=1)
+        [found] = [
+            each
+            for each in done.json["findings"]
+            if each["level"] == "problem" and each["check"] in ("rights", "channel")
+        ][:1]
+        assert found["details"] == [
+            f"the line replaces the user's patterns for {kinds}, which cannot be read here"
+            for kinds in ([resets] if resets else [])
         ]
+        words = shlex.split(found["remedy"])
+        assert words[:2] == ["ACL", "SETUSER"]
+        admin.execute_command(*words)
+        with (
+            Redis.from_url(url) as allowed,
+            RingNode(allowed, "ring", name="alder", lock=True, limit=2) as node,
+        ):
+            assert len(node.select(f"key-{number}" for number in range(5))) == 2
+            node.heartbeat()
+            node.cleanup()
+            assert node.status.last_error is None
+            assert problems(run("doctor", "--json", url=url)) == []
+            if "~other:*" in rules:
+                assert allowed.set("other:key", "kept")
+        admin.execute_command("ACL", "DELUSER", "limited")
+
+
+def test_the_rights_it_recommends_are_for_this_ring_alone(client: Redis, run: Run) -> None:
+    """A ring's name may hold letters that mean something in a pattern, or to a shell."""
+    name = 'a*b [c]\\"d'
+    url = limited(client, "resetchannels", "+acl")
+    done = run("doctor", "--json", "--ring", name, url=url, status=1)
+    client.execute_command(*shlex.split(finding(done, "rights")["remedy"]))
+    with Redis.from_url(url) as allowed:
+        with RingNode(allowed, name) as node:
+            assert node.contains("key")
+        with pytest.raises(PermissionDenied):
+            RingNode(allowed, 'axb c\\"d').start()
 
 
 def test_every_command_of_the_scripts_is_among_the_rights() -> None:

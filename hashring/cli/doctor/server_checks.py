@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hashring.cli.connection import Connection
-from hashring.cli.findings import Finding, Level, note, ok, problem
+from hashring.cli.doctor.findings import Finding, Level, note, ok, problem
+from hashring.cli.doctor.rights import Rights
 from hashring.cli.output import seconds
-from hashring.errors import PermissionDenied, ReadOnlyReplica, RedisRefused
+from hashring.errors import PermissionDenied, RedisRefused
 from hashring.store.commands import read_event
 from hashring.store.executor import Subscribed, Told
-from hashring.store.keys import RingKeys
 
 TESTED: Final = "6.2, 7 and Valkey 8"
 _OLDEST: Final = (6, 2)
@@ -23,44 +23,6 @@ _CLOCK_OFF: Final = 1.0  # seconds
 _NEARLY_FULL: Final = 0.9
 _PATIENCE: Final = 3.0  # seconds for a message to come back
 _EVENTS: Final = 50  # how many of the last events are searched for a change
-_OUTSIDE_SCRIPTS: Final = ("eval", "evalsha", "subscribe", "unsubscribe", "ping")
-
-# For each command that the ring's scripts use, a call that Redis judges by its rights and then
-# refuses, or that changes nothing: no member, field or node has an empty name. SADD has no such
-# call; who may SREM is taken to be allowed both.
-RIGHTS: Final[tuple[tuple[str, Callable[[RingKeys], tuple[Any, ...]] | None], ...]] = (
-    ("get", lambda keys: (keys.epoch,)),
-    ("set", lambda keys: (keys.epoch, "", "NX", "XX")),
-    ("zadd", lambda keys: (keys.ring, "NX", "XX", 0, "")),
-    ("zrem", lambda keys: (keys.ring, "")),
-    ("zcard", lambda keys: (keys.ring,)),
-    ("zscore", lambda keys: (keys.ring, "")),
-    ("zrange", lambda keys: (keys.ring, 0, 0)),
-    ("zrangebyscore", lambda keys: (keys.ring, 1, 0)),
-    ("hget", lambda keys: (keys.nodes, "")),
-    ("hgetall", lambda keys: (keys.left,)),
-    ("hkeys", lambda keys: (keys.left,)),
-    ("hlen", lambda keys: (keys.left,)),
-    ("hset", lambda keys: (keys.nodes, "", "", "")),
-    ("hdel", lambda keys: (keys.nodes, "")),
-    ("expire", lambda keys: (keys.left, "never")),
-    ("xadd", lambda keys: (keys.events, "0-0", "", "")),
-    ("xlen", lambda keys: (keys.events,)),
-    ("sadd", None),
-    ("srem", lambda keys: (keys.full, "")),
-    ("scard", lambda keys: (keys.full,)),
-    ("sismember", lambda keys: (keys.full, "")),
-    ("smembers", lambda keys: (keys.full,)),
-    ("time", lambda _: ()),
-)
-
-
-# The same for what nodes with locks use besides. No lock is on an empty key.
-LOCK_RIGHTS: Final[tuple[tuple[str, Callable[[RingKeys], tuple[Any, ...]]], ...]] = (
-    ("del", lambda keys: (keys.lock(b""),)),
-    ("pexpire", lambda keys: (keys.lock(b""), "never")),
-    ("pttl", lambda keys: (keys.lock(b""),)),
-)
 
 
 def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iterator[Finding]:
@@ -91,9 +53,10 @@ def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iter
         yield _persistence(info)
     yield _latency(connection)
     yield _clock(connection, mixed=mixed)
-    yield _rights(connection)
-    yield _lock_rights(connection, locking=locking)
-    yield _channel(connection)
+    rights = Rights(connection)
+    yield rights.ring()
+    yield rights.locks(locking=locking)
+    yield _channel(connection, rights)
 
 
 def _lacks_a_right(error: PermissionDenied) -> bool:
@@ -217,75 +180,7 @@ def _clock(connection: Connection, *, mixed: bool) -> Finding:
     )
 
 
-def _missing(
-    connection: Connection,
-    rights: Iterable[tuple[str, Callable[[RingKeys], tuple[Any, ...]] | None]],
-) -> list[str]:
-    missing = []
-    for name, arguments in rights:
-        if arguments is None:
-            continue
-        try:
-            connection.call(name.upper(), *arguments(connection.keys))
-        except ReadOnlyReplica:
-            continue  # the role says so already
-        except PermissionDenied:
-            missing.append(name)
-        except RedisRefused as error:
-            if "unknown command" in str(error):
-                missing.append(name)
-    return missing
-
-
-def _lock_rights(connection: Connection, *, locking: bool) -> Finding:
-    missing = _missing(connection, LOCK_RIGHTS)
-    if not missing:
-        return ok("lock rights", "every command that locks need is allowed on theirs")
-    return (problem if locking else note)(
-        "lock rights",
-        f"refused on the ring's locks, so no node can use lock=True: {', '.join(missing)}",
-        _remedy(connection),
-    )
-
-
-def _rights(connection: Connection) -> Finding:
-    missing = _missing(connection, RIGHTS)
-    try:
-        connection.snapshot()
-    except PermissionDenied:
-        missing += ["eval", "evalsha"]
-    except RedisRefused:
-        pass  # for the ring's own checks
-    if not missing:
-        return ok("rights", "every command the ring needs is allowed on its keys")
-    return problem(
-        "rights",
-        f"refused on the ring's keys: {', '.join(missing)}",
-        _remedy(connection),
-    )
-
-
-def _remedy(connection: Connection) -> str:
-    ring = connection.ring
-    own = connection.keys.epoch.decode("utf-8", "replace").removesuffix("epoch")
-    patterns = (f"~{ring}", f"~{own}*", f"&{ring}", f"&{own}*")
-    quoted = (f'"{pattern}"' if " " in pattern else pattern for pattern in patterns)
-    inside = (*(name for name, _ in RIGHTS), *(name for name, _ in LOCK_RIGHTS), "publish")
-    names = (*inside, *_OUTSIDE_SCRIPTS)
-    return " ".join(
-        ("ACL SETUSER", _user(connection), *quoted, *(f"+{name}" for name in names)),
-    )
-
-
-def _user(connection: Connection) -> str:
-    try:
-        name = connection.call("ACL", "WHOAMI")
-    except RedisRefused:
-        return "<user>"
-    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-
-
-def _channel(connection: Connection) -> Finding:
+def _channel(connection: Connection, rights: Rights) -> Finding:
     """Whether a message comes back: the last change, told once more.
 
     Nodes know a change by its tag and take no notice of one they have.
@@ -295,9 +190,9 @@ def _channel(connection: Connection) -> Finding:
     except RedisRefused as error:
         return Finding("channel", Level.UNKNOWN, f"nothing to try it with: {error}")
     try:
-        subscription = connection.subscribe()
+        subscription = connection.subscribe(connection.keys.channel)
     except PermissionDenied as error:
-        return problem("channel", str(error), _remedy(connection))
+        return rights.lacking("channel", str(error))
     try:
         deadline = time.monotonic() + _PATIENCE
         sent = 0.0
@@ -312,7 +207,7 @@ def _channel(connection: Connection) -> Finding:
                 took = time.perf_counter() - sent
                 return ok("channel", f"a message arrived after {seconds(took)}")
     except PermissionDenied as error:
-        return problem("channel", str(error), _remedy(connection))
+        return rights.lacking("channel", str(error))
     finally:
         subscription.close()
     return problem(

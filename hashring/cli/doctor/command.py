@@ -1,4 +1,4 @@
-"""``hashring doctor``: what is wrong with the server and the ring, and what to do."""
+"""The command: it collects the findings and shows them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import click
 
 from hashring.cli.connection import Connection, connected
-from hashring.cli.findings import Finding, Level, problem
+from hashring.cli.doctor.findings import Finding, Level, problem
+from hashring.cli.doctor.ring_checks import locking_nodes, ring_checks
+from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.output import counted, document
-from hashring.cli.ring_checks import locking_nodes, ring_checks
-from hashring.cli.server_checks import server_checks
 from hashring.cli.settings import Settings, ring_options
 from hashring.errors import RedisRefused, WrongKeyType
 from hashring.store.commands import Event

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from typing import Final
 
-from hashring.cli.findings import Finding, note, ok, problem
+from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.output import counted, percent, seconds
 from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
