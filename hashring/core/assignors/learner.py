@@ -8,16 +8,19 @@ The target, from what is there:
 
 1. a partition that a member is warming up for goes to that member;
 2. any other stays with its owner;
-3. one whose owner is gone goes to a warm member that has room, or else to the member furthest
-   below its quota;
-4. then, while a member has less than its fair share divided by the balancing factor, it gets one
-   from the member with the most; and while one has more than its share times the factor, it
-   gives one to the member with the least.
+3. a partition whose owner is gone, or must go, goes to the member with room that could take over
+   soonest (:class:`_Warmth`), or else to the member furthest below its quota. A warm-up under way
+   for an owner that must go continues, unless another member is warm already;
+4. then, while a member has less than its fair share divided by the balancing factor, it gets a
+   partition from a member with more; and while a member has more than its share times the factor,
+   it gives one away. A partition that the receiver has a copy of comes first, whichever member
+   has to give it; without one, the member with the most gives.
 
-The interim: who is warm takes over; a live owner keeps what nobody is warm for; and what has no
-live owner goes to its target even when that one is cold, because waiting would help nobody.
-That is the order of the design notes of Kafka Streams: ready learners, previous owners, unready
-learners, members with capacity.
+The interim: a warm member takes over; a live owner keeps a partition until its target is warm. A
+partition without a live owner cannot wait. It goes to its target; or to the member with the best
+copy, if the target has none, and moves on once the target is warm.
+That is the order of the design notes of Kafka Streams (ready learners, previous owners, unready
+learners, members with capacity), with KIP-441's rule that standbys come before cold members.
 
 Ties are broken by the lower partition and by who joined first, so the same input gives the same
 output, and once nobody is outside the bounds nothing moves any more.
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hashring.core.assignors.balanced import by_need
@@ -85,7 +88,7 @@ class Learner:
         warmth = _Warmth(situation, self.acceptable_lag)
         members = situation.candidates()
         owners = _Targeting(situation, members, warmth, self.balancing_factor).owners()
-        interim, waiting = _interim(situation, owners, warmth)
+        interim, waiting = _interim(situation, owners, members, warmth)
         warmups = _warmups(situation, owners, waiting, members, self.warmups)
         standbys: dict[int, tuple[str, ...]] = {}
         if self.standbys and len(members) > 1:
@@ -101,29 +104,56 @@ class Learner:
         return Target(tuple(owners), interim, warmups, standbys)
 
 
+_WARM: Final = 0
+_COPY: Final = 1
+_LEARNER: Final = 2
+_COLD: Final = 3
+
+
 class _Warmth:
-    """Who is warm for what."""
+    """How soon each member could take over each partition.
+
+    First the warm members; then those with a copy that lags behind, the least lag first, and
+    standbys that have not reported yet; then a member whose warm-up has only begun; then the rest.
+    """
 
     def __init__(self, situation: Situation, acceptable_lag: float) -> None:
         self._everyone: Final = math.isinf(acceptable_lag)
-        self._by_member: dict[str, set[int]] = {}
-        self._by_partition: dict[int, set[str]] = {}
-        for member, lags in situation.lags.items():
-            warm = {partition for partition, lag in lags.items() if lag <= acceptable_lag}
-            self._by_member[member] = warm
-            for partition in warm:
-                self._by_partition.setdefault(partition, set()).add(member)
+        self._warming: Final = situation.warming
+        self._places: dict[str, dict[int, tuple[int, float]]] = {}
+        self._copies: dict[int, list[str]] = {}
+        for partition, names in situation.standbys.items():
+            for name in names:
+                self._places.setdefault(name, {})[partition] = (_COPY, math.inf)
+        for name, lags in situation.lags.items():
+            places = self._places.setdefault(name, {})
+            for partition, lag in lags.items():
+                places[partition] = (_WARM, 0.0) if lag <= acceptable_lag else (_COPY, lag)
+        for name, places in self._places.items():
+            for partition in places:
+                self._copies.setdefault(partition, []).append(name)
+
+    def place(self, member: str, partition: int) -> tuple[int, float]:
+        """Sorts members by how soon they could take the partition over."""
+        if self._everyone:
+            return _WARM, 0.0
+        found = self._places.get(member, {}).get(partition)
+        if found is not None:
+            return found
+        return (_LEARNER if self._warming.get(partition) == member else _COLD), 0.0
 
     def is_warm(self, member: str, partition: int) -> bool:
-        return self._everyone or partition in self._by_member.get(member, ())
+        return self.place(member, partition)[0] == _WARM
 
-    def partitions(self, member: str) -> set[int]:
-        """What the member reported itself warm for."""
-        return self._by_member.get(member, set())
+    def partitions(self, member: str) -> Iterable[int]:
+        """The partitions that the member has a copy of, warm or not."""
+        return self._places.get(member, ())
 
-    def members(self, partition: int) -> set[str]:
-        """Who reported itself warm for the partition."""
-        return self._by_partition.get(partition, set())
+    def members(self, partition: int) -> Iterable[str]:
+        """The members that have a copy of the partition, or have begun one."""
+        found = self._copies.get(partition, ())
+        learner = self._warming.get(partition)
+        return found if learner is None or learner in found else (*found, learner)
 
 
 class _Targeting:
@@ -140,6 +170,7 @@ class _Targeting:
         self._members = members
         self._warmth = warmth
         self._order = {member.name: order for order, member in enumerate(members)}
+        self._alive = {member.name for member in situation.members}
         self._fair = fair_shares(members, situation.partitions)
         self._least = {
             name: min(round_down(fair), round_up(fair / factor))
@@ -154,7 +185,7 @@ class _Targeting:
 
     def owners(self) -> list[str | None]:
         homeless = self._keep()
-        homeless = self._to_warm_members(homeless)
+        homeless = self._to_copies(homeless)
         self._fill(homeless)
         self._even_out()
         return self._owners
@@ -175,27 +206,37 @@ class _Targeting:
         for partition in range(self._situation.partitions):
             learner = warming.get(partition)
             owner = self._situation.owner_before(partition)
-            if learner is not None and learner in self._having:
-                self._give(partition, learner)
-            elif owner is not None and owner in self._having:
-                self._give(partition, owner)
-            else:
+            if owner is None or owner not in self._having:
                 homeless.append(partition)
+            elif learner is not None and learner in self._having:
+                self._give(partition, learner)
+            else:
+                self._give(partition, owner)
         return homeless
 
-    def _to_warm_members(self, homeless: list[int]) -> list[int]:
+    def _to_copies(self, homeless: list[int]) -> list[int]:
+        """Give away what members with room have a copy of; the rest."""
         cold = []
         for partition in homeless:
-            warm = [
+            near = [
                 name
                 for name in self._warmth.members(partition)
                 if name in self._having and len(self._having[name]) < self._most[name]
             ]
-            if warm:
-                self._give(partition, min(warm, key=lambda n: (self._load(n), self._order[n])))
+            if near:
+                self._give(partition, min(near, key=lambda n, p=partition: self._takeover(n, p)))  # type: ignore[misc]
             else:
                 cold.append(partition)
         return cold
+
+    def _takeover(self, name: str, partition: int) -> tuple[object, ...]:
+        """Sorts members with a copy by who should take over from an owner that must go."""
+        place = self._warmth.place(name, partition)
+        if place[0] != _WARM and self._situation.owner_before(partition) in self._alive:
+            # There is time: a warm-up under way is not given up for another that may lag less.
+            under_way = self._situation.warming.get(partition) == name
+            place = (_COPY, -1.0) if under_way else place
+        return *place, self._load(name), self._order[name]
 
     def _fill(self, homeless: list[int]) -> None:
         if not homeless:
@@ -215,12 +256,13 @@ class _Targeting:
         self._move(over, self._most)
 
     def _move(self, times: int, bound: Mapping[str, int]) -> None:
-        """Move one from the member with the most above the bound to the least below it, often.
+        """Move one from a member above the bound to the least below it, so many times.
 
         There always are two such members: the lower bounds add up to at most all partitions, the
         upper ones to at least all. A donor never becomes a receiver on the way, nor the reverse,
         so an entry that is stale in the other heap never comes up wrongly.
         """
+        times -= self._move_copies(times, bound)
         donors = [(-self._load(n), self._order[n], n) for n in self._having]
         receivers = [(self._load(n), self._order[n], n) for n in self._having]
         heapq.heapify(donors)
@@ -232,36 +274,67 @@ class _Targeting:
             receiver = heapq.heappop(receivers)[2]
             while len(self._having[receiver]) >= bound[receiver]:
                 receiver = heapq.heappop(receivers)[2]
-            self._give(self._choose(donor, receiver), receiver)
+            self._give(self._choose(donor), receiver)
             heapq.heappush(donors, (-self._load(donor), self._order[donor], donor))
             heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
 
-    def _choose(self, donor: str, receiver: str) -> int:
-        # What the receiver is warm for, before what would end a warm-up under way.
-        having = self._having[donor]
-        warm = self._warmth.partitions(receiver) & having
-        warming = self._situation.warming
-        return min(warm or having, key=lambda p: (warming.get(p) == donor, p))
+    def _move_copies(self, times: int, bound: Mapping[str, int]) -> int:
+        """Like :meth:`_move`, of partitions that the receiver has a copy of; how many moved."""
+        receivers = [(self._load(n), self._order[n], n) for n in self._having]
+        heapq.heapify(receivers)
+        moved = 0
+        while moved < times and receivers:
+            receiver = heapq.heappop(receivers)[2]
+            if len(self._having[receiver]) >= bound[receiver]:
+                continue
+            choices = []
+            for partition in self._warmth.partitions(receiver):
+                donor = self._owners[partition] if partition < len(self._owners) else None
+                if donor in (None, receiver) or len(self._having[str(donor)]) <= bound[str(donor)]:
+                    continue
+                kind, lag = self._warmth.place(receiver, partition)
+                ends = self._ends_a_warm_up(partition, str(donor))
+                choices.append((kind, ends, lag, -self._load(str(donor)), partition))
+            # Without a choice now there is none later: members above the bound only lose.
+            if choices:
+                self._give(min(choices)[-1], receiver)
+                moved += 1
+                heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
+        return moved
+
+    def _choose(self, donor: str) -> int:
+        return min(self._having[donor], key=lambda p: (self._ends_a_warm_up(p, donor), p))
+
+    def _ends_a_warm_up(self, partition: int, donor: str) -> bool:
+        return self._situation.warming.get(partition) == donor
 
 
 def _interim(
-    situation: Situation, owners: list[str | None], warmth: _Warmth
+    situation: Situation,
+    owners: list[str | None],
+    members: Sequence[Member],
+    warmth: _Warmth,
 ) -> tuple[Owners, list[int]]:
     """Who should own now, and which partitions wait for a warm-up."""
     alive = {member.name for member in situation.members}
+    takers = {member.name: order for order, member in enumerate(members)}
     interim: list[str | None] = []
     waiting = []
     for partition, target in enumerate(owners):
-        owner = situation.owner_before(partition)
-        if (
-            owner == target
-            or owner not in alive
-            or target is None
-            or warmth.is_warm(target, partition)
-        ):
-            interim.append(target)
-        else:
-            interim.append(owner)
+        now = situation.owner_before(partition)
+        if target is None or now == target or warmth.is_warm(target, partition):
+            now = target
+        elif now not in alive:
+            best = min(
+                (name for name in warmth.members(partition) if name in takers),
+                key=lambda n, p=partition: (*warmth.place(n, p), takers[n]),  # type: ignore[misc]
+                default=target,
+            )
+            kind = warmth.place(best, partition)[0]
+            better = kind <= _COPY and kind < warmth.place(target, partition)[0]
+            now = best if better else target
+        interim.append(now)
+        if now != target:
             waiting.append(partition)
     return tuple(interim), waiting
 

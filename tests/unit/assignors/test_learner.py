@@ -310,6 +310,93 @@ def test_a_member_with_a_warm_standby_is_chosen_to_take_over_at_once() -> None:
     assert having(target.interim) == {"b": [2, 3], "c": [0, 1, 4, 5]}
 
 
+# --- standbys come first (KIP-441) ------------------------------------------------------------
+
+
+def test_a_warm_standby_is_moved_before_a_cold_one_is_begun_whichever_member_has_to_give() -> None:
+    # c is to get one. It is warm for b's partition 4; a, which joined first, has as many.
+    before = owners(a=[0, 1, 2], b=[3, 4, 5])
+    situation = Situation(
+        members("a", "b", "c"), 6, before, standbys={4: ("c",)}, lags={"c": {4: 0.0}}
+    )
+    target = Learner(standbys=1).assign(situation)
+    assert having(target.interim) == {"a": [0, 1, 2], "b": [3, 5], "c": [4]}
+
+
+def test_a_standby_that_lags_is_warmed_up_before_a_cold_member_begins() -> None:
+    before = owners(a=[0, 1, 2], b=[3, 4, 5])
+    situation = Situation(
+        members("a", "b", "c"), 6, before, standbys={4: ("c",)}, lags={"c": {4: 70.0}}
+    )
+    target = Learner(warmups=1).assign(situation)
+    assert target.interim == before
+    assert target.warmups == {4: "c"}
+
+
+def test_with_the_owner_gone_the_lagging_standby_takes_over_before_a_cold_member() -> None:
+    # b is cold and has the least; c lags behind on what a had.
+    before = owners(a=[0], c=[1, 2])
+    situation = Situation(members("b", "c"), 3, before, standbys={0: ("c",)}, lags={"c": {0: 70.0}})
+    assert Learner().assign(situation).interim[0] == "c"
+
+
+def test_of_two_copies_the_one_that_lags_less_takes_over() -> None:
+    before = owners(a=[0], b=[1], c=[2])
+    situation = Situation(members("b", "c"), 3, before, lags={"b": {0: 70.0}, "c": {0: 60.0}})
+    assert Learner().assign(situation).interim[0] == "c"
+
+
+def test_with_the_owner_gone_a_warm_standby_takes_over_before_the_learner() -> None:
+    before = owners(a=[0], c=[1, 2])
+    situation = Situation(
+        members("b", "c"), 3, before, {0: "b"}, standbys={0: ("c",)}, lags={"c": {0: 0.0}}
+    )
+    assert Learner().assign(situation).interim[0] == "c"
+
+
+def test_a_standby_without_room_takes_over_until_its_target_is_warm() -> None:
+    # KIP-441: the copy works at once, and the balanced target follows when it is warm.
+    before = owners(a=[0, 1], b=[2, 3])
+    standbys = dict.fromkeys((0, 1), ("b",))
+    lags = {"b": {0: 0.0, 1: 0.0}}
+    present = members("b", "c")
+    first = Learner(1.0).assign(Situation(present, 4, before, standbys=standbys, lags=lags))
+    assert having(first.interim) == {"b": [0, 1, 2, 3]}
+    assert set(first.warmups.values()) == {"c"}
+    ready = {"c": dict.fromkeys(first.warmups, 0.0)}
+    second = Learner(1.0).assign(Situation(present, 4, first.interim, first.warmups, lags=ready))
+    assert sizes(Situation(present, 4), second) == [2, 2]
+    assert second.settled
+
+
+def test_a_warm_up_under_way_for_a_leaver_is_not_given_up_for_a_copy_that_lags_less() -> None:
+    # Two copies that overtake each other would otherwise take turns for ever.
+    situation = Situation(
+        members("a", "b", "c", leaving="a"),
+        1,
+        owners(a=[0]),
+        {0: "b"},
+        lags={"b": {0: 70.0}, "c": {0: 60.0}},
+    )
+    assert Learner().assign(situation).warmups == {0: "b"}
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+@pytest.mark.parametrize("seed", range(200))
+def test_what_has_no_owner_goes_to_the_warm_before_copies_and_to_copies_before_the_cold(
+    seed: int, factor: float
+) -> None:
+    situation = random_situation(random.Random(seed))
+    target = Learner(factor).assign(situation)
+    alive = {member.name for member in situation.members}
+    for partition, (was, now) in enumerate(zip(situation.previous, target.interim, strict=True)):
+        if was in alive:
+            continue
+        copies = {name for name, lags in situation.lags.items() if partition in lags}
+        warm = {name for name in copies if not situation.lags[name][partition]}
+        assert now in (warm or copies or alive)
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
