@@ -182,6 +182,7 @@ class BaseMember(ABC):
         self._run: Run | None = None
         self._parent: int | None = None
         self._last_tick = 0.0
+        self._began = 0.0
         self._leave_at = math.inf
         self._error: Exception | None = None
         _members.add(self)
@@ -351,7 +352,7 @@ class BaseMember(ABC):
         """Start the renewer."""
         self._membership = Membership(self._membership.ttl, self._membership.seen)
         self._leave_at = math.inf
-        self._last_tick = monotonic()
+        self._last_tick = self._began = monotonic()
         self._error = None
         self._run = run
         self._thread(lambda: self._renew(run), "renewer")
@@ -527,6 +528,17 @@ class BaseMember(ABC):
             elif self._wanted(change):
                 self._deliver(run, change)
 
+    def _warm_by_itself(self) -> bool:
+        """Whether no part of the application hears of warm-ups.
+
+        A loop over the changes may begin a moment after the member: it has one interval.
+        """
+        return (
+            self._callbacks.on_warmup is None
+            and not self._iterators
+            and monotonic() >= self._began + self.heartbeat_interval
+        )
+
     def _deliver(self, run: Run, change: Change | None) -> None:
         try:
             run.deliver(change)
@@ -585,12 +597,14 @@ class BaseMember(ABC):
             self._wake()
 
     def _held_changes(self, put: Callable[[Change | None], None]) -> None:
-        """Begin to tell an iterator: first of what is held, then of every change."""
+        """Begin to tell an iterator: first of what is held and to warm up for, then of changes."""
         with self._lock:
             if not self._running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
             for partition, token in sorted(self.held.items()):
                 put(Change(ChangeKind.ASSIGNED, partition, token))
+            for partition in sorted(self._membership.cold):
+                put(Change(ChangeKind.WARMUP, partition))
             self._iterators.append(put)
 
     # --- fork ---------------------------------------------------------------------------------

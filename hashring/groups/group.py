@@ -299,12 +299,15 @@ class GroupMember(BaseMember):
                 changes: list[Change] = []
                 with self._lock:
                     changes = self._membership.heard(self._view, asked_at, answer.now, monotonic())
+                    if self._warm_by_itself():
+                        self._membership.warm_at_once()
                 self._tell(changes)
             if answer.due:
                 self._decider.ask()
             with self._lock:
-                if self._membership.words().released == facts.released:
-                    break
+                words = self._membership.words()
+            if (words.released, words.lags) == (facts.released, facts.lags):
+                break
         if self._view is not None and self._view.revoked:
             # Say soon that the deadlines are known.
             return min(RETRY, self.heartbeat_interval)

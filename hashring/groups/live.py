@@ -46,7 +46,8 @@ class PartitionGroup(GroupMember, LiveMember):
         on_lost: called with ``(partition,)`` when the partition is not held any more and
             ``on_revoked`` was not called or not over: the lease or the deadline has ended.
         on_warmup: called with ``(partition,)`` when this member should get ready to take over;
-            to be answered by :meth:`ready` or :meth:`lag`.
+            to be answered by :meth:`ready` or :meth:`lag`. A member that has neither this nor a
+            loop over :meth:`changes` has nothing to warm up: it is ready at once.
         on_drain: called with ``(partition,)`` when a held partition was removed; to be answered
             by :meth:`drained`.
 

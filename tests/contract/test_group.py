@@ -184,6 +184,39 @@ def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
     assert not b.ready(3)
 
 
+def test_a_learner_that_hears_of_no_warm_up_is_warm_at_once(make: Make) -> None:
+    a = make("a", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
+    b = make("b", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
+    a.start()
+    eventually(shared(a, count=4), "a has everything")
+    b.start()
+    eventually(shared(a, b, count=4), "two each")
+    eventually(lambda: a.status().phase is Phase.READY, "and the group comes to rest")
+
+
+def test_a_loop_that_begins_later_hears_what_to_warm_up_for(make: Make) -> None:
+    # One interval is long enough that nothing counts as warm before the loop begins.
+    a, b = (make(name, 4, assignor=Learner(1.0), ttl=3600.0) for name in "ab")
+    a.start()
+    eventually(shared(a, count=4), "a has everything")
+    b.start()
+    eventually(lambda: b.status().waits != (), "b is to warm up")
+    warmed: list[int] = []
+
+    def follow() -> None:
+        for change in b.changes():
+            if change.kind is ChangeKind.WARMUP:
+                warmed.append(change.partition)
+                assert b.ready(change.partition)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    eventually(shared(a, b, count=4), "two each")
+    assert sorted(warmed) == sorted(b.held)
+    b.stop()
+    thread.join()
+
+
 def test_a_member_that_hands_over_leaves_once_others_have_everything(make: Make) -> None:
     revoked: list[int] = []
     a = make("a", on_revoked=lambda partition, deadline: revoked.append(partition))

@@ -171,6 +171,15 @@ class Membership:
         self._lags[partition] = behind
         return True
 
+    @property
+    def cold(self) -> frozenset[int]:
+        """The partitions to warm up for that the application has not answered for."""
+        return self.warming - self._lags.keys()
+
+    def warm_at_once(self) -> None:
+        """Answer for all of them: the application has nothing to warm up."""
+        self._lags.update(dict.fromkeys(self.cold, 0.0))
+
     # --- what the group says ------------------------------------------------------------------
 
     def heard(self, view: View, asked_at: float, redis_now: float, now: float) -> list[Change]:

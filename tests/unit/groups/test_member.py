@@ -151,6 +151,16 @@ def test_warm_ups_begin_and_end_and_their_lags_are_told() -> None:
     assert one.words().lags == {}
 
 
+def test_a_member_with_nothing_to_warm_up_answers_for_all_that_nobody_answered_for() -> None:
+    one = Membership(10.0)
+    one.heard(view(warming=frozenset({1, 2})), 0.0, 5000.0, 0.0)
+    one.lag(1, 7.0)
+    assert one.cold == {2}
+    one.warm_at_once()
+    assert one.words().lags == {1: 7.0, 2: 0.0}
+    assert one.cold == frozenset()
+
+
 def test_readers_keep_a_whole_picture() -> None:
     one = member({0: 1})
     picture = one.holding
