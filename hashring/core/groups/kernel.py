@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from hashring.core.assignors.protocol import (
     Assignor,
@@ -59,6 +60,9 @@ from hashring.core.groups.state import (
     Terms,
     check_partitions,
 )
+
+HELD_ALREADY: Final = "held it already"
+"""Why a member is granted what it claims after Redis lost what was decided."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,7 @@ class _Step:
                 self.owners[partition] = name
                 self.tokens[partition] = token
                 self.free.discard(partition)
-                self._tell(EventKind.GRANTED, name, partition, why="held it already")
+                self._tell(EventKind.GRANTED, name, partition, why=HELD_ALREADY)
         if self.now >= self.recovering:
             self.recovering = None
 

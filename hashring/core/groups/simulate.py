@@ -9,6 +9,7 @@ What is checked after every event, by somebody who sees all processes at once:
 
 - no two processes count the same partition as held, not even one that is paused or cut off;
 - generations rise with every decision, and tokens with every grant of a partition;
+- with ``learner``, what an owner that is gone had goes to no cold member while another is warm;
 
 and by :meth:`World.at_rest` at the end: that the group is Ready, everything is held, and what
 members believe is what was decided.
@@ -23,12 +24,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from hashring.core.assignors.learner import Learner
 from hashring.core.assignors.protocol import Assignor
 from hashring.core.groups import kernel
 from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Change, ChangeKind, Membership, Words
 from hashring.core.groups.state import (
     Event,
+    EventKind,
     Facts,
     GroupState,
     MemberFacts,
@@ -209,12 +212,17 @@ class Habits:
 
 
 class Peer:
-    """A process that is a member."""
+    """A process that is a member.
 
-    def __init__(self, world: World, name: str, weight: float) -> None:
+    Args:
+        warms_up: whether its application hears of what to warm up for.
+    """
+
+    def __init__(self, world: World, name: str, weight: float, warms_up: bool) -> None:
         self.world = world
         self.name = name
         self.weight = weight
+        self.warms_up = warms_up
         self.session = world.new_session()
         self.membership = Membership(world.terms.ttl)
         self.joined = False
@@ -311,6 +319,8 @@ class Peer:
                 return
             now = self.world.now
             self._apply(self.membership.heard(answer.view, asked_at, answer.now, now))
+            if not self.warms_up:
+                self.membership.warm_at_once()
             if answer.due:
                 self.step()
             if self.leaving and not answer.view.held and answer.view.seated:
@@ -340,6 +350,7 @@ class Peer:
             def commit() -> bool:
                 ok = self.world.redis.commit(state, outcome, changes, facts.now)
                 if ok and outcome.state is not state:
+                    self.world.check_standbys_first(state, outcome, facts)
                     self.world.decided(state, outcome, facts)
                 return ok
 
@@ -361,7 +372,7 @@ class Peer:
             if change.kind is ChangeKind.REVOKED:
                 wait = rng.uniform(0, habits.handoff)
                 self._soon(wait, lambda c=change: self._said(self._release(c)))  # type: ignore[misc]
-            elif change.kind is ChangeKind.WARMUP:
+            elif change.kind is ChangeKind.WARMUP and self.warms_up:
                 wait = rng.uniform(0, habits.warm_up)
                 self._soon(wait, lambda c=change: self._said(self._warm(c)))  # type: ignore[misc]
             elif change.kind is ChangeKind.DRAIN:
@@ -474,9 +485,9 @@ class World:
 
     # --- processes ----------------------------------------------------------------------------
 
-    def join(self, name: str, weight: float = 1.0) -> Peer:
+    def join(self, name: str, weight: float = 1.0, *, warms_up: bool = True) -> Peer:
         """A process starts."""
-        peer = Peer(self, name, weight)
+        peer = Peer(self, name, weight, warms_up)
         self.peers.append(peer)
         peer.start()
         return peer
@@ -515,6 +526,32 @@ class World:
                 peer._soon(self.delay(), peer.noticed)
 
     # --- what must hold -----------------------------------------------------------------------
+
+    def check_standbys_first(
+        self, before: GroupState, outcome: kernel.Outcome, facts: Facts
+    ) -> None:
+        """What must hold of a decision that was computed from these facts."""
+        if not isinstance(self.assignor, Learner):
+            return
+        present = {each.name: each for each in facts.members if each.expires > facts.now}
+        for event in outcome.events:
+            partition = event.partition
+            if event.kind is not EventKind.GRANTED or partition is None:
+                continue
+            if partition >= before.terms.partitions or before.owners[partition] in present:
+                continue
+            warm = [
+                each.name
+                for each in present.values()
+                if each.leaving is None
+                and not each.stalled
+                and each.lags.get(partition, math.inf) <= self.assignor.acceptable_lag
+            ]
+            if warm and event.member not in warm and event.why != kernel.HELD_ALREADY:
+                raise Violation(
+                    f"partition {partition} went to {event.member}, which is cold, though "
+                    f"{' and '.join(warm)} is warm"
+                )
 
     def beliefs(self) -> dict[int, list[str]]:
         """For each partition the processes that count it as held now."""
@@ -609,7 +646,7 @@ class History:
         here = {peer.name for peer in self.world.peers}
         away = [name for name in self.names if name not in here]
         if away and self.world.now > self._lost_at + self.world.terms.ttl:
-            self.world.join(self.rng.choice(away))
+            self.world.join(self.rng.choice(away), warms_up=self.rng.random() < 0.8)
 
     def crash(self) -> None:
         """A process dies without a word."""

@@ -247,3 +247,13 @@ def test_planted_a_drained_partition_that_keeps_its_owner(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(kernel._Step, "_forget_drained", forget)
     assert "does not exist, but is" in finds()
+
+
+def test_planted_a_learner_that_ignores_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hashring.core.assignors.learner._Warmth.members", lambda self, p: ())
+    assert "which is cold" in finds()
+
+
+def test_planted_a_member_that_answers_for_no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "warm_at_once", lambda self: None)
+    assert "no rest" in finds()
