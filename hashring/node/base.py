@@ -57,10 +57,10 @@ _LONGEST_SILENCE: Final = 5.0
 MAX_POINTS: Final = 100_000
 """The most points one node may place: its heartbeat refreshes each of them in one call."""
 
-# Bounds, deadline, and a table of the bounds (see `cells_of`). A plain sequence is unpacked
-# fastest, and a list is unpacked, and replaced, in one piece.
+# Bounds, deadline, a table of the bounds (see `cells_of`), and the keys that are held (None without
+# locks and limit). A plain sequence is unpacked fastest, and a list is unpacked, and replaced, in
+# one piece.
 _NodeLease = list[Any]
-_NOTHING: Final[_NodeLease] = [(), float("-inf"), *cells_of(())]
 
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
@@ -90,6 +90,13 @@ def _checked_points(n_replicas: int, weight: float) -> int:
     return points
 
 
+def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
+    """An argument that redis-hashring has under another name."""
+    if value is not None and aliased is not None:
+        raise ConfigError(alias, aliased, f"{setting} is given as well: leave out one of the two")
+    return aliased if value is None else value
+
+
 _names: weakref.WeakValueDictionary[tuple[bytes, str], BaseNode] = weakref.WeakValueDictionary()
 _names_lock = threading.Lock()
 
@@ -113,9 +120,11 @@ class BaseNode:
 
     def __init__(
         self,
-        redis: Any,
-        ring: str | bytes,
+        redis: Any = None,
+        ring: str | bytes | None = None,
         *,
+        conn: Any = None,
+        key: str | bytes | None = None,
         n_replicas: int = DEFAULT_REPLICAS,
         hash_algorithm: str | HashAlgorithm | None = None,
         name: str | None = None,
@@ -131,6 +140,8 @@ class BaseNode:
         max_handoff_time: float | None = None,
         wire: str | None = None,
     ) -> None:
+        redis = _one_of("redis", redis, "conn", conn)
+        ring = _one_of("ring", ring, "key", key)
         if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
             kind, use = ("not an", "RingNode") if self._asynchronous else ("an", "AsyncRingNode")
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
@@ -246,15 +257,13 @@ class BaseNode:
         self._machine = NodeMachine(config, random.SystemRandom())
         self._view = self._machine.view(monotonic())
         self._book = self._machine.book
-        if self._book is not None:
-            self._held = self._book.held
-            # The plain question has no branch for locks: it is asked millions of times.
-            self.contains = self._contains_held  # type: ignore[method-assign]
         self._point_of_bytes = self._algorithm.point_of_bytes
         # What `contains` reads, in one piece. Each run of the node writes into a list of its own,
-        # and stop() puts _NOTHING here: what the run learns after that is written where nobody
+        # and stop() puts `_nothing` here: what the run learns after that is written where nobody
         # looks. None in a forked child.
-        self._lease: _NodeLease | None = _NOTHING
+        held = self._book.held if self._book is not None else None
+        self._nothing: _NodeLease = [(), float("-inf"), *cells_of(()), held]
+        self._lease: _NodeLease | None = self._nothing
 
     # --- about keys ---------------------------------------------------------------------------
 
@@ -270,42 +279,36 @@ class BaseNode:
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
             NodeForked: the node was started in a parent process.
         """
-        if not key:
-            key_bytes(key)
         try:
             # Asked millions of times, each step counts: most answers need no search.
-            bounds, deadline, cells, shift = self._lease  # type: ignore[misc]
-            point = self._point_of_bytes(key.encode())  # type: ignore[union-attr]
-            inside = cells[point >> shift]
-            if inside is None:
-                inside = bisect_right(bounds, point) & 1
-            if inside:
-                return monotonic() < deadline  # type: ignore[no-any-return]
-        except (AttributeError, UnicodeEncodeError, TypeError):
-            return self._contains_other(key)
-        return False
-
-    def _contains_other(self, key: str | bytes) -> bool:
-        """:meth:`contains` of anything but a ``str`` in a process that runs the node."""
-        self._refuse_if_forked()
-        bounds, deadline, _, _ = self._lease or _NOTHING
-        return bisect_right(bounds, self.key_as_ring_point(key)) & 1 == 1 and monotonic() < deadline
-
-    def _contains_held(self, key: str | bytes) -> bool:
-        """:meth:`contains` of a node with locks or a limit."""
-        try:
+            bounds, deadline, cells, shift, held_keys = self._lease  # type: ignore[misc]
+            if held_keys is None:
+                if not key:
+                    key_bytes(key)
+                point = self._point_of_bytes(key.encode())  # type: ignore[union-attr]
+                inside = cells[point >> shift]
+                if inside is None:
+                    inside = bisect_right(bounds, point) & 1
+                if inside:
+                    return monotonic() < deadline  # type: ignore[no-any-return]
+                return False
             data = key.encode()  # type: ignore[union-attr]
-        except (AttributeError, UnicodeEncodeError):
+        except (AttributeError, UnicodeEncodeError, TypeError):
+            # Bytes, what is no key, or a forked child.
+            self._refuse_if_forked()
             data = key_bytes(key)
-        held = self._held.get(data)
+            bounds, deadline, cells, shift, held_keys = self._lease or self._nothing
+            if held_keys is None:
+                point = self._point_of_bytes(data)
+                return bisect_right(bounds, point) & 1 == 1 and monotonic() < deadline
+        held = held_keys.get(data)
         if held is not None:
             # Written before `wanted` is read: see LockBook on letting go of idle keys.
             held.asked = now = monotonic()
-            bounds, deadline, cells, shift = self._lease or _NOTHING
             if now < held.deadline and now < deadline and not held.wanted:
                 inside = cells[held.point >> shift]
                 if inside is None:
-                    inside = bisect_right(bounds, held.point) & 1 == 1
+                    inside = bisect_right(bounds, held.point) & 1
                 if inside or held.overflow:
                     return True
         return self._ask_book(data)
@@ -313,7 +316,7 @@ class BaseNode:
     def _verdict(self, data: bytes, point: int) -> Verdict:
         """What the book says of a key; a node that is not running holds nothing."""
         self._refuse_if_forked()
-        bounds, until, _, _ = self._lease or _NOTHING
+        bounds, until, _, _, _ = self._lease or self._nothing
         verdict = cast(LockBook, self._book).ask(data, point, bounds, until, monotonic())
         self._stir()
         return verdict
@@ -321,7 +324,7 @@ class BaseNode:
     def _ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Wanted]]:
         """Those of the keys that may be worked on now, and those whose locks may be taken."""
         self._refuse_if_forked()
-        bounds, until, _, _ = self._lease or _NOTHING
+        bounds, until, _, _, _ = self._lease or self._nothing
         found = cast(LockBook, self._book).ask_many(asked, bounds, until, monotonic())
         self._stir()
         return found
@@ -493,7 +496,7 @@ class BaseNode:
         """Why a key cannot be held now."""
         book = cast(LockBook, self._book)
         shown = data.decode("utf-8", "replace")
-        if monotonic() >= (self._lease or _NOTHING)[1]:
+        if monotonic() >= (self._lease or self._nothing)[1]:
             return NotHeld(shown, None, f"this node is {self.state.value}, and owns nothing")
         holder = book.holder(data)
         if holder is not None:
@@ -514,7 +517,7 @@ class BaseNode:
     def _select_owned(self, items: Iterable[T], key: Callable[[T], str | bytes] | None) -> list[T]:
         """Those of the items whose keys this node owns now."""
         self._refuse_if_forked()
-        bounds, deadline, _, _ = self._lease or _NOTHING
+        bounds, deadline, _, _, _ = self._lease or self._nothing
         found = items if isinstance(items, list | tuple) else list(items)
         chosen = select_inside(found, key, bounds, self._algorithm)
         # Hashing many keys takes a while; the answer is as of its end.
@@ -523,11 +526,11 @@ class BaseNode:
     def owner(self, key: str | bytes) -> str:
         """The name of the node that owns the key, on the ring as this node last saw it.
 
-        However long ago that was: a node that is fenced or has stopped answers from its last
-        ring, and one that a forked child inherited from the last ring of the parent's.
+        However long ago that was: a node that is fenced answers from its last ring, and one that a
+        forked child inherited from the last ring of the parent's.
 
         Raises:
-            EmptyRingError: it has seen no node yet.
+            EmptyRingError: it has seen no node yet, or has left the ring.
             KeyTypeError, KeyValueError: the key has no point.
         """
         return self._view.ring.owner(key)
@@ -548,7 +551,7 @@ class BaseNode:
         return view.ranges if monotonic() < view.deadline else ()
 
     def get_node_count(self) -> int:
-        """How many nodes are on the ring, as this node last saw it; see :meth:`owner`."""
+        """How many nodes are on the ring, as this node last saw it; 0 once it has left the ring."""
         return self._view.ring.node_count
 
     @property
@@ -616,7 +619,7 @@ class BaseNode:
 
     def _begin_lease(self) -> _NodeLease:
         """What a run that begins now is to show its ranges in; see :meth:`_publish`."""
-        lease = self._lease = list(_NOTHING)
+        lease = self._lease = list(self._nothing)
         return lease
 
     def _publish(
@@ -633,10 +636,10 @@ class BaseNode:
             return None
         # The ring first, then the ranges: both are whole in themselves.
         self._view = after
-        if lease is not None and lease is not _NOTHING:
+        if lease is not None and lease is not self._nothing:
             # A heartbeat moves the deadline alone: the table is made when the bounds change.
-            cells = lease[2:] if lease[0] is after.bounds else cells_of(after.bounds)
-            lease[:] = (after.bounds, after.deadline, *cells)
+            cells = lease[2:4] if lease[0] is after.bounds else cells_of(after.bounds)
+            lease[:4] = (after.bounds, after.deadline, *cells)
         if after.ranges == before.ranges:
             return None
         return ownership_change(before, after)
@@ -644,12 +647,12 @@ class BaseNode:
     def _own_nothing(self) -> None:
         """From now on, until the next start, whatever the loop does."""
         if self._lease is not None:
-            self._lease = _NOTHING
+            self._lease = self._nothing
 
     @property
     def _stopping(self) -> bool:
         """Whether ``stop()`` was called since the last start."""
-        return self._lease is _NOTHING
+        return self._lease is self._nothing
 
     def _shown(self) -> View:
         """The last view, without ranges once ``stop()`` was called."""

@@ -42,6 +42,7 @@ class RingNode(BaseNode):
         redis: a sync client of redis-py or valkey-py, of any kind. The node takes from it where
             Redis is, and makes connections of its own.
         ring: the ring's name; nodes with the same name share it.
+        conn, key: other names for ``redis`` and ``ring``, those of redis-hashring.
         n_replicas: how many points an ordinary node has. More points, more even shares.
         hash_algorithm: from key to point; the same on all nodes. ``"crc-32"`` unless given.
         name: the node's name on the ring; ``host:pid`` unless given. A name of your own keeps
@@ -362,6 +363,7 @@ class RingNode(BaseNode):
         if self._runner is None:
             self._own_nothing()
             self._machine.stop()
+            self._publish(self._lease)
             while self._book is not None and (step := self._book.leave(monotonic())) is not None:
                 self._run_now(step)
         if self._machine.replicas:

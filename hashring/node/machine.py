@@ -276,7 +276,7 @@ class NodeMachine:
         """Begin to leave; nothing is owned from now on."""
         if self.state in (NodeState.NEW, *_ENDED):
             if self.state is NodeState.NEW:
-                self.state = NodeState.STOPPED
+                self._end(NodeState.STOPPED)
             return
         self.state = NodeState.LEAVING
 
@@ -741,7 +741,7 @@ class NodeMachine:
     def _give_up_name(self) -> None:
         self.error = NodeSuperseded(self.name)
         self.last_error = self.error
-        self.state = NodeState.SUPERSEDED
+        self._end(NodeState.SUPERSEDED)
         self._new_session()
 
     # --- leaving ------------------------------------------------------------------------------
@@ -755,8 +755,15 @@ class NodeMachine:
                 step = self.leave_step("stop")
                 return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
-            self.state = NodeState.STOPPED
+            self._end(NodeState.STOPPED)
         return Finished()
+
+    def _end(self, state: NodeState) -> None:
+        """End in this state. A node that is off the ring does not follow it: it knows none."""
+        self.state = state
+        self.ring = Ring(hash_algorithm=self.config.algorithm)
+        self.stamp = None
+        self.full_nodes = frozenset()
 
     def look_step(self) -> Run:
         """Read the ring without a heartbeat."""
@@ -782,7 +789,7 @@ class NodeMachine:
         self.deadline = float("-inf")
         self._may_be_on_ring = False
         if self.state is NodeState.LEAVING:
-            self.state = NodeState.STOPPED
+            self._end(NodeState.STOPPED)
 
     def _release_failed(self, error: StoreError, now: float) -> None:
         self._note(error, now)

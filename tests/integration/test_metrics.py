@@ -114,8 +114,8 @@ def test_a_node_that_nobody_has_any_more_is_not_kept(
     node.stop()
     kept = weakref.ref(node)
     del node
-    gc.collect()
-    assert kept() is None
+    # The thread that ran it may be about to end.
+    eventually(lambda: gc.collect() >= 0 and kept() is None, "nothing keeps it")
     assert nodes(registry) == set()
 
 

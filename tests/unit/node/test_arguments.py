@@ -8,7 +8,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from hashring import AsyncRingNode, ConfigError, NodeState, RingNode
+from hashring import AsyncRingNode, ConfigError, EmptyRingError, NodeState, RingNode
+from hashring.store.keys import ring_keys
 from hashring.testing import MemoryStore
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -58,6 +59,8 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"on_change": 5}, "on_change=5: give a callable of (gained, lost)"),
         ({"wire": "v1"}, "wire='v1': unknown; leave it out, or say 'redis-hashring'"),
         ({"wire": "redis-hashring", "name": "a"}, "name='a': on a ring shared with redis-hashring"),
+        ({"key": "other"}, "key='other': ring is given as well: leave out one of the two"),
+        ({"conn": 5}, "conn=5: redis is given as well: leave out one of the two"),
         ({"redis": None}, "redis=None: not a client of redis-py or valkey-py: pass redis.Redis"),
         ({"redis": "redis://localhost"}, "redis='redis://localhost': not a client of redis-py"),
     ],
@@ -105,3 +108,55 @@ def test_a_very_long_value_is_not_shown_whole() -> None:
         RingNode(MemoryStore(), list(range(10**5)))  # type: ignore[arg-type]
     assert str(caught.value).startswith("ring=[0, 1, 2,")
     assert str(caught.value).endswith("…: a ring's name is a non-empty str")
+
+
+def test_the_client_and_the_ring_have_the_names_that_redis_hashring_gives_them() -> None:
+    node = RingNode(conn=MemoryStore(), key="accounts")
+    assert repr(node).endswith("on ring 'accounts': new>")
+
+
+def test_a_node_that_has_left_the_ring_knows_no_ring() -> None:
+    server = MemoryStore()
+    first = RingNode(server, "accounts", name="first")
+    with RingNode(server, "accounts", name="second"):
+        first.heartbeat()
+        assert first.get_node_count() == 2
+        first.remove()
+        assert first.get_node_count() == 0
+        with pytest.raises(EmptyRingError):
+            first.owner("key")
+
+
+def test_a_node_that_only_read_the_ring_forgets_it_when_it_is_removed() -> None:
+    server = MemoryStore()
+    reader = RingNode(server, "accounts")
+    with RingNode(server, "accounts", name="second"):
+        reader.update()
+        assert reader.get_node_count() == 1
+        reader.remove()
+        assert reader.get_node_count() == 0
+
+
+class Counting(RingNode):
+    """Overrides what its users call, and reaches the library's own."""
+
+    asked = 0
+
+    def contains(self, key: str | bytes) -> bool:
+        self.asked += 1
+        return super().contains(key)
+
+
+@pytest.mark.parametrize("options", [{"lock": True}, {"limit": 1}, {}], ids=["lock", "limit", ""])
+@pytest.mark.parametrize("kind", [Counting, RingNode])
+def test_contains_is_one_method_that_subclasses_override_and_reach(
+    kind: type[RingNode], options: dict[str, Any]
+) -> None:
+    store = MemoryStore()
+    with kind(store, "accounts", **options) as node:
+        held = [key for key in ("a", b"b") if RingNode.contains(node, key)]
+        assert held == (["a"] if "limit" in options else ["a", b"b"])
+        assert [key for key in ("a", b"b") if node.contains(key)] == held
+        assert getattr(node, "asked", 2) == 2
+        assert len(store.server.locks(ring_keys("accounts"))) == (2 if "lock" in options else 0)
+    assert not RingNode.contains(node, "a")
