@@ -53,6 +53,8 @@ EVEN: list[Assignor] = [
     FunctionAssignor(striped),
 ]
 STICKY: list[Assignor] = [Balanced(), Learner(), Learner(balancing_factor=1.0), RingOwner()]
+HEIRS: list[Assignor] = [a for a in ALL if not isinstance(a, RingOwner)]
+"""Those for whom a member may stand in for another; to ``ring`` only names count."""
 
 every_assignor = pytest.mark.parametrize("assignor", ALL, ids=lambda a: a.name)
 
@@ -234,6 +236,24 @@ def test_a_leave_moves_only_what_the_leaver_had(assignor: Assignor, situation: S
     after = assignor.assign(rest).owners
     for was, now in zip(before, after, strict=True):
         assert was in (now, gone)
+
+
+@pytest.mark.parametrize("assignor", HEIRS, ids=lambda a: a.name)
+@given(situation=situations(active_only=True))
+def test_a_member_in_the_place_of_one_that_is_gone_gets_what_that_one_had_and_nothing_else_moves(
+    assignor: Assignor, situation: Situation
+) -> None:
+    bare = replace(situation, warming={}, standbys={}, lags={})
+    before = assignor.assign(bare).owners
+    gone = bare.members[0]
+    replaced = replace(
+        bare,
+        members=(replace(gone, name="heir"), *bare.members[1:]),
+        previous=before,
+        heirs={gone.name: "heir"},
+    )
+    expected = tuple("heir" if owner == gone.name else owner for owner in before)
+    assert assignor.assign(replaced).interim == expected
 
 
 @given(situation=situations(active_only=True))

@@ -5,6 +5,8 @@ until their counts differ by at most one. The end of that loop can be computed a
 member keeps what it has up to its quota, and what is over goes to those below theirs. The kernel
 then makes the moves in Solace's order. With weights the quota is the fair share, rounded.
 
+A member that has taken the place of one that is gone counts as having what that one had.
+
 No assignment within the quotas needs fewer moves: a member above its share rounded up must give
 the difference, and those who have more than their share rounded down are rounded up first.
 
@@ -33,7 +35,7 @@ class Balanced:
         owners: list[str | None] = [None] * situation.partitions
         free: list[int] = []
         for partition in range(situation.partitions):
-            owner = situation.owner_before(partition)
+            owner = situation.keeper(partition)
             if owner is not None and owner in having:
                 having[owner].append(partition)
                 owners[partition] = owner

@@ -9,8 +9,9 @@ The target, from what is there:
 1. a partition that a member is warming up for goes to that member;
 2. any other stays with its owner;
 3. a partition whose owner is gone, or must go, goes to the member with room that could take over
-   soonest (:class:`_Warmth`), or else to the member furthest below its quota. A warm-up under way
-   for an owner that must go continues, unless another member is warm already;
+   soonest (:class:`_Warmth`); or else to the one that took the owner's place; or else to the member
+   furthest below its quota. A warm-up under way for an owner that must go continues, unless
+   another member is warm already;
 4. then, while a member has less than its fair share divided by the balancing factor, it gets a
    partition from a member with more; and while a member has more than its share times the factor,
    it gives one away. A partition that the receiver has a copy of comes first, whichever member
@@ -186,6 +187,7 @@ class _Targeting:
     def owners(self) -> list[str | None]:
         homeless = self._keep()
         homeless = self._to_copies(homeless)
+        homeless = self._to_heirs(homeless)
         self._fill(homeless)
         self._even_out()
         return self._owners
@@ -237,6 +239,17 @@ class _Targeting:
             under_way = self._situation.warming.get(partition) == name
             place = (_COPY, -1.0) if under_way else place
         return *place, self._load(name), self._order[name]
+
+    def _to_heirs(self, homeless: list[int]) -> list[int]:
+        """Give away what a member has taken the owner's place of; the rest."""
+        rest = []
+        for partition in homeless:
+            heir = self._situation.keeper(partition)
+            if heir in self._having and len(self._having[heir]) < self._most[heir]:
+                self._give(partition, heir)
+            else:
+                rest.append(partition)
+        return rest
 
     def _fill(self, homeless: list[int]) -> None:
         if not homeless:

@@ -76,6 +76,9 @@ class Situation:
         standbys: for each partition the members that keep a warm copy of it.
         lags: for each member how far it is behind on partitions it does not own, in units of the
             application's; absent means unknown, 0 means caught up.
+        heirs: for members that are gone the member that has taken the place of each. It has the
+            same weight and holds nothing. If it gets what its predecessor had, nothing has to be
+            handed off.
 
     Raises:
         ConfigError: two members of one name or one place in the order, or partitions < 1.
@@ -87,6 +90,7 @@ class Situation:
     warming: Mapping[int, str] = field(default_factory=dict)
     standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     lags: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    heirs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
@@ -104,6 +108,11 @@ class Situation:
     def owner_before(self, partition: int) -> str | None:
         """Who owned the partition last."""
         return self.previous[partition] if partition < len(self.previous) else None
+
+    def keeper(self, partition: int) -> str | None:
+        """Who owned the partition last, or the member that has taken that one's place."""
+        owner = self.owner_before(partition)
+        return owner if owner is None else self.heirs.get(owner, owner)
 
     def candidates(self) -> tuple[Member, ...]:
         """The members that may be given something, in order of joining.

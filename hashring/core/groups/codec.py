@@ -93,8 +93,8 @@ def _names(values: Any) -> tuple[str, ...]:
 
 
 def _seat(value: Any) -> Seat:
-    place, session, sheds_after = _a(list, value)
-    return Seat(_count(place), _a(str, session), _seconds(sheds_after))
+    place, session, sheds_after, weight = _a(list, value)
+    return Seat(_count(place), _a(str, session), _seconds(sheds_after), float(_seconds(weight)))
 
 
 def _handoff(value: Any) -> Handoff:
@@ -146,7 +146,10 @@ def dump_state(state: GroupState) -> str:
             "generation": state.generation,
             "phase": state.phase.value,
             "holddown": state.holddown and [state.holddown.began, state.holddown.until],
-            "roster": {n: [s.place, s.session, s.sheds_after] for n, s in state.roster.items()},
+            "roster": {
+                name: [seat.place, seat.session, seat.sheds_after, seat.weight]
+                for name, seat in state.roster.items()
+            },
             "settled": state.settled,
             "names": names,
             "owners": [-1 if name is None else index[name] for name in state.owners],

@@ -7,7 +7,7 @@ kernel would ask it, for the members there are or for others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,7 +20,9 @@ from hashring.core.assignors.protocol import (
     counts,
 )
 from hashring.core.assignors.quotas import fair_shares
+from hashring.core.groups import succession
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Phase, check_partitions
+from hashring.core.groups.succession import Place
 from hashring.errors import ConfigError, UnknownMemberError
 
 # --- status -----------------------------------------------------------------------------------
@@ -290,14 +292,13 @@ def foresee(
     for name in sorted(leaving):
         if name not in present:
             raise UnknownMemberError(name)
-    members = _hypothetical(state, present, leaving, join)
     count = check_partitions(state.terms.partitions if partitions is None else partitions)
-    joins_or_leaves = leaving or len(members) > len(present)
-
     owners = list(state.owners)
     held: list[str | None] = [state.holder(p) for p in range(len(owners))]
     for partition, handoff in state.handoffs.items():
         owners[partition] = held[partition] = handoff.to
+    members, heirs = _hypothetical(state, present, leaving, join, owners)
+    joins_or_leaves = leaving or len(members) > len(present)
     held = [None if owner in leaving or owner not in present else owner for owner in held]
     situation = Situation(
         members,
@@ -306,6 +307,7 @@ def foresee(
         {p: n for p, n in state.warming.items() if p < count},
         {p: n for p, n in state.standbys.items() if p < count},
         {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
+        heirs,
     )
     target = checked_target(assignor, situation)
     reasons = _Reasons(situation, state, present, leaving)
@@ -349,20 +351,40 @@ def _hypothetical(
     present: Mapping[str, MemberFacts],
     leaving: set[str],
     join: Iterable[str | Member],
-) -> tuple[Member, ...]:
-    ordered = sorted(present.values(), key=lambda m: _place(state, m))
-    members = [
-        Member(member.name, place, member.weight, _kind(member))
-        for place, member in enumerate(ordered)
-        if member.name not in leaving
-    ]
-    for place, joiner in enumerate(join, len(ordered)):
+    owners: Sequence[str | None],
+) -> tuple[tuple[Member, ...], dict[str, str]]:
+    """The members there would be, and for those that would be gone who takes their place."""
+    joiners = {}
+    for joiner in join:
         name = joiner if isinstance(joiner, str) else joiner.name
-        if name in present and name not in leaving:
+        if (name in present and name not in leaving) or name in joiners:
             raise ConfigError("join", name, "is a member already")
-        weight = 1.0 if isinstance(joiner, str) else joiner.weight
-        members.append(Member(name, place, weight))
-    return tuple(members)
+        joiners[name] = 1.0 if isinstance(joiner, str) else joiner.weight
+    weights = {name: seat.weight for name, seat in state.roster.items()}
+    weights |= {name: member.weight for name, member in present.items()}
+    weights |= joiners
+    seats = {name: seat.place for name, seat in state.roster.items()}
+    joined = {name: member.joined for name, member in present.items()}
+    known = sorted(
+        {*seats, *present}, key=lambda n: (seats.get(n, math.inf), joined.get(n, math.inf), n)
+    )
+    order = {name: number for number, name in enumerate(dict.fromkeys([*known, *joiners]))}
+    staying = {name: _kind(member) for name, member in present.items() if name not in leaving}
+    staying |= dict.fromkeys(joiners, MemberState.ACTIVE)
+
+    # Also a member that is back, and is to get what it had.
+    busy = {*owners, *state.warming.values()}
+    heirs = succession.heirs(
+        (Place(order[n], n, weights[n]) for n in known if n not in staying and n in owners),
+        (
+            Place(order[name], name, weights[name])
+            for name, kind in staying.items()
+            if kind is MemberState.ACTIVE and name not in busy
+        ),
+    )
+    order |= {heir: order[name] for name, heir in heirs.items()}
+    members = [Member(name, order[name], weights[name], kind) for name, kind in staying.items()]
+    return tuple(sorted(members, key=lambda member: member.joined)), heirs
 
 
 class _Reasons:

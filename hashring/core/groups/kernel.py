@@ -7,7 +7,8 @@ it decides nothing the second time.
 In one step, in this order:
 
 1. who is gone loses everything: a lease that ended, a member that left, a name that came back as
-   another session;
+   another session; its place and its partitions are for a member that holds nothing, if there is
+   one of its weight (:mod:`.succession`);
 2. owners' words are heard: a partition let go of is free; so is one whose handoff is overdue
    (:meth:`Handoff.ends_by`) and a removed one that is drained is forgotten;
 3. the assignor says where everything should be;
@@ -23,12 +24,13 @@ When a change of the membership calls for moves, the group goes into **Holddown*
 rebalance delay is over; the deadline is part of the state, later changes do not move it, and it
 survives whoever set it. The holddown ends early when
 
-- nothing is left to do, because the members are the previous ones again, or there are as many
-  and the new ones can take what nobody holds, without any handoff: **Ready**;
+- nothing is left to do, because the members are the previous ones again, or others have taken
+  the places of those that are gone: **Ready**;
 - the partition count changes, or a member that leaves or is stalled has to hand over:
   **Rebalancing** at once.
 
-During it, what nobody holds is granted to members that have nothing (spares take over at once).
+During it, what nobody holds is granted to members that have nothing (spares take over at once):
+what a member that is gone had, all of it to the one that took its place.
 While **Rebalancing**, changes take effect at once.
 """
 
@@ -47,6 +49,7 @@ from hashring.core.assignors.protocol import (
     checked_target,
     counts,
 )
+from hashring.core.groups import succession
 from hashring.core.groups.state import (
     Event,
     EventKind,
@@ -188,11 +191,14 @@ class _Step:
         self.events: list[Event] = []
         # Whom a partition was on its way to when its owner let go of it in this step.
         self.destined: dict[int, str] = {}
+        # For members that are gone, who took their place in this step.
+        self.heirs: dict[str, str] = {}
 
     def run(self) -> Outcome:
         self._recover()
         self._seat()
         self._hear()
+        self._inherit()
         self.members = self._members()
         target, wanted = self._target()
         if self.recovering is None:
@@ -278,7 +284,9 @@ class _Step:
                 place += 1
                 known = Seat(place, "")
             if known.session != member.session:
-                self.roster[member.name] = replace(known, session=member.session)
+                self.roster[member.name] = replace(
+                    known, session=member.session, weight=member.weight
+                )
                 self._tell(EventKind.JOINED, member.name)
 
     def _let_go(self, partition: int) -> None:
@@ -336,6 +344,38 @@ class _Step:
             and self.tokens[partition] == token
         )
 
+    def _inherit(self) -> None:
+        """Members that hold nothing take the places of those that are gone."""
+        if self.recovering is not None:
+            return
+        # What members had that are gone, or that are back and have nothing yet.
+        estates = {self.owners[p] for p in self.free}
+        busy = {
+            *(owner for p, owner in enumerate(self.owners) if p not in self.free),
+            *(handoff.to for handoff in self.handoffs.values()),
+            *self.destined.values(),
+            *self.warming.values(),
+        }
+        vacant = []
+        idle = []
+        for name, seat in self.roster.items():
+            place = succession.Place(seat.place, name, seat.weight)
+            member = self.present.get(name)
+            if member is None and name in estates:
+                vacant.append(place)
+            elif (
+                member is not None
+                and name not in busy
+                and name not in estates
+                and member.leaving is None
+                and not member.stalled
+            ):
+                idle.append(place)
+        self.heirs = succession.heirs(vacant, idle)
+        for name, heir in self.heirs.items():
+            seat = self.roster.pop(name)
+            self.roster[heir] = replace(self.roster[heir], place=seat.place)
+
     # --- 3: what should be --------------------------------------------------------------------
 
     def _members(self) -> dict[str, Member]:
@@ -376,6 +416,7 @@ class _Step:
             {p: name for p, name in self.warming.items() if p < count},
             {p: names for p, names in self.standbys.items() if p < count},
             {name: member.lags for name, member in self.present.items() if member.lags},
+            self.heirs,
         )
         target = checked_target(self.assignor, situation)
         wanted: list[str | None] = [*target.interim, *previous[count:]]
@@ -451,9 +492,23 @@ class _Step:
     def _act(self, target: Target, wanted: list[str | None]) -> None:
         if self.phase is Phase.HOLDDOWN:
             having = counts([o for p, o in enumerate(self.owners) if p not in self.free])
+            # Members that hold nothing, but are back, or have taken the place of another.
+            back = {*self.heirs.values(), *(self.owners[p] for p in self.free)}
+            entitled = {
+                name
+                for name, member in self.members.items()
+                if name in back and not having.get(name) and member.state is MemberState.ACTIVE
+            }
             for partition in sorted(self.free):
                 name = wanted[partition]
-                if name is not None and not having.get(name):
+                owner = self.owners[partition] or ""
+                keeper = self.heirs.get(owner, owner)
+                if keeper in entitled:
+                    # All of it, whatever would be even for those who are there now: others may
+                    # be about to return. But a copy comes first.
+                    if name == keeper or name not in self.standbys.get(partition, ()):
+                        self._grant(partition, keeper)
+                elif name is not None and not having.get(name) and name not in entitled:
                     self._grant(partition, name)
             self.warming = {p: n for p, n in self.warming.items() if n in self.members}
             return

@@ -9,6 +9,7 @@ What is checked after every event, by somebody who sees all processes at once:
 
 - no two processes count the same partition as held, not even one that is paused or cut off;
 - generations rise with every decision, and tokens with every grant of a partition;
+- while there are as many members as when the group was Ready, nothing is handed off;
 - with ``learner``, what an owner that is gone had goes to no cold member while another is warm;
 
 and by :meth:`World.at_rest` at the end: that the group is Ready, everything is held, and what
@@ -26,6 +27,7 @@ from typing import Protocol, TypeVar
 
 from hashring.core.assignors.learner import Learner
 from hashring.core.assignors.protocol import Assignor
+from hashring.core.assignors.ring import RingOwner
 from hashring.core.groups import kernel
 from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Change, ChangeKind, Membership, Words
@@ -350,6 +352,7 @@ class Peer:
             def commit() -> bool:
                 ok = self.world.redis.commit(state, outcome, changes, facts.now)
                 if ok and outcome.state is not state:
+                    self.world.check_no_handoff(state, outcome, facts)
                     self.world.check_standbys_first(state, outcome, facts)
                     self.world.decided(state, outcome, facts)
                 return ok
@@ -457,6 +460,8 @@ class World:
         self._sessions = itertools.count()
         self._tokens: dict[int, int] = {}
         self._owners: dict[int, str] = {}
+        # How many members there were when the group was Ready, while that counts.
+        self._settled: int | None = None
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -526,6 +531,26 @@ class World:
                 peer._soon(self.delay(), peer.noticed)
 
     # --- what must hold -----------------------------------------------------------------------
+
+    def check_no_handoff(self, before: GroupState, outcome: kernel.Outcome, facts: Facts) -> None:
+        """What must hold of a decision that was computed from these facts."""
+        present = [each for each in facts.members if each.expires > facts.now]
+        same = len(present) == self._settled and not any(
+            each.stalled or each.leaving is not None for each in present
+        )
+        asked = [event for event in outcome.events if event.kind is EventKind.REVOKED]
+        # To `ring` only names count; and a copy comes before the number of members.
+        places = not isinstance(self.assignor, RingOwner) and not outcome.state.standbys
+        if asked and same and places and before.phase is not Phase.REBALANCING:
+            raise Violation(
+                f"partition {asked[0].partition} is handed off, though there are {len(present)} "
+                f"members as before"
+            )
+        if outcome.state.phase is Phase.READY:
+            quiet = all(each.leaving is None and not each.stalled for each in present)
+            self._settled = len(present) if quiet else None
+        elif outcome.state.phase is Phase.REBALANCING:
+            self._settled = None
 
     def check_standbys_first(
         self, before: GroupState, outcome: kernel.Outcome, facts: Facts

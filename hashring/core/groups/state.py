@@ -192,11 +192,13 @@ class Seat:
         place: its place in the order of joining.
         session: the session its partitions were granted to.
         sheds_after: when a stalled member may be asked for its next partition.
+        weight: the member's.
     """
 
     place: int
     session: str
     sheds_after: float = 0.0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class GroupState:
         generation: number of the last decision; 0 before the first.
         phase, holddown: where a rebalance stands.
         roster: the seats, by name. In a holddown also those of members that are gone, so that
-            one that returns takes its old place.
+            one that returns takes its old place, or another its place and its partitions.
         settled: how many active members there were when nothing was to be moved last.
         owners: for each partition its owner, or its last one; removed partitions that are not
             yet drained included, so it may be longer than ``terms.partitions``.

@@ -155,18 +155,42 @@ def test_a_join_with_a_weight_is_planned_with_it() -> None:
 
 
 def test_a_rule_that_does_not_look_at_counts_is_called_one() -> None:
-    desk = Desk(4, Contiguous()).join("a", "b").step()
-    found = foresee(desk.state, desk.facts, desk.assignor, join=["c"])
+    desk = Desk(4, Contiguous()).join("a", "b", "c").step()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
     assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
-        (3, "b", "c", Reason.BALANCE)
+        (1, "a", "b", Reason.BALANCE),
+        (2, "b", "c", Reason.RULE),
+        (3, "c", "d", Reason.RULE),
     ]
-    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"], join=["c"])
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
     assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
         (0, None, "b", Reason.GONE),
         (1, None, "b", Reason.GONE),
         (2, "b", "c", Reason.RULE),
-        (3, "b", "c", Reason.RULE),
     ]
+
+
+@pytest.mark.parametrize("assignor", ["balanced", "contiguous", "learner"])
+def test_a_plan_in_which_another_takes_a_members_place_hands_nothing_off(assignor: str) -> None:
+    desk = Desk(7, assignor, rebalance_delay=5).join("a").step()
+    desk.join("b", "c").step().wait(5).settle()
+    had = set(desk.having["a"])
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"], join=["d"])
+    assert {(m.partition, m.after, m.handoff) for m in found.moves} == {
+        (p, "d", False) for p in had
+    }
+    assert found.delay == 0
+    # The same when the place is vacant already.
+    desk.leave("a").step()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
+    assert {m.after for m in found.moves} == {"d"}
+
+
+def test_a_plan_in_which_a_member_comes_back_gives_it_what_it_had() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"], join=["a"])
+    assert {m.partition for m in found.moves} == set(desk.having["a"])
+    assert {m.after for m in found.moves} == {"a"}
 
 
 def test_a_move_that_waits_for_a_warm_up_says_so() -> None:

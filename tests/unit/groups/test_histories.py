@@ -19,7 +19,7 @@ from hashring.core.assignors import (
     RingOwner,
     as_assignor,
 )
-from hashring.core.groups import kernel, simulate
+from hashring.core.groups import kernel, simulate, succession
 from hashring.core.groups.member import Held, Membership
 from hashring.core.groups.simulate import (
     ALL_FAULTS,
@@ -238,6 +238,9 @@ def test_planted_an_assignor_that_never_rests(monkeypatch: pytest.MonkeyPatch) -
         return assign(self, replace(situation, previous=(*situation.previous[1:], None)))
 
     monkeypatch.setattr(Balanced, "assign", rotating)
+    # It hands off while nobody comes or goes, and goes on for ever.
+    assert "as before" in finds()
+    monkeypatch.setattr(World, "check_no_handoff", lambda *_: None)
     assert "no rest" in finds()
 
 
@@ -257,3 +260,8 @@ def test_planted_a_learner_that_ignores_copies(monkeypatch: pytest.MonkeyPatch) 
 def test_planted_a_member_that_answers_for_no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "warm_at_once", lambda self: None)
     assert "no rest" in finds()
+
+
+def test_planted_a_member_that_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(succession, "heirs", lambda vacant, idle: {})
+    assert "as before" in finds()

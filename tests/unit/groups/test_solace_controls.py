@@ -4,12 +4,17 @@ rebalancing, section 3 (N 3)."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from hashring.core.groups import kernel
 from hashring.core.groups.state import EventKind, Phase
 
 from .desk import Desk
+
+WITH_PLACES = ["balanced", "contiguous", "learner"]
+"""Assignors that look at who had what, or at places; ``ring`` looks at names alone."""
 
 
 def balanced_trio() -> Desk:
@@ -104,6 +109,83 @@ def test_another_consumer_in_the_place_of_one_that_left_takes_its_load_at_once()
     assert desk.sizes == {"a": 3, "b": 2, "d": 2}
     assert desk.phase is Phase.READY
     assert {p: desk.state.tokens[p] for p in tokens} == tokens
+
+
+@pytest.mark.parametrize("assignor", WITH_PLACES)
+def test_a_consumer_under_a_new_name_takes_over_at_once_what_the_one_it_replaces_had(
+    assignor: str,
+) -> None:
+    # S: "no partition handoffs occur"; 3, 2 and 2 partitions, and whichever of them goes.
+    for gone in "abc":
+        desk = Desk(7, assignor, rebalance_delay=5).join("a").step()
+        desk.join("b", "c").step().wait(5).settle()
+        before = desk.having
+        desk.leave(gone).step().wait(1).join("d").step()
+        assert desk.having.pop("d") == before.pop(gone)
+        assert {name: desk.having[name] for name in before} == before
+        assert desk.phase is Phase.READY
+
+
+@pytest.mark.parametrize("assignor", WITH_PLACES)
+def test_it_does_so_as_well_when_it_came_before_the_other_went(assignor: str) -> None:
+    desk = Desk(7, assignor, rebalance_delay=5).join("a").step()
+    desk.join("b", "c").step().wait(5).settle()
+    before = desk.having
+    desk.join("d").step().wait(1).leave("a").step()
+    assert desk.having == {"b": before["b"], "c": before["c"], "d": before["a"]}
+    assert desk.phase is Phase.READY
+
+
+@pytest.mark.parametrize("assignor", WITH_PLACES)
+@pytest.mark.parametrize("seed", range(25))
+def test_when_the_number_of_consumers_returns_within_the_delay_nothing_is_handed_off(
+    assignor: str, seed: int
+) -> None:
+    # S; some leave and as many come, under new names or old ones, in any order.
+    rng = random.Random(seed)
+    size = rng.randint(2, 6)
+    names = [f"m{number}" for number in range(size)]
+    desk = Desk(rng.randint(1, 24), assignor, rebalance_delay=60).join(names[0]).step()
+    desk.join(*names[1:]).step().wait(60).settle()
+    before, tokens = desk.having, desk.state.tokens
+    leaving = rng.sample(names, rng.randint(1, size - 1))
+    coming = [name if rng.random() < 0.3 else f"new-{name}" for name in leaving]
+    changes = [(desk.leave, name) for name in leaving] + [(desk.join, name) for name in coming]
+    rng.shuffle(changes)
+    # Whoever comes back has left before. And within its factor a learner may come to rest with
+    # more consumers than there were, which are then the number to return to.
+    changes.sort(
+        key=lambda change: (
+            change[0] == desk.join and (change[1] in leaving or assignor == "learner")
+        )
+    )
+    for change, name in changes:
+        change(name)
+        desk.wait(1)
+        if rng.random() < 0.7:
+            desk.step()
+            assert desk.asked == {}
+    desk.step()
+    assert desk.asked == {}
+    assert desk.phase is Phase.READY
+    staying = [name for name in before if name not in leaving]
+    assert [desk.having[name] for name in staying] == [before[name] for name in staying]
+    assert all(desk.state.tokens[p] == tokens[p] for name in staying for p in before[name])
+    assert sorted(desk.having.values()) == sorted(before.values())
+
+
+def test_a_consumer_of_another_weight_takes_nobodys_place() -> None:
+    desk = balanced_trio().leave("a").step().join("d", weight=0.1).step()
+    assert desk.sizes.get("d", 0) == 0
+
+
+def test_a_spare_consumer_has_the_place_of_the_one_it_takes_over_from() -> None:
+    # Otherwise every consumer after the one that went would hand its partition on.
+    desk = Desk(5, "contiguous", rebalance_delay=60).join(*"abcdef").step()
+    assert desk.having == {"a": [0], "b": [1], "c": [2], "d": [3], "e": [4]}
+    desk.leave("b").step()
+    assert desk.having == {"a": [0], "c": [2], "d": [3], "e": [4], "f": [1]}
+    assert desk.phase is Phase.READY
 
 
 def test_a_spare_consumer_takes_over_immediately() -> None:
