@@ -17,9 +17,9 @@ from tests.conftest import ROOT
 def test_every_flight_is_counted_once_though_members_are_killed_and_stopped(
     assignor: str, rows: int
 ) -> None:
-    script = str(ROOT / "examples" / "flights.py")
+    script = str(ROOT / "examples" / "stream" / "flights.py")
     done = subprocess.run(
-        [sys.executable, script, "demo", "--assignor", assignor, "--rows", str(rows)],
+        [sys.executable, script, "--assignor", assignor, "--rows", str(rows)],
         capture_output=True,
         text=True,
         timeout=600,
