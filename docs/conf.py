@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import hashring
 
 DOCS = Path(__file__).resolve().parent
+sys.path.append(str(DOCS / "_ext"))
 
 project = "hashring"
 author = "the hashring authors"
@@ -16,6 +18,8 @@ project_copyright = "the hashring authors; MIT licence"
 version = release = hashring.__version__
 
 extensions = [
+    "generated",
+    "public_names",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.intersphinx",

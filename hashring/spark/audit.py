@@ -52,7 +52,7 @@ class Audit:
 
     Attributes:
         rejected: rows of the log that could not be judged: the log's columns and ``reason``, one
-            of :data:`REJECTIONS`.
+            of ``hashring.spark.audit.REJECTIONS``.
         rows: every other row: ``key`` (in the form that is hashed), ``node``, ``start``, ``end``,
             ``point``, ``owner`` when the work began, ``overflow``, and the columns of
             ``findings`` that say what is wrong, null where nothing is. ``overflow`` is true for

@@ -110,7 +110,7 @@ class RedisServer:
         program: the server program; by default what :func:`find_server` finds.
         port: a TCP port; 0 for a free one, which is kept over restarts; None for none.
         config: lines of redis.conf, which win over the default ones. With a line that begins
-            with ``sentinel `` the server runs as a Redis Sentinel.
+            with ``sentinel`` the server runs as a Redis Sentinel.
         directory: where the server works and saves what ``config`` makes it save; it must exist,
             and stays. By default a temporary directory that goes when the server is stopped.
 

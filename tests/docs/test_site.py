@@ -7,6 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from sphinx.util.inventory import InventoryFile
+
+import hashring
+import hashring.fencing
+import hashring.testing
+from hashring.web.openapi import document
 from tests.conftest import ROOT
 
 
@@ -64,3 +70,20 @@ def test_pages_that_the_package_names_are_there() -> None:
     assert named
     for file, name in named:
         assert (ROOT / "docs" / f"{name}.rst").exists(), f"{file}: {name}"
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    with (site / "objects.inv").open("rb") as file:
+        found = InventoryFile.load(file, "", lambda base, address: address)
+    named = {name for role, names in found.items() if role.startswith("py:") for name in names}
+    wanted = {f"hashring.{name}" for name in hashring.__all__ if name != "__version__"}
+    wanted |= {f"hashring.testing.{name}" for name in hashring.testing.__all__}
+    wanted |= {f"hashring.fencing.{name}" for name in ("Fence", "RedisFence", "AsyncRedisFence")}
+    assert wanted - named == set()
+
+
+def test_every_request_of_the_service_is_in_the_reference(site: Path) -> None:
+    text = (site / "reference" / "http-api.html").read_text()
+    for path, methods in document("")["paths"].items():
+        for method in methods:
+            assert f"{method.upper()} {path}<" in text

@@ -33,7 +33,8 @@ class MemberState(str, Enum):
     ACTIVE = "active"
     """Takes its share."""
     STALLED = "stalled"
-    """Alive, but its application makes no progress: gets nothing new and sheds what it has."""
+    """Its lease is renewed, but its application makes no progress. It gets nothing new and sheds
+    what it has."""
     LEAVING = "leaving"
     """Hands over what it has, and goes."""
 

@@ -1,0 +1,97 @@
+"""Sphinx: pages that are made from the program itself.
+
+- ``.. http-api::`` describes the service's API from its OpenAPI document.
+- ``.. settings:: hashring.RingNode`` is a table of a class' arguments with their defaults.
+- Help texts of commands are escaped for reStructuredText.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import hashring
+from hashring.web.openapi import document
+
+
+def _fields(schema: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
+    """The names of an answer's fields."""
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    found: list[str] = []
+    for part in schema.get("allOf", []):
+        found += _fields(part, schemas)
+    return found + list(schema.get("properties", {}))
+
+
+def _operation(path: str, method: str, about: dict[str, Any], schemas: dict[str, Any]) -> str:
+    title = f"{method.upper()} {path}"
+    text = f"\n{title}\n{'-' * len(title)}\n\n{about['summary']}\n\n"
+    for parameter in about.get("parameters", []):
+        need = "" if parameter.get("required") else " (optional)"
+        text += f"- ``{parameter['name']}``{need}: {parameter.get('description', '')}\n"
+    body = about.get("requestBody", {}).get("content", {}).get("application/json")
+    if body:
+        fields = ", ".join(f"``{name}``" for name in _fields(body["schema"], schemas))
+        text += f"- The body is JSON with {fields}.\n"
+    good = about["responses"].get("200", {}).get("content", {})
+    for kind, content in good.items():
+        fields = ", ".join(f"``{name}``" for name in _fields(content.get("schema", {}), schemas))
+        text += f"\nAnswers 200 with ``{kind}``{': ' + fields if fields else ''}.\n"
+    others = sorted(set(about["responses"]) - {"200"})
+    if others:
+        text += f"Other statuses: {', '.join(others)}.\n"
+    return text
+
+
+class HttpApi(SphinxDirective):
+    """A section for each operation."""
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        described = document("")
+        schemas = described["components"]["schemas"]
+        text = "".join(
+            _operation(path, method, about, schemas)
+            for path, methods in described["paths"].items()
+            for method, about in methods.items()
+        )
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+class Settings(SphinxDirective):
+    """Arguments and defaults of a class."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        module, _, name = self.arguments[0].rpartition(".")
+        described = getattr(importlib.import_module(module), name)
+        text = ".. list-table::\n   :header-rows: 1\n\n   * - argument\n     - default\n"
+        for argument in inspect.signature(described).parameters.values():
+            required = argument.default is inspect.Parameter.empty
+            shown = "required" if required else f"``{argument.default!r}``"
+            text += f"   * - ``{argument.name}``\n     - {shown}\n"
+        return self.parse_text_to_nodes(text)
+
+
+def escape(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """Keep ``*.parquet`` in a help text from being emphasis."""
+    lines[:] = [re.sub(r"(?<!\\)\*", r"\\*", line) for line in lines]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.add_directive("http-api", HttpApi)
+    app.add_directive("settings", Settings)
+    app.setup_extension("sphinx_click")
+    for part in ("description", "epilog", "usage"):
+        app.connect(f"sphinx-click-process-{part}", escape)
+    return {"parallel_read_safe": True, "version": hashring.__version__}

@@ -1,0 +1,84 @@
+"""Sphinx: docstrings of this project point to the public names.
+
+- A name that a type hint or a ``Raises:`` section gives without its package, or with the module in
+  which it is written, leads to the entry of the public name.
+- ``Raises:`` entries such as ``RedisUnavailable, RedisRefused: why`` become one for each error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+import hashring
+
+_SEVERAL = re.compile(r"^(\s+)(\w+(?:, \w+)+):(.*)$")
+_HOMES = ("hashring", "hashring.testing", "hashring.errors")
+# Types that signatures name and the text beside them describes.
+_DESCRIBED = {
+    "AsOf", "AssignFunction", "DataFrame", "OnAssigned", "OnChange", "OnPartition", "OnRevoked",
+    "RingFile", "RingHistory",
+}  # fmt: skip
+
+
+def split_errors(  # noqa: PLR0917 - Sphinx calls it so
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Divide entries for several errors in a ``Raises:`` section."""
+    done: list[str] = []
+    raises = False
+    for line in lines:
+        if line.strip() and not line.startswith(" "):
+            raises = line.strip() == "Raises:"
+        match = _SEVERAL.match(line) if raises else None
+        if match:
+            done += [f"{match[1]}{error}:{match[3]}" for error in match[2].split(", ")]
+        else:
+            done.append(line)
+    lines[:] = done
+
+
+def _is_plain(target: str) -> bool:
+    """Whether it is no name of the documentation: prose, a described type, or an inner name."""
+    if not target.replace(".", "").isidentifier():
+        return True
+    first, _, rest = target.partition(".")
+    return (first == "hashring" and "." in rest) or (
+        not rest and (first.islower() or first in _DESCRIBED or first == "T")
+    )
+
+
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: nodes.Element
+) -> nodes.Element | None:
+    """Find the public name that a reference means."""
+    if node.get("refdomain") != "py":
+        return None
+    name = node.get("reftarget", "").rpartition(".")[2]
+    python = env.get_domain("py")
+    target = next(
+        (f"{home}.{name}" for home in _HOMES if f"{home}.{name}" in python.objects),  # type: ignore[attr-defined]
+        None,
+    )
+    if target is None:
+        return contnode if _is_plain(node.get("reftarget", "")) else None
+    entry = python.objects[target]  # type: ignore[attr-defined]
+    role = {"exception": "exc", "class": "class", "function": "func"}.get(entry.objtype, "obj")
+    if contnode.astext() == node.get("reftarget"):
+        contnode = nodes.literal(name, name, classes=["xref", "py"])
+    return python.resolve_xref(
+        env, node.get("refdoc", env.docname), app.builder, role, target, node, contnode
+    )
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.setup_extension("sphinx.ext.autodoc")
+    app.connect("autodoc-process-docstring", split_errors, priority=100)
+    app.connect("missing-reference", resolve)
+    return {"parallel_read_safe": True, "version": hashring.__version__}
