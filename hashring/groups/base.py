@@ -67,6 +67,17 @@ class Wake:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """The member is to renew at a time, since a step is due then.
+
+    Attributes:
+        at: monotonic.
+    """
+
+    at: float
+
+
+@dataclass(frozen=True)
 class Stop:
     """The member is to leave."""
 
@@ -108,7 +119,7 @@ class Run:
     deliver: Callable[[Change | None], None]
     entered: Callable[[], None]
     ended: Callable[[], None]
-    inbox: queue.SimpleQueue[Wake | Stop] = field(default_factory=native_queue)
+    inbox: queue.SimpleQueue[Wake | Watch | Stop] = field(default_factory=native_queue)
     over: Latch = field(default_factory=native_latch)
     threads: list[Latch] = field(default_factory=list)
     hears: bool = False
@@ -425,18 +436,22 @@ class BaseMember(ABC):
             )
         return error
 
-    def _next(self, run: Run, until: float) -> Wake | Stop | None:
-        """The next item, or ``None`` when it is time for something."""
-        until = min(until, self._membership.due(), self._stall_at())
-        item: Wake | Stop | None
-        try:
-            item = run.inbox.get(timeout=min(max(0.0, until - monotonic()), _LONGEST_WAIT))
-            while isinstance(item, Wake):
-                # Many wakes are one.
-                item = run.inbox.get_nowait()
-        except queue.Empty:
-            return None
-        return item
+    def _next(self, run: Run, until: float) -> Stop | None:
+        """The order to stop, or ``None`` when it is time for something, or somebody woke it."""
+        woken = False
+        while True:
+            # Many wakes are one.
+            at = -math.inf if woken else min(until, self._membership.due(), self._stall_at())
+            try:
+                item = run.inbox.get(timeout=min(max(0.0, at - monotonic()), _LONGEST_WAIT))
+            except queue.Empty:
+                return None
+            if isinstance(item, Stop):
+                return item
+            if isinstance(item, Watch):
+                self._membership.watch(item.at)
+            else:
+                woken = True
 
     def _stall_at(self) -> float:
         if self._progress_timeout is None or self._membership.stalled:

@@ -27,6 +27,7 @@ from hashring.groups.base import (
     OnAssigned,
     OnPartition,
     OnRevoked,
+    Watch,
     monotonic,
 )
 from hashring.running.backend import Latch, native_latch, native_queue
@@ -127,6 +128,7 @@ class GroupMember(BaseMember):
         self._view: View | None = None
         self._leaving: float | None = None
         self._redis_now = 0.0
+        self._departed = False
         self._decider = _Decider(self)
 
     @property
@@ -188,6 +190,7 @@ class GroupMember(BaseMember):
         self._terms = run_talk(self._store.run, self._agreed_terms())
         self._take_up(self._terms)
         self._session, self._view, self._leaving = "", None, None
+        self._departed = False
         try:
             self._join()
             self._step(self._store)
@@ -292,6 +295,8 @@ class GroupMember(BaseMember):
                 self._decider.ask().wait(self.heartbeat_interval)
                 continue
             self._redis_now, self._known = answer.now, answer.tag
+            if answer.wait is not None:
+                self._membership.watch(monotonic() + answer.wait)
             self._view = answer.view or self._view
             if self._view is not None:
                 if self._view.seated:
@@ -337,11 +342,22 @@ class GroupMember(BaseMember):
                 # Two rules in one group would undo each other's decisions for ever.
                 self._assignor = self._same_rule(state.terms.assignor)
             outcome = kernel.step(state, reading.facts, self._assignor)
-            done = store.run(commit(self._keys, reading, outcome, self.member, goes_on=True))
+            done = store.run(
+                commit(
+                    self._keys,
+                    reading,
+                    outcome,
+                    self.member,
+                    goes_on=True,
+                    stays=not self._departed,
+                )
+            )
             if done is None:
                 continue
             decided = decided or outcome.state is not state
             if not done.again:
+                if outcome.due is not None and self._run is not None:
+                    self._run.inbox.put(Watch(monotonic() + outcome.due - done.now))
                 break
         return decided
 
@@ -361,6 +377,7 @@ class GroupMember(BaseMember):
         return view is not None and view.seated and not view.held
 
     def _depart(self) -> None:
+        self._departed = True
         try:
             self._store.run(leave(self._keys, self.member, self._session))
         finally:

@@ -30,6 +30,9 @@ DECISIONS_KEPT: Final = 1000
 CLAIM: Final = 0.5
 """Seconds that one member has for a step before the next is asked for it."""
 
+WATCHERS: Final = 3
+"""How many members wait for the time of the next step, besides the one that decided on it."""
+
 
 @dataclass(frozen=True)
 class GroupKeys:
@@ -144,12 +147,15 @@ class Beat:
         tag: names the decision that stands.
         due: whether this member is to take the next step.
         view: the member's part of the decision; ``None`` when the tag is the known one.
+        wait: seconds after which this member is to renew again, since a step is due then;
+            ``None`` when others wait for that, or there is nothing to wait for.
     """
 
     now: float
     tag: str
     due: bool
     view: View | None
+    wait: float | None
 
 
 def _parted(tag: str) -> tuple[int, float]:
@@ -174,9 +180,19 @@ def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command
         tag = raw[2].decode("utf-8", "replace")
         generation, _ = _parted(tag)
         view = None if tag == known else load_view(generation, raw[3].decode(), raw[5])
-        return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), view)
+        wait = float(raw[6]) if raw[6] else None
+        return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), view, wait)
 
-    arguments = (facts.name, facts.session, ttl, dump_facts(facts), facts.seen, known, CLAIM)
+    arguments = (
+        facts.name,
+        facts.session,
+        ttl,
+        dump_facts(facts),
+        facts.seen,
+        known,
+        CLAIM,
+        WATCHERS,
+    )
     return Command(script("group_beat"), keys.script_keys(), arguments, read)
 
 
@@ -264,6 +280,7 @@ def commit(
     by: str,
     *,
     goes_on: bool = False,
+    stays: bool = False,
     history: int = DECISIONS_KEPT,
 ) -> Command[Committed | None]:
     """Write what a step decided; ``None`` when another decision was written since the reading.
@@ -271,6 +288,8 @@ def commit(
     Args:
         by: who decided, for the history.
         goes_on: whether they take the next step, too, if one is due at once.
+        stays: whether they wait for the next step that is due later. Otherwise two members are
+            told of the decision, so that they do.
     """
     before, after = reading.standing(), outcome.state
     decided = after is not before
@@ -298,6 +317,7 @@ def commit(
         CLAIM if goes_on else 0,
         f"{reading.facts.now:.6f}",
         len(views) // 2,
+        "" if stays or outcome.due is None else "\n".join(_others(reading, after, by)),
         *views,
         *gone,
     )
@@ -306,6 +326,17 @@ def commit(
         return None if raw[0] == b"conflict" else Committed(int(raw[1]) / 1e6, bool(raw[2]))
 
     return Command(script("group_commit"), keys.script_keys(), arguments, read_)
+
+
+def _others(reading: Reading, after: GroupState, by: str) -> list[str]:
+    """Two members that are there, others with each decision."""
+    names = sorted(
+        member.name
+        for member in reading.facts.members
+        if member.expires > reading.facts.now and member.name != by
+    )
+    first = after.generation % len(names) if names else 0
+    return (names[first:] + names[:first])[:2]
 
 
 def _changed_views(

@@ -67,6 +67,7 @@ class GroupCall:
         seen: int,
         known: str,
         claim: float,
+        watchers: int,
     ) -> Any:
         """``group_beat.lua``."""
         data, name = self._data, member.encode()
@@ -90,7 +91,20 @@ class GroupCall:
             data.fields["claimed"] = self._now + claim
         whose, _, own = data.views.get(name, b"").partition(b" ")
         view = own if tag != known.encode() and whose == session.encode() else b""
-        return [b"ok", self._at(), tag, data.fields.get("phase", b"Ready"), int(due), view]
+        phase = data.fields.get("phase", b"Ready")
+        return [b"ok", self._at(), tag, phase, int(due), view, self._wait(claim, watchers)]
+
+    def _wait(self, soon: float, watchers: int) -> bytes:
+        fields = self._data.fields
+        due = fields.get("due", math.inf)
+        if not self._now < due < math.inf:
+            return b""
+        which, count = fields.get("watched", (due, 0))
+        count = count if which == due else 0
+        if count >= watchers and due - self._now >= soon:
+            return b""
+        fields["watched"] = (due, count + 1)
+        return b"%.6f" % (due - self._now)
 
     def group_leave(self, member: str, session: str) -> int:
         """``group_leave.lua``."""
@@ -138,6 +152,7 @@ class GroupCall:
         claim: float,
         looked: str,
         views: int,
+        watchers: str,
         *rest: str,
     ) -> Any:
         """``group_commit.lua``."""
@@ -165,7 +180,8 @@ class GroupCall:
                 )
             )
             del data.control[:-history]
-            self._publish(b"\n".join([tag, *(r.encode() for r in rest[: 2 * views : 2])]))
+            concerned = [*rest[: 2 * views : 2], *watchers.split("\n")]
+            self._publish(b"\n".join([tag, *(name.encode() for name in concerned if name)]))
         fields["looked"] = float(looked)
         at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
         again = at is not None and at <= self._now

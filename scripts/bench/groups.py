@@ -2,9 +2,10 @@
 """How long a live group on a real Redis takes to settle, how long partitions pause, and what it
 costs at rest.
 
-    python scripts/bench/groups.py              both
+    python scripts/bench/groups.py              all
     python scripts/bench/groups.py settle
     python scripts/bench/groups.py rest
+    python scripts/bench/groups.py delay
 
 Members are threads of this process on one embedded Redis. A partition's pause is the time in
 which none of them holds it, looked at all the time by a thread of its own; a partition that is
@@ -110,6 +111,42 @@ def settle() -> None:
                 group.stop()
 
 
+def delay() -> None:
+    """How long after a stop and after a join the rebalance delay of 1 s is acted upon."""
+    print(f"{'ttl s':>5}  {'renewals s':>10}  {'after a stop s':>14}  {'after a join s':>14}")
+    for ttl in (6.0, 20.0, 60.0):
+        with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+            groups = [
+                PartitionGroup(
+                    client,
+                    "bench",
+                    PARTITIONS,
+                    member=f"m{number:02}",
+                    rebalance_delay=1,
+                    handoffs=PARTITIONS,
+                    ttl=ttl,
+                )
+                for number in range(4)
+            ]
+            for group in groups[:3]:
+                group.start()
+            while not settled(groups[:3]):
+                time.sleep(0.002)
+            groups[0].stop()
+            begin = time.perf_counter()
+            while not settled(groups[1:3]):
+                time.sleep(0.002)
+            stopped = time.perf_counter() - begin
+            begin = time.perf_counter()
+            groups[3].start()
+            while not settled(groups[1:]):
+                time.sleep(0.002)
+            joined = time.perf_counter() - begin
+            print(f"{ttl:>5g}  {ttl / 4:>10.1f}  {stopped:>14.2f}  {joined:>14.2f}")
+            for group in groups:
+                group.stop()
+
+
 def calls_within(client: Redis, seconds: float) -> Counter[str]:
     """The calls that Redis gets in that time, by command and script; not what scripts call."""
     counted: Counter[str] = Counter()
@@ -158,7 +195,7 @@ def rest() -> None:
             group.stop()
 
 
-PARTS: dict[str, Callable[[], None]] = {"settle": settle, "rest": rest}
+PARTS: dict[str, Callable[[], None]] = {"settle": settle, "rest": rest, "delay": delay}
 
 
 def main() -> None:

@@ -125,6 +125,7 @@ class Membership:
         self.seen = seen
         self.holding = Holding(MappingProxyType({}))
         self.warming: frozenset[int] = frozenset()
+        self.step_at = math.inf
         self.stalled = False
         self._lags: dict[int, float] = {}
         # Words stay until the group's answer shows that they were heard.
@@ -179,6 +180,12 @@ class Membership:
     def warm_at_once(self) -> None:
         """Answer for all of them: the application has nothing to warm up."""
         self._lags.update(dict.fromkeys(self.cold, 0.0))
+
+    # --- when to ask again --------------------------------------------------------------------
+
+    def watch(self, at: float) -> None:
+        """Be there at that monotonic time: a step of the group is due then, for this member."""
+        self.step_at = at
 
     # --- what the group says ------------------------------------------------------------------
 
@@ -240,9 +247,13 @@ class Membership:
     def tick(self, now: float) -> list[Change]:
         """Let go of what time has ended: everything with the lease, a handoff with its deadline.
 
+        A step that was waited for is over as well: the renewal that follows takes it.
+
         To be called at :meth:`due`, and before anything else after a pause.
         """
         changes = []
+        if now >= self.step_at:
+            self.step_at = math.inf
         for partition, held in sorted(self.holding.partitions.items()):
             if now >= self.holding.lease_until or now >= held.until:
                 self._drop(partition)
@@ -251,9 +262,14 @@ class Membership:
         return changes
 
     def due(self) -> float:
-        """The monotonic time of the next :meth:`tick`; infinite when nothing is held."""
+        """The monotonic time of the next :meth:`tick`, and of the next renewal at the latest.
+
+        It is a deadline of what is held, or the time of a step of the group that this member
+        waits for; infinite when there is neither.
+        """
         held = self.holding.partitions.values()
-        return min((min(h.until, self.holding.lease_until) for h in held), default=math.inf)
+        ends = min((min(h.until, self.holding.lease_until) for h in held), default=math.inf)
+        return min(ends, self.step_at)
 
     def _drop(self, partition: int) -> None:
         partitions = dict(self.holding.partitions)

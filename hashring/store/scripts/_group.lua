@@ -5,7 +5,8 @@
 --                                       phase; due: Redis time of the next step, but for leases
 --                                       that end; looked: when facts were read for the last one;
 --                                       changes: counts facts that changed; joins; claimed:
---                                       until when somebody is at work on the next step
+--                                       until when somebody is at work on the next step;
+--                                       watched: "due n": how many members wait for that due
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
 --   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
 --   4  {<group>}:group:views    hash    member -> "session JSON of its part of the state"

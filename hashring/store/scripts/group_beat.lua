@@ -1,9 +1,11 @@
 -- Renew a lease, report, and learn where the group stands. See beat() in group_commands.py.
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen  6 tag known  7 seconds a claim lasts
+--       8 how many members are to wait for the next step
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
--- Else {'ok', now, tag, phase, due, view}: due is 1 for the one who is to take the next step, and
--- the view is there when the tag is not the known one.
+-- Else {'ok', now, tag, phase, due, view, wait}: due is 1 for the one who is to take the next step,
+-- the view is there when the tag is not the known one, and wait is the number of seconds after which
+-- this member is to ask again because a step is due then; empty when others do.
 
 local session, joined, report = record(ARGV[1])
 if session ~= ARGV[2] or lease_of(ARGV[1]) <= now then
@@ -39,4 +41,16 @@ if tag ~= ARGV[6] then
   local whose, own = string.match(redis.call('HGET', KEYS[4], ARGV[1]) or '', '^(%x+) (.*)$')
   view = whose == ARGV[2] and own or ''
 end
-return {'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, view}
+-- A few members wait for the time of the next step. All of them would come at the same moment.
+local wait = ''
+local due_at = number('due', math.huge)
+if due_at > now and due_at < math.huge then
+  local which, watchers = string.match(redis.call('HGET', KEYS[1], 'watched') or '', '^(%S+) (%d+)$')
+  watchers = which == text(due_at) and tonumber(watchers) or 0
+  -- Whoever asks this shortly before may be one of them that came too early.
+  if watchers < tonumber(ARGV[8]) or due_at - now < tonumber(ARGV[7]) then
+    redis.call('HSET', KEYS[1], 'watched', text(due_at) .. ' ' .. string.format('%d', watchers + 1))
+    wait = text(due_at - now)
+  end
+end
+return {'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, view, wait}

@@ -4,8 +4,8 @@
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
---       12 Redis time at which the facts were read  13 how many views  then for each view: member,
---       view
+--       12 Redis time at which the facts were read  13 how many views  14 other members to tell,
+--       one a line  then for each view: member, view
 --       then: members that are gone, with the session each had
 -- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
 
@@ -20,10 +20,10 @@ if ARGV[2] ~= '' then
     redis.call('HSET', KEYS[1], 'terms', ARGV[10])
   end
   local views = tonumber(ARGV[13])
-  for i = 14, 13 + 2 * views, 2 do
+  for i = 15, 14 + 2 * views, 2 do
     redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
   end
-  for i = 14 + 2 * views, #ARGV, 2 do
+  for i = 15 + 2 * views, #ARGV, 2 do
     -- A name that came back meanwhile, as another session, keeps its entry.
     local session = record(ARGV[i])
     if session == ARGV[i + 1] and lease_of(ARGV[i]) <= now then
@@ -37,8 +37,11 @@ if ARGV[2] ~= '' then
   log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   -- Who is concerned; the others hear of it with their next renewal.
   local concerned = {}
-  for i = 14, 13 + 2 * views, 2 do
+  for i = 15, 14 + 2 * views, 2 do
     concerned[#concerned + 1] = ARGV[i]
+  end
+  if ARGV[14] ~= '' then
+    concerned[#concerned + 1] = ARGV[14]
   end
   redis.call('PUBLISH', KEYS[5], table.concat({tag, unpack(concerned)}, '\n'))
 end
