@@ -182,6 +182,11 @@ def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iter
     )
     for wait in status.waits:
         yield _wait_line(wait, now)
+    if status.until is not None and status.latest is not None:
+        yield (
+            f"members wait for that time and act at once; if they stop first, another does within "
+            f"{seconds(status.latest - status.until)}"
+        )
     if status.unowned:
         yield f"without an owner: {_ranges(status.unowned)}"
     if status.members:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -17,8 +16,16 @@ from hashring.core.groups.codec import (
     load_state,
     load_view,
 )
-from hashring.core.groups.kernel import Outcome
-from hashring.core.groups.state import Event, Facts, GroupState, MemberFacts, Terms, View
+from hashring.core.groups.kernel import Outcome, deputies
+from hashring.core.groups.state import (
+    Event,
+    Facts,
+    GroupState,
+    MemberFacts,
+    Terms,
+    View,
+    changed_views,
+)
 from hashring.errors import GroupFormatError
 from hashring.store.commands import Argument, Command
 from hashring.store.keys import ring_keys
@@ -296,9 +303,8 @@ def commit(
     views: list[Argument] = []
     gone: list[Argument] = []
     if decided:
-        had = before.views() if before is not None and reading.state is not None else {}
-        seats = before.roster if before is not None else {}
-        views = _changed_views(had, after.views(), after, seats)
+        for name, view in changed_views(before, after).items():
+            views += (name, f"{after.roster[name].session} {dump_view(view)}")
         for member in reading.facts.members:
             if member.expires <= reading.facts.now:
                 gone += (member.name, member.session)
@@ -317,7 +323,7 @@ def commit(
         CLAIM if goes_on else 0,
         f"{reading.facts.now:.6f}",
         len(views) // 2,
-        "" if stays or outcome.due is None else "\n".join(_others(reading, after, by)),
+        "" if stays or outcome.due is None else "\n".join(deputies(reading.facts, after, by)),
         *views,
         *gone,
     )
@@ -326,34 +332,6 @@ def commit(
         return None if raw[0] == b"conflict" else Committed(int(raw[1]) / 1e6, bool(raw[2]))
 
     return Command(script("group_commit"), keys.script_keys(), arguments, read_)
-
-
-def _others(reading: Reading, after: GroupState, by: str) -> list[str]:
-    """Two members that are there, others with each decision."""
-    names = sorted(
-        member.name
-        for member in reading.facts.members
-        if member.expires > reading.facts.now and member.name != by
-    )
-    first = after.generation % len(names) if names else 0
-    return (names[first:] + names[:first])[:2]
-
-
-def _changed_views(
-    had: Mapping[str, View], have: Mapping[str, View], after: GroupState, seats: Mapping[str, Any]
-) -> list[Argument]:
-    found: list[Argument] = []
-    for name, view in have.items():
-        old = had.get(name)
-        same_seat = name in seats and seats[name].session == after.roster[name].session
-        if old is None or not same_seat or _own(old) != _own(view):
-            found += (name, f"{after.roster[name].session} {dump_view(view)}")
-    return found
-
-
-def _own(view: View) -> tuple[object, ...]:
-    """A view without the generation and the phase, which are the group's and stand elsewhere."""
-    return view.held, view.revoked, view.warming, view.draining
 
 
 def concerned(payload: bytes) -> frozenset[str]:

@@ -155,6 +155,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         generation=_COUNT,
         partitions=_COUNT,
         until=_MAYBE_NUMBER,
+        latest=_MAYBE_NUMBER,
         waits=_list(
             _object(kind=_TEXT, member=_MAYBE_TEXT, partition=_MAYBE_COUNT, until=_MAYBE_NUMBER)
         ),

@@ -184,6 +184,68 @@ def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
     assert not b.ready(3)
 
 
+HARDLY: dict[str, Any] = {"ttl": 7200.0, "rebalance_delay": 0.3, "heartbeat_interval": 2400.0}
+"""Nothing is renewed while a test lasts: a decision comes at its own time, or never."""
+
+
+def test_the_end_of_the_delay_is_acted_upon_without_a_renewal(make: Make) -> None:
+    a, b, c = (make(name, **HARDLY) for name in "abc")
+    a.start()
+    b.start()
+    eventually(shared(a, b), "a join is waited out and acted upon")
+    c.start()
+    eventually(shared(a, b, c, count=8), "another one, too")
+    c.stop()
+    eventually(shared(a, b), "and a leave")
+    # Whoever began a delay may be the next to go.
+    a.stop()
+    b.status()
+    eventually(shared(b), "b has everything")
+
+
+def test_a_handoffs_deadline_is_acted_upon_without_a_renewal(make: Make) -> None:
+    may_return = threading.Event()
+    settings = HARDLY | {"rebalance_delay": 0.0, "max_handoff_time": 0.3}
+    a = make("a", 2, on_revoked=lambda partition, deadline: may_return.wait(), **settings)
+    b = make("b", 2, **settings)
+    a.start()
+    b.start()
+    eventually(shared(a, b, count=2), "one each, though the callback hangs")
+    may_return.set()
+
+
+def test_the_end_of_the_time_to_leave_is_acted_upon_without_a_renewal(make: Make) -> None:
+    never = Learner(1.0)
+    settings = HARDLY | {"assignor": never, "leave_timeout": 0.5}
+    a = make("a", 2, on_warmup=lambda partition: None, **settings)
+    b = make("b", 2, on_warmup=lambda partition: None, **settings)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    b.start()
+    a.stop(handover=True)
+    eventually(shared(b, count=2), "b has both, though it never was warm")
+
+
+def test_a_stalled_member_sheds_in_its_time_without_a_renewal(make: Make) -> None:
+    settings = HARDLY | {"rebalance_delay": 0.0, "max_handoff_time": 0.3, "handoffs": 1}
+    a = make("a", 4, progress_timeout=0.5, **settings)
+    b = make("b", 4, **settings)
+    a.start()
+    b.start()
+    eventually(shared(b, count=4), "a has shed one after the other")
+
+
+def test_a_new_count_is_acted_upon_without_a_renewal(make: Make, redis: Redis) -> None:
+    a, b = (make(name, **HARDLY) for name in "ab")
+    a.start()
+    b.start()
+    eventually(shared(a, b), "four each")
+    # Somebody who is no member: it decides, and goes.
+    outsider = PartitionGroup(redis, "orders")
+    outsider.resize(12)
+    eventually(shared(a, b, count=12), "six each")
+
+
 def test_a_learner_that_hears_of_no_warm_up_is_warm_at_once(make: Make) -> None:
     a = make("a", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
     b = make("b", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)

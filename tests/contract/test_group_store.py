@@ -3,6 +3,7 @@ and the twin. Nothing here waits for time to pass: leases that must have ended l
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from hashring.errors import GroupFormatError, WrongKeyType
 from hashring.store.embedded import RedisServer
 from hashring.store.executor import RedisStore, Store, Subscribed, Told
 from hashring.store.group_commands import (
+    WATCHERS,
     Beat,
     Committed,
     GroupKeys,
@@ -209,6 +211,77 @@ def test_a_step_is_asked_of_one_member_at_a_time(store: Store, keys: GroupKeys) 
     store.run(join(keys, facts("b", B), TERMS))
     assert beaten(store, keys, facts("a")).due
     assert not beaten(store, keys, facts("b", B)).due
+
+
+LATER = replace(TERMS, rebalance_delay=500.0)
+
+
+def holding_down(store: Store, keys: GroupKeys) -> None:
+    """Of three members the last has joined, and the delay of 500 s has begun."""
+    for number, name in enumerate("abc"):
+        store.run(join(keys, facts(name), LATER))
+        if number != 1:
+            step(store, keys)
+
+
+def test_a_few_members_wait_for_the_next_step_and_no_more(store: Store, keys: GroupKeys) -> None:
+    holding_down(store, keys)
+    waits = [beaten(store, keys, facts(name)).wait for name in "abcabc"]
+    assert [wait is not None for wait in waits] == [True, True, True, False, False, False]
+    assert all(wait is not None and 400 < wait <= 500 for wait in waits[:WATCHERS])
+
+
+def test_the_next_decision_makes_others_wait(store: Store, keys: GroupKeys) -> None:
+    holding_down(store, keys)
+    for _ in range(WATCHERS):
+        assert beaten(store, keys, facts("a")).wait is not None
+    assert beaten(store, keys, facts("a")).wait is None
+    # A member that is to leave makes a time of its own: that of the end of its patience.
+    reading = store.run(read(keys))
+    outcome = replace(kernel.step(reading.standing(), reading.facts, Balanced()), due=1e12)  # type: ignore[arg-type]
+    store.run(commit(keys, reading, outcome, "test"))
+    assert beaten(store, keys, facts("a")).wait is not None
+
+
+def test_nobody_waits_when_no_step_is_due(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    assert beaten(store, keys, facts("a")).wait is None
+
+
+def test_who_asks_shortly_before_the_time_waits_for_it_in_any_case(
+    store: Store, keys: GroupKeys
+) -> None:
+    # A clock that runs a little fast brings a member too early; it must not sleep on.
+    holding_down(store, keys)
+    reading = store.run(read(keys))
+    soon = reading.facts.now + 30.0
+    outcome = replace(kernel.step(reading.standing(), reading.facts, Balanced()), due=soon)  # type: ignore[arg-type]
+    store.run(commit(keys, reading, outcome, "test"))
+    asks = beat(keys, facts("a"), TERMS.ttl, "?")
+    within = replace(asks, arguments=(*asks.arguments[:6], 60.0, WATCHERS))
+    waits = [store.run(within) for _ in range(2 * WATCHERS)]
+    assert all(found is not None and found.wait is not None for found in waits)
+
+
+@pytest.mark.parametrize(("stays", "told"), [(True, frozenset()), (False, frozenset("bc"))])
+def test_a_decision_of_one_that_does_not_stay_is_told_to_two_that_do(
+    store: Store, keys: GroupKeys, stays: bool, told: frozenset[str]
+) -> None:
+    holding_down(store, keys)
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    # A decision that changes nobody's view, and that is to be followed by another.
+    outcome = kernel.Outcome(
+        replace(state, generation=state.generation + 1), (), reading.facts.now + 500
+    )
+    with contextlib.closing(store.subscribe(keys.channel)) as subscription:
+        assert isinstance(subscription.wait(PATIENCE), Subscribed)
+        store.run(commit(keys, reading, outcome, "a", stays=stays))
+        notice = subscription.wait(PATIENCE)
+    assert isinstance(notice, Told)
+    assert concerned(notice.payload) == told
 
 
 def test_a_lease_that_ends_makes_one_step_due(store: Store, keys: GroupKeys) -> None:

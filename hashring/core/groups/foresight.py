@@ -94,6 +94,9 @@ class GroupStatus:
         unowned: partitions that nobody holds, those of members included that are gone.
         draining: removed partitions that are not empty yet.
         members: in order of joining.
+        latest: Redis time by which the group acts on ``until`` in any case. A few members wait
+            for that time and act at once; if all of them stop first, the next renewal of any
+            member does, a third of the ttl later at most.
     """
 
     phase: Phase
@@ -104,6 +107,7 @@ class GroupStatus:
     unowned: tuple[int, ...]
     draining: tuple[int, ...]
     members: tuple[MemberStatus, ...]
+    latest: float | None = None
 
     @property
     def blocking(self) -> tuple[str, ...]:
@@ -148,11 +152,12 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         else:
             unowned.append(partition)
     ends = [w.until for w in waits if w.kind in _ENDING and w.until is not None]
+    until = max(ends, default=None)
     return GroupStatus(
         state.phase,
         state.generation,
         state.terms.partitions,
-        max(ends, default=None),
+        until,
         tuple(waits),
         tuple(unowned),
         tuple(sorted(state.draining)),
@@ -165,6 +170,7 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
             )
             for member in sorted(present.values(), key=lambda m: _place(state, m))
         ),
+        None if until is None else until + state.terms.ttl / 3,
     )
 
 

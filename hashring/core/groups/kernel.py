@@ -164,6 +164,16 @@ def hasten(state: GroupState, now: float, by: str) -> Outcome:
     return Outcome(changed, (Event(EventKind.ASKED, why=f"by {by}"),), now)
 
 
+def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:
+    """Two members to wait for the next step, if the one that decided does not stay.
+
+    Different ones with each decision.
+    """
+    names = sorted(m.name for m in facts.members if m.expires > facts.now and m.name != by)
+    first = after.generation % len(names) if names else 0
+    return tuple((names[first:] + names[:first])[:2])
+
+
 class _Step:
     """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
 

@@ -40,7 +40,11 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
     View,
+    changed_views,
 )
+
+WATCHERS = 3
+"""How many members Redis asks to wait for the next step."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -66,6 +70,7 @@ class Answer:
     view: View
     now: float
     due: bool
+    wait: float | None
 
 
 @dataclass
@@ -80,6 +85,7 @@ class _Redis:
     changes: int = 0
     due: float | None = None
     looked: float = float("-inf")
+    watched: tuple[float, int] = (0.0, 0)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -117,7 +123,17 @@ class _Redis:
         due = (self.due is not None and self.due <= now) or any(
             self.looked < each.expires <= now for each in self.records.values()
         )
-        return Answer(self.state.view(name, session), now, due)
+        return Answer(self.state.view(name, session), now, due, self._wait(now))
+
+    def _wait(self, now: float) -> float | None:
+        """Seconds after which who asks is to ask again; ``None`` when enough others do."""
+        if self.due is None or self.due <= now:
+            return None
+        count = self.watched[1] if self.watched[0] == self.due else 0
+        if count >= WATCHERS:
+            return None
+        self.watched = self.due, count + 1
+        return self.due - now
 
     def want_to_leave(self, name: str, session: str) -> None:
         known = self.records.get(name)
@@ -323,12 +339,20 @@ class Peer:
             self._apply(self.membership.heard(answer.view, asked_at, answer.now, now))
             if not self.warms_up:
                 self.membership.warm_at_once()
+            if answer.wait is not None:
+                self.wait(answer.wait)
             if answer.due:
                 self.step()
             if self.leaving and not answer.view.held and answer.view.seated:
                 self.stop()
 
         self._ask(lambda: self.world.redis.beat(self.name, session, words), answered)
+
+    def wait(self, seconds: float) -> None:
+        """Renew when the next step is due, if it still is by then."""
+        at = self.world.now + seconds
+        self.membership.watch(at)
+        self._soon(max(0.0, seconds), lambda: self.beat() if self.joined else None)
 
     def step(self) -> None:
         """Compute the next decision, and try to commit it."""
@@ -346,15 +370,16 @@ class Peer:
                 if number != self._step_number:
                     return
                 self._stepping = False
-                if not ok or self._again:
+                due = outcome.due
+                if not ok or self._again or (due is not None and due <= self.world.now):
                     self.step()
+                elif due is not None:
+                    self.wait(due - self.world.now)
 
             def commit() -> bool:
                 ok = self.world.redis.commit(state, outcome, changes, facts.now)
                 if ok and outcome.state is not state:
-                    self.world.check_no_handoff(state, outcome, facts)
-                    self.world.check_standbys_first(state, outcome, facts)
-                    self.world.decided(state, outcome, facts)
+                    self.world.decided(state, outcome, facts, self.name)
                 return ok
 
             self._ask(commit, committed)
@@ -416,7 +441,14 @@ class Peer:
         self.membership = Membership(self.world.terms.ttl, self.membership.seen)
         session = self.session
         world = self.world
-        world.at(world.now + world.delay(), lambda: world.redis.leave(self.name, session))
+        decides = world.rng.random() >= world.habits.lost_notices
+
+        def left() -> None:
+            world.redis.leave(self.name, session)
+            if decides:
+                world.at(world.now + world.delay(), lambda: world.last_step(self.name))
+
+        world.at(world.now + world.delay(), left)
         self.crash()
 
     def crash(self) -> None:
@@ -503,8 +535,9 @@ class World:
         outcome = kernel.resize(base, partitions)
         if outcome.state is base:
             return
-        self.redis.commit(base, replace(outcome, due=self.now), self.redis.changes, self.now)
-        self.decided(base, outcome, self.redis.read()[1])
+        outcome = replace(outcome, due=self.now)
+        self.redis.commit(base, outcome, self.redis.changes, self.now)
+        self.decided(base, outcome, self.redis.read()[1], "an operator", stays=False)
         self.terms = self.redis.terms = self.redis.state.terms
 
     def lose_everything(self) -> None:
@@ -513,10 +546,32 @@ class World:
         self.redis.state = GroupState.new(self.terms)
         self.redis.due, self.redis.looked = None, float("-inf")
 
-    def decided(self, before: GroupState, outcome: kernel.Outcome, facts: Facts) -> None:
-        """A decision was committed."""
+    def last_step(self, by: str) -> None:
+        """A process that has left decides once more, so that nobody has to notice it."""
+        state, facts, changes = self.redis.read()
+        outcome = kernel.step(state, facts, self.assignor)
+        self.redis.commit(state, outcome, changes, facts.now)
+        if outcome.state is not state:
+            self.decided(state, outcome, facts, by, stays=False)
+
+    def decided(
+        self,
+        before: GroupState,
+        outcome: kernel.Outcome,
+        facts: Facts,
+        by: str,
+        *,
+        stays: bool = True,
+    ) -> None:
+        """A decision was committed, and the members that it concerns may hear of it.
+
+        Args:
+            stays: whether the one that decided waits for the next step.
+        """
         after = outcome.state
         check_decision(before, after, facts)
+        self.check_no_handoff(before, outcome, facts)
+        self.check_standbys_first(before, outcome, facts)
         self.events.extend((self.now, event) for event in outcome.events)
         for partition in after.existing:
             token, owner = after.tokens[partition], after.holder(partition)
@@ -526,8 +581,11 @@ class World:
                 raise Violation(f"token of partition {partition} fell to {token}")
             self.moves += self._owners.get(partition, owner) != owner
             self._tokens[partition], self._owners[partition] = token, owner
+        concerned = {*changed_views(before, after)}
+        if not stays and outcome.due is not None:
+            concerned.update(kernel.deputies(facts, after, by))
         for peer in self.peers:
-            if self.rng.random() >= self.habits.lost_notices:
+            if peer.name in concerned and self.rng.random() >= self.habits.lost_notices:
                 peer._soon(self.delay(), peer.noticed)
 
     # --- what must hold -----------------------------------------------------------------------

@@ -350,6 +350,24 @@ class View:
     seated: bool = False
 
 
+def changed_views(before: GroupState | None, after: GroupState) -> dict[str, View]:
+    """The views that a decision changes, of members that have a seat."""
+    had = {} if before is None else before.views()
+    seats = {} if before is None else before.roster
+    found = {}
+    for name, view in after.views().items():
+        old = had.get(name)
+        same = name in seats and seats[name].session == after.roster[name].session
+        # The generation and the phase are the group's, and stand elsewhere.
+        if (
+            old is None
+            or not same
+            or replace(old, generation=0, phase=view.phase) != replace(view, generation=0)
+        ):
+            found[name] = view
+    return found
+
+
 # --- history ----------------------------------------------------------------------------------
 
 

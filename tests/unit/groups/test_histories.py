@@ -81,12 +81,13 @@ def test_the_same_seed_plays_the_same_history(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_no_partition_is_without_an_owner_beyond_the_bound(seed: int, name: str) -> None:
     # One crash, join or leave at a time, and always somebody left: then the bound is the lease,
-    # the delay, and a renewal each for noticing the end of both and for hearing of the grant.
+    # the delay, and a renewal each for noticing the end of the lease and for hearing of the grant.
+    # The end of the delay needs none: a member waits for it.
     rng = random.Random(seed)
     terms = Terms(8, name, ttl=4.0, rebalance_delay=rng.choice([0.0, 3.0]), max_handoff_time=1.0)
     habits = Habits(interval=1.0, latency=0.05)
     found = World(rng, terms, as_assignor(name), habits)
-    bound = terms.ttl + terms.rebalance_delay + 3 * habits.interval + 12 * habits.latency
+    bound = terms.ttl + terms.rebalance_delay + 2 * habits.interval + 12 * habits.latency
     for number in range(3):
         found.join(f"m{number}")
     found.run(60)
@@ -265,3 +266,47 @@ def test_planted_a_member_that_answers_for_no_warm_up(monkeypatch: pytest.Monkey
 def test_planted_a_member_that_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(succession, "heirs", lambda vacant, idle: {})
     assert "as before" in finds()
+
+
+# --- due times ----------------------------------------------------------------------------------
+
+
+def longest_pause(seed: int, what: str, lost_notices: float = 0.0) -> float:
+    """Seconds that a partition is without an owner at most, where members hardly ever renew."""
+    rng = random.Random(seed)
+    terms = Terms(8, "balanced", ttl=400.0, rebalance_delay=2.0, max_handoff_time=1.0, handoffs=8)
+    habits = Habits(interval=100.0, latency=0.05, handoff=0.1, lost_notices=lost_notices)
+    found = World(rng, terms, Balanced(), habits)
+    for number in range(4):
+        found.join(f"m{number}")
+        found.run(500)
+    found.longest_unowned, found.unowned = 0.0, {}
+    if what == "stop":
+        rng.choice(found.peers).stop()
+    elif what == "replace":
+        # Whoever began the delay goes as well, and has to leave the wait for its end to another.
+        rng.choice(found.peers).stop()
+        found.run(1.0)
+        rng.choice(found.peers).stop()
+    elif what == "hand over":
+        rng.choice(found.peers).hand_over()
+    found.run(20)
+    found.check()
+    return found.longest_unowned
+
+
+@pytest.mark.parametrize("what", ["stop", "replace", "hand over"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_due_time_is_noticed_without_a_renewal(seed: int, what: str) -> None:
+    # Of what is said within: the delay, and messages; not the 100 s between two renewals.
+    assert longest_pause(seed, what) <= 2.0 + 20 * 0.05
+
+
+def test_planted_a_leaver_that_leaves_the_wait_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "deputies", lambda facts, after, by: ())
+    assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
+
+
+def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate.Peer, "wait", lambda self, seconds: None)
+    assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0

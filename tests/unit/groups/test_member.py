@@ -161,6 +161,24 @@ def test_a_member_with_nothing_to_warm_up_answers_for_all_that_nobody_answered_f
     assert one.cold == frozenset()
 
 
+def test_the_next_wake_is_at_the_time_of_the_step_that_the_member_waits_for() -> None:
+    one = member({0: 1})
+    assert one.due() == 10.0
+    one.watch(4.0)
+    assert one.due() == 4.0
+    assert one.tick(3.9) == []
+    assert one.due() == 4.0
+    # From then on the renewal that follows takes the step, or learns of the next one.
+    assert one.tick(4.0) == []
+    assert one.due() == 10.0
+
+
+def test_a_member_that_holds_nothing_waits_for_a_step_as_well() -> None:
+    one = Membership(10.0)
+    one.watch(4.0)
+    assert one.due() == 4.0
+
+
 def test_readers_keep_a_whole_picture() -> None:
     one = member({0: 1})
     picture = one.holding
