@@ -2,17 +2,21 @@
 
 - ``.. http-api::`` describes the service's API from its OpenAPI document.
 - ``.. settings:: hashring.RingNode`` is a table of a class' arguments with their defaults.
+- ``.. picture:: FILE`` puts an SVG file into the page.
 - Help texts of commands are escaped for reStructuredText.
 """
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -82,6 +86,23 @@ class Settings(SphinxDirective):
         return self.parse_text_to_nodes(text)
 
 
+class Picture(SphinxDirective):
+    """An SVG file as a part of the page, so that it follows dark and light with it."""
+
+    required_arguments = 1
+    option_spec: ClassVar = {"alt": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        name, path = self.env.relfn2path(self.arguments[0])
+        self.env.note_dependency(name)
+        text = Path(path).read_text()
+        text = text[text.index("<svg") :]
+        alt = html.escape(self.options["alt"], quote=True)
+        text = text.replace("<svg ", f'<svg role="img" aria-label="{alt}" ', 1)
+        return [nodes.raw("", f'<div class="picture">{text}</div>', format="html")]
+
+
 def escape(app: Sphinx, context: Any, lines: list[str]) -> None:
     """Keep ``*.parquet`` in a help text from being emphasis."""
     lines[:] = [re.sub(r"(?<!\\)\*", r"\\*", line) for line in lines]
@@ -91,6 +112,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.add_directive("http-api", HttpApi)
     app.add_directive("settings", Settings)
+    app.add_directive("picture", Picture)
     app.setup_extension("sphinx_click")
     for part in ("description", "epilog", "usage"):
         app.connect(f"sphinx-click-process-{part}", escape)

@@ -6,15 +6,18 @@ be taken again without the others. Nothing on the pages is typed by hand.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill, wrap
 from typing import Any
 
 import scaling_page
-from frame import Line, Plot, Result, number
-from measures import MEASURES
+from frame import Line, Plot, Result, Target, number
 from targets import BY_KEY, TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,87 @@ IN_README = (
     "thousand-restart",
 )
 
+QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    (
+        "What does asking for a key cost?",
+        (
+            "``contains`` takes {contains-peer} of the time that redis-hashring needs, and "
+            "{contains-floor} times a bare binary search. More replicas do not slow it down: 1,000 "
+            "cost {contains-1000} times as much as 16. Asking for a million keys at once has "
+            "{select} times the throughput of a list comprehension over redis-hashring, and "
+            "{select-numpy} times with numpy."
+        ),
+        ("contains", "select", "libraries", "memory"),
+        "contains",
+    ),
+    (
+        "When do the other nodes know of a change?",
+        (
+            "Of 100 nodes, 99 % see a join within {join}. After a crash the keys have owners again "
+            "after at most {crash} of the promised time, which is ttl + one heartbeat."
+        ),
+        ("join", "crash"),
+        "join",
+    ),
+    (
+        "What do locks cost?",
+        (
+            "Asking for a held key costs {held} times as much as asking without locks. Taking many "
+            "free locks with ``select`` has {take} times the throughput of redis-py's ``Lock``. "
+            "Renewing 10,000 locks takes {renew} of Redis' time."
+        ),
+        ("locks",),
+        "locks-targets",
+    ),
+    (
+        "How fast does a partition group settle?",
+        (
+            "When a group of 256 partitions grows from 1 to 16 members, it settles within "
+            "{group-settled}. Partitions that do not move never pause. A member makes {group-calls} "
+            "call to Redis in each heartbeat."
+        ),
+        ("groups", "group-at-rest", "assignors"),
+        "groups-targets",
+    ),
+    (
+        "How large may a fleet be?",
+        (
+            "1,000 nodes at rest use {thousand-steady} of one core of Redis. A rolling restart of "
+            "100 nodes reads {restart} of the bytes that redis-hashring reads. "
+            ":doc:`scaling` says how far one Redis goes."
+        ),
+        ("steady", "restart", "thousand", "scaling", "simulated", "service"),
+        "restart",
+    ),
+    (
+        "How long do questions about all keys take on Spark?",
+        (
+            "Counting the keys of each node takes {lookup-100x16} times as long as a plain hash and "
+            "count, for 100 nodes of 16 replicas. An audit takes {audit} times as long as a sort of "
+            "the log. Writing 100 million keys by owner needs {assign-memory} of memory."
+        ),
+        ("lookup", "lookup-100m", "write", "audit", "simulate"),
+        "spark-targets",
+    ),
+)
+"""Heading, answer with the targets' measured values, measures, and the plot that shows it."""
+
+TARGET_PLOTS = {
+    "locks-targets": ("held", "take", "renew", "limit-settled"),
+    "groups-targets": ("group-settled", "group-pause", "group-moves", "group-calls"),
+    "spark-targets": (
+        "lookup-100x16",
+        "lookup-1000x128",
+        "lookup-10000x128",
+        "lookup-pandas",
+        "moves",
+        "filter",
+        "audit",
+        "assign-memory",
+    ),
+}
+"""Plots of measured values beside their targets, by name."""
+
 INTRODUCTION = """\
 ==========
 Benchmarks
@@ -49,25 +133,33 @@ Benchmarks
 
 .. Written by scripts/bench/run from docs/benchmarks/results.json. Changes made here are lost.
 
-What the project promises of its speed, measured against its peers and against floors. Each
-number can be taken again:
+Six questions that users ask, each with an answer, a chart, and the raw results as CSV. The last
+two sections say how the numbers were taken, and which targets are missed.
+"""
+
+METHOD = """
+How the numbers are taken
+=========================
+
+- Both sides of a ratio are measured in the same run, in turn. Compare ratios between machines,
+  not times.
+- Peers are redis-hashring 0.7, redis-py's ``Lock`` and a bare loop. They do the same work on the
+  same server.
+- A time is the best of several rounds when the work is pure computation. It is a median or a
+  percentile when processes talk to each other.
+- *Load* in the CSV files is the load average before and after. On two cores, more than two means
+  that other work disturbed the run.
+- The interpreter matters: a distribution's Python may be slower or faster than the one used here.
+
+You can take every number again:
 
 .. code:: bash
 
   scripts/bench/run               # everything, and this page with it
   scripts/bench/run contains      # one measure; the others keep their last numbers
-  scripts/bench/run --list
+  scripts/bench/run --list        # what there is, and how long it takes
 
-Only ratios mean something on another machine: both sides of each were measured in the same run,
-in turn. What each was measured on is below its table. *Load* is the load average before and
-after; on a machine with two cores, a load of more than two says that somebody else was at work.
-How fast the interpreter itself is counts, too: with Debian's Python 3.11.2 instead of the 3.11.7
-below, ``contains`` took 0.268 of redis-hashring's time and 1.61 of the floor's, and ``select`` with
-numpy had 11.6 times its throughput.
-
-All targets
-===========
-
+{facts}
 """
 
 
@@ -93,7 +185,15 @@ def write() -> list[Path]:
     if "scaling" in results:
         SCALING.write_text(scaling(results["scaling"], results.get("simulated")))
         written.append(SCALING)
-    for taken in results.values():
+    by_target = found(results)
+    for name, keys in TARGET_PLOTS.items():
+        path = FOLDER / f"{name}.svg"
+        draw_targets(name, [by_target[key] for key in keys if key in by_target], path)
+        written.append(path)
+    for name, taken in results.items():
+        path = FOLDER / f"{name}.csv"
+        path.write_text(table(taken))
+        written.append(path)
         for plot in Result.of_json(taken["result"]).plots:
             path = FOLDER / f"{plot.name}.svg"
             draw(plot, path)
@@ -103,22 +203,70 @@ def write() -> list[Path]:
 
 def page(results: dict[str, Any]) -> str:
     """The text of docs/explanation/benchmarks.rst."""
-    text = INTRODUCTION + all_targets(results)
-    for measure in MEASURES:
-        taken = results.get(measure.name)
-        text += f"\n{measure.title}\n{'=' * len(measure.title)}\n\n"
-        text += f"{measure.about}\n\n``scripts/bench/run {measure.name}``.\n\n"
-        if taken is None:
-            text += "Not measured yet.\n"
-            continue
-        result = Result.of_json(taken["result"])
-        text += table_of(result)
-        for note in result.notes:
-            text += f"\n{note}\n"
-        for plot in result.plots:
-            text += f"\n.. image:: /benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n"
-        text += f"\n{facts_line(taken['facts'])}\n"
-    return text
+    by_target = found(results)
+    values = {key: number(line.value, line.unit) for key, line in by_target.items() if line.value}
+    values |= {key: "0" for key, line in by_target.items() if line.value == 0}
+    text = INTRODUCTION
+    for heading, answer, measures, plot in QUESTIONS:
+        text += f"\n{heading}\n{'=' * len(heading)}\n\n"
+        text += "\n".join(wrap(_filled(answer, values), 100, break_on_hyphens=False)) + "\n\n"
+        text += f".. picture:: /benchmarks/{plot}.svg\n   :alt: {heading}\n\n"
+        files = ", ".join(
+            f":download:`{name} </benchmarks/{name}.csv>`" for name in measures if name in results
+        )
+        text += "\n".join(wrap(f"Raw results: {files}.", 100, break_on_hyphens=False)) + "\n"
+    newest = max(results.values(), key=lambda taken: str(taken["facts"]["date"]))
+    facts = "\n".join(wrap(facts_line(newest["facts"]), 100, break_on_hyphens=False))
+    text += METHOD.format(facts=facts)
+    return text + misses(by_target)
+
+
+def _filled(answer: str, values: dict[str, str]) -> str:
+    for key, value in values.items():
+        answer = answer.replace(f"{{{key}}}", value)
+    return re.sub(r"\{[\w-]+\}", "(not measured yet)", answer)
+
+
+def misses(by_target: dict[str, Line]) -> str:
+    """The section about targets, and the table of those that are missed."""
+    heading = "Targets, and those that are missed"
+    rows = [
+        (_in_full(target), target.bound, _verdict(by_target.get(target.key))[0] or "not measured")
+        for target in TARGETS
+        if _verdict(by_target.get(target.key))[1] != "pass"
+    ]
+    text = f"\n{heading}\n{'=' * len(heading)}\n\n"
+    text += (
+        f"{len(TARGETS) - len(rows)} of {len(TARGETS)} targets are met. "
+        f"{'These are not:' if rows else 'None is missed.'}\n\n"
+    )
+    return text + (list_table(("what", "target", "measured"), rows, widths=(66, 17, 17)))
+
+
+def _in_full(target: Target) -> str:
+    """What a target is about, where its own words refer to the one before it."""
+    first, same, rest = target.what.partition("the same")
+    if first or not same:
+        return target.what
+    before = TARGETS[: TARGETS.index(target)]
+    whole = next(one.what for one in reversed(before) if not one.what.startswith("the same"))
+    return f"{whole}; the same{rest}"
+
+
+def table(taken: dict[str, Any]) -> str:
+    """A measure's results as CSV, with what they were measured on in the first line."""
+    result = Result.of_json(taken["result"])
+    with io.StringIO() as file:
+        file.write(f"# {facts_line(taken['facts'])}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("what", "ours", "against", "value", "unit", "target", "verdict"))
+        for line in result.lines:
+            bound = BY_KEY[line.target].bound if line.target in BY_KEY else ""
+            verdict = _verdict(line)[1].strip("*") if bound else ""
+            value = "" if line.value is None else line.value
+            unit = "" if line.value is None else line.unit
+            writer.writerow((line.what, line.ours, line.against, value, unit, bound, verdict))
+        return file.getvalue()
 
 
 def scaling(taken: dict[str, Any], simulated: dict[str, Any] | None) -> str:
@@ -127,7 +275,7 @@ def scaling(taken: dict[str, Any], simulated: dict[str, Any] | None) -> str:
     if simulated is not None:
         result.values |= simulated["result"]["values"]
     images = "".join(
-        f".. image:: /benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n"
+        f".. picture:: /benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n"
         for plot in result.plots
     )
     return scaling_page.page(result.values, f"{images}{facts_line(taken['facts'])}\n")
@@ -169,35 +317,12 @@ def _verdict(line: Line | None) -> tuple[str, str]:
     return number(line.value, line.unit), "pass" if met else "**miss**"
 
 
-def all_targets(results: dict[str, Any]) -> str:
-    by_target = found(results)
-    text = ""
-    for room, targets in groupby(TARGETS, key=lambda target: target.room):
-        rows = [
-            (target.what, target.bound, *_verdict(by_target.get(target.key))) for target in targets
-        ]
-        text += f"{room}\n{'-' * len(room)}\n\n"
-        text += list_table(("what", "target", "measured", ""), rows, widths=(60, 14, 14, 12)) + "\n"
-    return text
-
-
 def readme_table(results: dict[str, Any]) -> str:
     by_target = found(results)
     rows = [
         (BY_KEY[key].what, BY_KEY[key].bound, *_verdict(by_target.get(key))) for key in IN_README
     ]
     return list_table(("what", "target", "measured", ""), rows, widths=(60, 14, 14, 12))
-
-
-def table_of(result: Result) -> str:
-    rows = []
-    for line in result.lines:
-        ratio = number(line.value, line.unit) if line.value is not None else ""
-        bound = BY_KEY[line.target].bound if line.target else ""
-        verdict = _verdict(line)[1] if line.target else ""
-        rows.append((line.what, line.ours, line.against, ratio, bound, verdict))
-    head = ("what", "ours", "against", "value", "target", "")
-    return list_table(head, rows, widths=(40, 16, 14, 10, 12, 8))
 
 
 def list_table(head: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]) -> str:
@@ -213,28 +338,23 @@ def list_table(head: Sequence[str], rows: Iterable[Sequence[str]], widths: Seque
     return "\n".join(lines) + "\n"
 
 
+STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
+# Okabe and Ito's colours, which colour-blind readers tell apart, on dark and on light.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
 def draw(plot: Plot, path: Path) -> None:
     """Draw a plot as SVG; the same numbers give the same file."""
-    import matplotlib as mpl  # noqa: PLC0415 - needed for this alone, and slow to load
-
-    mpl.use("svg")
-    from matplotlib import pyplot  # noqa: PLC0415
-
-    style = {
-        "svg.hashsalt": plot.name,
-        "svg.fonttype": "none",
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-    }
-    # Okabe and Ito's colours, which colour-blind readers tell apart.
-    colours = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-    with mpl.rc_context(style):
-        figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    with _figure(plot.name, path) as axes:
         for (label, points), colour, mark in zip(
-            plot.series.items(), colours, "osD^v*", strict=False
+            plot.series.items(), COLOURS, "osD^v*", strict=False
         ):
             axes.plot(*zip(*points, strict=True), color=colour, marker=mark, label=label)
         if plot.log_x:
@@ -243,5 +363,48 @@ def draw(plot: Plot, path: Path) -> None:
             axes.set_yscale("log")
         axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y)
         axes.legend(frameon=False)
-        figure.savefig(path, metadata={"Date": None})
+
+
+def draw_targets(name: str, lines: Sequence[Line], path: Path) -> None:
+    """Draw how much of its bound each measured value uses: a bar each, and the bound as a line."""
+    with _figure(name, path) as axes:
+        labels, parts = [], []
+        for line in reversed(lines):
+            assert line.target is not None
+            assert line.value is not None
+            target = BY_KEY[line.target]
+            used = line.value / target.limit if target.limit else line.value
+            parts.append(used if target.sign == "<=" else 1 / used)
+            what = target.what.replace("``", "").removeprefix("the same: ")
+            shown = number(line.value, line.unit)
+            labels.append(f"{fill(what, 44)}\n{shown} ({target.bound})")
+        axes.barh(labels, parts, color=[COLOURS[0] if part <= 1 else COLOURS[1] for part in parts])
+        axes.axvline(1, color=COLOURS[2], linewidth=2)
+        axes.grid(axis="y", visible=False)
+        axes.set(xlabel="part of the bound that is used; beyond 1 the target is missed")
+
+
+@contextmanager
+def _figure(name: str, path: Path) -> Iterator[Any]:
+    """A figure whose text and lines take the colour of the page around it."""
+    import matplotlib as mpl  # noqa: PLC0415 - needed for this alone, and slow to load
+
+    mpl.use("svg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
+        figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+        yield axes
+        figure.savefig(path, metadata={"Date": None}, transparent=True)
         pyplot.close(figure)
+    text = path.read_text().replace("#000000", "currentColor").replace("#262626", "currentColor")
+    text = re.sub(r' id="[a-z]+[a-z0-9]*_\d+"', "", text)
+    text = re.sub(r"(<svg [^>]*>)", rf"\1\n {DARK}", text, count=1)
+    path.write_text(text)
+
+
+DARK = (
+    "<style>text { fill: currentColor }"
+    " @media (prefers-color-scheme: dark) { svg:root { color: #dddddd } }</style>"
+)
+"""Alone in a browser the picture follows the reader's choice; in a page it follows the page."""
