@@ -81,8 +81,8 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "How fast does a partition group settle?",
         (
             "When a group of 256 partitions grows from 1 to 16 members, it settles within "
-            "{group-settled}. Partitions that do not move never pause. A member makes {group-calls} "
-            "call to Redis in each heartbeat."
+            "{group-settled}. Partitions that do not move never pause. A member makes "
+            "{group-calls} call to Redis in each heartbeat."
         ),
         ("groups", "group-at-rest", "assignors"),
         "groups-targets",
@@ -100,9 +100,9 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     (
         "How long do questions about all keys take on Spark?",
         (
-            "Counting the keys of each node takes {lookup-100x16} times as long as a plain hash and "
-            "count, for 100 nodes of 16 replicas. An audit takes {audit} times as long as a sort of "
-            "the log. Writing 100 million keys by owner needs {assign-memory} of memory."
+            "Counting the keys of each node takes {lookup-100x16} times as long as a plain hash "
+            "and count, for 100 nodes of 16 replicas. An audit takes {audit} times as long as a "
+            "sort of the log. Writing 100 million keys by owner needs {assign-memory} of memory."
         ),
         ("lookup", "lookup-100m", "write", "audit", "simulate"),
         "spark-targets",
@@ -367,7 +367,7 @@ def draw(plot: Plot, path: Path) -> None:
 
 def draw_targets(name: str, lines: Sequence[Line], path: Path) -> None:
     """Draw how much of its bound each measured value uses: a bar each, and the bound as a line."""
-    with _figure(name, path) as axes:
+    with _figure(name, path, height=0.8 + 0.72 * len(lines)) as axes:
         labels, parts = [], []
         for line in reversed(lines):
             assert line.target is not None
@@ -377,15 +377,15 @@ def draw_targets(name: str, lines: Sequence[Line], path: Path) -> None:
             parts.append(used if target.sign == "<=" else 1 / used)
             what = target.what.replace("``", "").removeprefix("the same: ")
             shown = number(line.value, line.unit)
-            labels.append(f"{fill(what, 44)}\n{shown} ({target.bound})")
+            labels.append(f"{fill(what, 46)}\n{shown} ({target.bound})")
         axes.barh(labels, parts, color=[COLOURS[0] if part <= 1 else COLOURS[1] for part in parts])
         axes.axvline(1, color=COLOURS[2], linewidth=2)
         axes.grid(axis="y", visible=False)
-        axes.set(xlabel="part of the bound that is used; beyond 1 the target is missed")
+        axes.set(xlabel="part of the bound (beyond 1: missed)")
 
 
 @contextmanager
-def _figure(name: str, path: Path) -> Iterator[Any]:
+def _figure(name: str, path: Path, height: float = 3.6) -> Iterator[Any]:
     """A figure whose text and lines take the colour of the page around it."""
     import matplotlib as mpl  # noqa: PLC0415 - needed for this alone, and slow to load
 
@@ -393,7 +393,7 @@ def _figure(name: str, path: Path) -> Iterator[Any]:
     from matplotlib import pyplot  # noqa: PLC0415
 
     with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
-        figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(7, height), layout="constrained")
         yield axes
         figure.savefig(path, metadata={"Date": None}, transparent=True)
         pyplot.close(figure)
