@@ -17,7 +17,10 @@ from hashring.cli.settings import Settings, ring_options
 from hashring.errors import ConfigError
 
 TOKEN_VARIABLE: Final = "HASHRING_TOKEN"
+SHORTEST_TOKEN: Final = 16
+"""Characters that the token must have; the service would refuse a shorter one."""
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM)
+_STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
 
 
 @click.command("serve")
@@ -41,6 +44,14 @@ _ENDS: Final = (signal.SIGINT, signal.SIGTERM)
     "name; may be given more than once; * for any.",
 )
 @click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto are "
+    "believed; may be given more than once.",
+)
+@click.option(
     "--allow-actions",
     is_flag=True,
     help=f"Let whoever knows the token in {TOKEN_VARIABLE} remove nodes, release locks and ask "
@@ -55,6 +66,7 @@ def command(
     port: int,
     base_path: str,
     allowed_hosts: tuple[str, ...],
+    trusted_proxies: tuple[str, ...],
     allow_actions: bool,
 ) -> int | None:
     """Serve a page to watch rings and groups, an API, and metrics.
@@ -70,59 +82,52 @@ def command(
       hashring serve --port 0 --json    # any free port; writes {"url": ...} once it listens
     """
     token = os.environ.get(TOKEN_VARIABLE, "") if allow_actions else None
-    if token is not None and len(token) < 8:
+    if token is not None and len(token) < SHORTEST_TOKEN:
         raise ConfigError(
             TOKEN_VARIABLE,
             "*" * len(token),
-            "--allow-actions needs a token of 8 characters or more in the environment",
+            f"--allow-actions needs a token of {SHORTEST_TOKEN} characters or more in the "
+            "environment",
         )
-    # Everything below waits in greenlets; what was imported so far holds no lock and no socket.
-    from gevent import monkey  # noqa: PLC0415
-
-    monkey.patch_all()
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
     with connected(settings) as connection:
-        from hashring.web import Service  # noqa: PLC0415
-        from hashring.web.server import STOPPING, make_server  # noqa: PLC0415
+        from hashring.web import Service, create_app  # noqa: PLC0415
+        from hashring.web.server import Server  # noqa: PLC0415
 
         service = Service(
             client_of(connection.url),
             rings=[settings.ring] if "ring" in settings.given else [],
             scoring=settings.scoring,
+        )
+        app = create_app(
+            service,
             redis_shown=without_password(connection.url),
             base_path=base_path,
             allowed_hosts=[*allowed_hosts, host],
+            trusted_proxies=trusted_proxies,
             token=token,
         )
-        server = make_server(service, host, port)
         try:
-            server.start()
+            server = Server(app, host, port)
         except OSError as error:
             raise ConfigError(
                 "host:port", f"{host}:{port}", f"cannot listen there: {error}"
             ) from None
+        # Waited for, never handled: every thread inherits it, and none is interrupted.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+        server.start()
         service.start()
         _say(server, base_path, json=settings.json)
-        _until_told_to_end()
-        server.stop_accepting()
+        signal.sigwait(_ENDS)
+        # Told twice, it ends at once.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
         service.stop()
-        server.stop(timeout=STOPPING)
+        server.stop(timeout=_STOPPING)
     return 0
 
 
-def _until_told_to_end() -> None:
-    import gevent  # noqa: PLC0415
-    from gevent.event import Event  # noqa: PLC0415
-
-    told = Event()
-    handlers = [gevent.signal_handler(number, told.set) for number in _ENDS]
-    told.wait()
-    for handler in handlers:
-        handler.cancel()
-
-
 def _say(server: Any, base_path: str, *, json: bool) -> None:
-    host, port = server.server_host, server.server_port
+    host, port = server.host, server.port
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}{base_path}/"
     click.echo(f"hashring: serving on {url}", err=True)
     if json:

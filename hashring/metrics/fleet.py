@@ -15,9 +15,10 @@ from hashring.core.balance import Balance, balance
 from hashring.core.change import REASONS, ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
+from hashring.health import Health, State, ring_health
 from hashring.metrics.families import Buckets, Families, Spec, label, one_hot
 from hashring.store.commands import Event, Scoring, Snapshot
-from hashring.store.facts import NodeFacts, Sees, node_facts
+from hashring.store.facts import NodeFacts, Sees, node_facts, told_algorithms
 from hashring.store.group_commands import Decision
 
 STALE: Final = 30.0
@@ -33,6 +34,7 @@ _GROUP: Final = ("group",)
 FLEET_METRICS: Final = (
     Spec("gauge", "hashring_redis_up", (), "1 when Redis answered last time it was asked, else 0."),
     Spec("histogram", "hashring_redis_round_trip_seconds", (), "Round trips to Redis."),
+    Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
     Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),
     Spec("gauge", "hashring_ring_nodes", (*_RING, "state"), "Nodes that are live, or expired."),
     Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
@@ -69,6 +71,7 @@ FLEET_METRICS: Final = (
     Spec("gauge", "hashring_ring_node_keys_held", _NODE, "Keys whose locks it holds, as it tells."),
     Spec("gauge", "hashring_ring_node_keys_limit", _NODE, "Keys that it may hold."),
     Spec("gauge", "hashring_ring_node_keys_unserved", _NODE, "Its keys that no node has room for."),
+    Spec("gauge", "hashring_group_state", (*_GROUP, "state"), "1 for the state it is in, else 0."),
     Spec("gauge", "hashring_group_read_age_seconds", _GROUP, "Since the group was read."),
     Spec("gauge", "hashring_group_members", _GROUP, "Members of the group."),
     Spec("gauge", "hashring_group_partitions", _GROUP, "Partitions of the group."),
@@ -91,6 +94,7 @@ FLEET_METRICS: Final = (
 _ROUND_TRIPS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _TAKEOVERS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 120.0, 300.0)
 _CAUSES: Final = (*REASONS, *(kind.value for kind in ChangeKind))
+_STATES: Final = tuple(state.value for state in State if state is not State.UNKNOWN)
 _PHASES: Final = tuple(phase.value for phase in Phase)
 _NO_ID: Final = (-1, -1)
 
@@ -110,6 +114,7 @@ class RingReading:
         garbage: members that are no replicas.
         events: the end of its history, oldest first; those that an earlier reading held may be
             there again, or be left out.
+        health: the verdict.
     """
 
     ring: str
@@ -121,6 +126,7 @@ class RingReading:
     duplicate_points: int
     garbage: int
     events: Sequence[Event]
+    health: Health
 
     @classmethod
     def of(
@@ -128,16 +134,20 @@ class RingReading:
     ) -> RingReading:
         """The reading that a snapshot and the end of the history make."""
         frozen = snapshot.ring()
+        nodes = node_facts(snapshot, scoring, frozen)
         return cls(
             ring=ring,
             at=snapshot.now,
             epoch=snapshot.stamp.epoch,
-            nodes=node_facts(snapshot, scoring),
+            nodes=nodes,
             replicas=len(frozen),
             balance=balance(frozen),
             duplicate_points=len(frozen.duplicate_points),
             garbage=len(snapshot.garbage),
             events=events,
+            health=ring_health(
+                nodes, events, now=snapshot.now, algorithms=told_algorithms(snapshot)
+            ),
         )
 
 
@@ -149,11 +159,13 @@ class GroupReading:
         group: its name.
         status: where it stands.
         decisions: its last ones, in any order; some of earlier readings may be there again.
+        health: the verdict.
     """
 
     group: str
     status: GroupStatus
     decisions: Sequence[Decision]
+    health: Health
 
 
 class FleetCollector(Collector):
@@ -297,6 +309,8 @@ class _Ring:
             families.add(f"hashring_ring_{name}", ring, value)
 
         add("read_age_seconds", now - self.at)
+        for state, holds in one_hot(_STATES, reading.health.state.value).items():
+            families.add("hashring_ring_state", (*ring, state), holds)
         expired = sum(node.expired for node in reading.nodes)
         live = len(reading.nodes) - expired
         for state, count in (("live", live), ("expired", expired)):
@@ -341,6 +355,7 @@ class _Group:
         self._events = _Counted(counts={kind.value: 0 for kind in EventKind})
         self._events.new(decision.id for decision in first.decisions)
         self._status = first.status
+        self._health = first.health
 
     def update(self, reading: GroupReading, at: float) -> None:
         new = self._events.new(decision.id for decision in reading.decisions)
@@ -349,6 +364,7 @@ class _Group:
                 for event in decision.events:
                     self._events.count(event.kind.value)
         self._status = reading.status
+        self._health = reading.health
         self.at = at
 
     def add(self, families: Families, now: float) -> None:
@@ -358,6 +374,8 @@ class _Group:
             families.add(f"hashring_group_{name}", group, value)
 
         add("read_age_seconds", now - self.at)
+        for state, holds_ in one_hot(_STATES, self._health.state.value).items():
+            families.add("hashring_group_state", (*group, state), holds_)
         add("members", len(status.members))
         add("partitions", status.partitions)
         add("unowned_partitions", len(status.unowned))

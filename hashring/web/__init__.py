@@ -2,11 +2,11 @@
 
 ::
 
-    from hashring.web import Service
+    from hashring.web import Service, create_app
 
     service = Service(redis)
+    app = create_app(service)     # a WSGI application; hashring serve runs it on waitress
     service.start()
-    app = service.app          # a WSGI application; hashring serve runs it on gevent's server
     ...
     service.stop()
 """
@@ -17,10 +17,12 @@ from hashring.errors import MissingDependencyError
 
 try:
     import flask  # noqa: F401
+    import msgspec  # noqa: F401
     import prometheus_client  # noqa: F401
 except ImportError as error:
     raise MissingDependencyError("hashring.web", str(error.name), "web") from error
 
+from hashring.web.app import create_app
 from hashring.web.service import Service
 
-__all__ = ["Service"]
+__all__ = ["Service", "create_app"]

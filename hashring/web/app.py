@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from time import monotonic
 from typing import Any, Final
 
@@ -12,47 +11,67 @@ from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from hashring.core.picture import PICTURE_CSS
-from hashring.errors import HashringError
+from hashring.errors import ConfigError, HashringError
+from hashring.web.action_routes import ActionRoutes
 from hashring.web.actions import Actions
-from hashring.web.api import Api
-from hashring.web.asking import check_query, status_of
-from hashring.web.guard import HEADERS, Guard, Hosts
-from hashring.web.pages import Templates
+from hashring.web.api_routes import ApiRoutes
+from hashring.web.costly import Turns
+from hashring.web.event_stream import Streams
+from hashring.web.formatting import shown
+from hashring.web.hosts import HEADERS, Hosts, TrustedProxies
+from hashring.web.live_pages import LivePages, Templates
+from hashring.web.login import SHORTEST_TOKEN, Guard, Sessions
+from hashring.web.login_routes import Login
+from hashring.web.page_routes import PageRoutes
+from hashring.web.parameters import MAX_BODY, check_query, status_of
 from hashring.web.service import Service
-from hashring.web.site import Site
-from hashring.web.streams import Streams
-from hashring.web.text import shown
 
 log = logging.getLogger("hashring.web")
 
-MAX_BODY: Final = 1 << 20
-"""Bytes that a request's body may have."""
-_VISIT: Final = timedelta(hours=8)
 _STATIC_AGE: Final = 3600
 
 Wsgi = Callable[..., Iterable[bytes]]
 
 
 def create_app(
-    service: Service, templates: Templates, allowed_hosts: Iterable[str], token: str | None
+    service: Service,
+    *,
+    redis_shown: str = "",
+    base_path: str = "",
+    allowed_hosts: Iterable[str] = (),
+    trusted_proxies: Iterable[str] = (),
+    token: str | None = None,
 ) -> Flask:
-    """The application; see :class:`hashring.web.Service` for the arguments."""
+    """The WSGI application that shows a service.
+
+    Args:
+        redis_shown: where Redis is, as pages may show it: without a password.
+        base_path: what every path begins with, such as ``/hashring``; empty for nothing.
+        allowed_hosts: names that requests may ask for, besides IP addresses, ``localhost`` and
+            this machine's name; ``*`` for any.
+        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
+            ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
+        token: the secret that actions need; ``None`` for no actions.
+
+    Raises:
+        ConfigError: an argument cannot work.
+    """
+    check_base_path(base_path)
     app = Flask("hashring.web", template_folder=None)
-    app.json.sort_keys = False  # type: ignore[attr-defined]
     app.config.update(
         MAX_CONTENT_LENGTH=MAX_BODY,
         MAX_FORM_MEMORY_SIZE=1 << 16,
         SEND_FILE_MAX_AGE_DEFAULT=_STATIC_AGE,
-        SESSION_COOKIE_NAME="hashring",
-        SESSION_COOKIE_SAMESITE="Strict",
-        SESSION_COOKIE_PATH=f"{service.base_path}/",
-        PERMANENT_SESSION_LIFETIME=_VISIT,
     )
     guard = None
     if token is not None:
+        if len(token) < SHORTEST_TOKEN:
+            raise ConfigError(
+                "token", "*" * len(token), f"give {SHORTEST_TOKEN} characters or more"
+            )
         guard = Guard(token, monotonic)
-        app.secret_key = guard.session_key
     hosts = Hosts(allowed_hosts)
+    templates = Templates(base_path, redis_shown, actions=guard is not None)
 
     @app.before_request
     def _before() -> Response | None:
@@ -98,21 +117,28 @@ def create_app(
     def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
         if request.path.startswith(("/api/", "/openapi.json")):
             return jsonify(error=text), status, headers
-        page = templates.page("message.html", title=title, text=text, live=None, by="", csrf="")
-        return page, status, headers
+        nobody = {"by": "", "csrf": "", "notice": "", "live": None}
+        return templates.page("message.html", title=title, text=text, **nobody), status, headers
 
     @app.get("/static/picture.css")
     def _picture_css() -> Response:
         age = {"Cache-Control": f"max-age={_STATIC_AGE}"}
         return Response(PICTURE_CSS, mimetype="text/css", headers=age)
 
-    actions = Actions(service, templates, guard)
-    streams = Streams()
-    app.register_blueprint(Site(service, templates, actions, streams).blueprint)
-    app.register_blueprint(Api(service, actions, streams).blueprint)
-    app.register_blueprint(actions.blueprint)
-    if service.base_path:
-        app.wsgi_app = _under(service.base_path, app.wsgi_app)  # type: ignore[method-assign]
+    pages = LivePages(service, templates)
+    service.listen(pages)
+    login = Login(templates, guard, Sessions(monotonic))
+    actions, streams, turns = Actions(service), Streams(), Turns()
+    for routes in (
+        PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
+        ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
+        ActionRoutes(service, templates, actions, login),
+        login,
+    ):
+        app.register_blueprint(routes.blueprint)
+    if base_path:
+        app.wsgi_app = _under(base_path, app.wsgi_app)  # type: ignore[method-assign]
+    app.wsgi_app = TrustedProxies(app.wsgi_app, trusted_proxies)  # type: ignore[method-assign]
     return app
 
 
@@ -132,3 +158,17 @@ def _under(base_path: str, app: Wsgi) -> Wsgi:
         return [f"Everything here is below {base_path}/\n".encode()]
 
     return under
+
+
+def check_base_path(path: str) -> None:
+    """Refuse what cannot be a base path.
+
+    Raises:
+        ConfigError: it is not empty and does not look like ``/one/two``.
+    """
+    parts = path.split("/")
+    plain = all(part and part.replace("-", "").replace("_", "").isalnum() for part in parts[1:])
+    if path and not (parts[0] == "" and plain and path.isascii()):
+        raise ConfigError(
+            "base_path", path, "begins with a slash, ends without one, and has plain words between"
+        )

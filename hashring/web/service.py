@@ -1,4 +1,4 @@
-"""The service: its watchers, its pages, and its WSGI application."""
+"""The service's watchers: every ring and group on one Redis, read and kept up to date."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from hashring.errors import ConfigError
 from hashring.metrics import FleetCollector
 from hashring.store.commands import Scoring, snapshot
 from hashring.store.discovery import Found
 from hashring.store.executor import RedisStore
 from hashring.store.group_commands import group_keys, read
 from hashring.store.keys import ring_keys
-from hashring.web.watch import (
+from hashring.web.watchers import (
     Failure,
     GroupWatcher,
     NamesWatcher,
@@ -23,9 +22,6 @@ from hashring.web.watch import (
     RingWatcher,
     Watcher,
 )
-
-if TYPE_CHECKING:
-    from flask import Flask
 
 log = logging.getLogger("hashring.web")
 
@@ -36,45 +32,42 @@ _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _FIRST_LOOK: Final = 2.0  # seconds that a page waits for the first look at its ring
 
 
+class Listener(Protocol):
+    """Receives what a service's watchers have read. Called from their threads."""
+
+    def looked(self, watcher: RingWatcher | GroupWatcher) -> None:
+        """A ring or group was read, or could not be."""
+
+    def pulsed(self) -> None:
+        """Redis responded, or did not."""
+
+    def forgotten(self, watcher: RingWatcher | GroupWatcher) -> None:
+        """A ring or group is not watched any more."""
+
+    def stopped(self) -> None:
+        """The service has stopped."""
+
+
 class Service:
-    """Watches all rings and groups of a Redis, and shows them.
+    """Watches all rings and groups of a Redis. :func:`hashring.web.create_app` shows them.
 
     Args:
         redis: a sync client of redis-py or valkey-py. The service takes from it where Redis is,
-            and makes connections of its own.
+            and makes its own connections.
         rings: rings to watch from the beginning, besides those that are found: a ring is found
             once a node of this package has joined it.
         scoring: what the scores of the rings mean; by default that of this package's nodes.
-        redis_shown: where Redis is, as pages and logs may show it: without a password.
-        base_path: what every path begins with, such as ``/hashring``; empty for nothing.
-        allowed_hosts: names that requests may ask for, besides IP addresses, ``localhost`` and
-            this machine's name; ``*`` for any.
-        token: the secret that actions need; ``None`` for no actions.
 
     Attributes:
-        base_path, redis_shown: as given.
-        metrics: what Prometheus is told.
+        metrics: what Prometheus reads.
 
     Raises:
-        ConfigError: an argument cannot work.
+        ConfigError: no ring can have that name.
     """
 
     def __init__(
-        self,
-        redis: Any,
-        *,
-        rings: Iterable[str] = (),
-        scoring: Scoring | None = None,
-        redis_shown: str = "",
-        base_path: str = "",
-        allowed_hosts: Iterable[str] = (),
-        token: str | None = None,
+        self, redis: Any, *, rings: Iterable[str] = (), scoring: Scoring | None = None
     ) -> None:
-        # These two know what a service is.
-        from hashring.web import app, pages  # noqa: PLC0415
-
-        self.base_path = checked_base_path(base_path)
-        self.redis_shown = redis_shown
         self._store = RedisStore(redis, _PATIENCE)
         self._scoring = scoring or Scoring.expiry(0.0)
         self._lock = threading.Lock()
@@ -84,19 +77,18 @@ class Service:
         self._wanted = tuple(rings)
         for name in self._wanted:
             ring_keys(name)
-        self._pages = pages
-        self._templates = pages.Templates(self.base_path, redis_shown, actions=token is not None)
-        self._ring_pages: dict[str, pages.RingPage] = {}
-        self._group_pages: dict[str, pages.GroupPage] = {}
         self._pulse = PulseWatcher(self._store)
         self._names = NamesWatcher(self._store)
-        self.index: pages.IndexPage = pages.IndexPage(self._templates, self)
+        self._listeners: list[Listener] = []
         self.metrics = FleetCollector()
         self._pulse.looked = self._pulsed
         self._names.looked = self._adopt
-        self.app: Flask = app.create_app(self, self._templates, allowed_hosts, token)
 
     # --- beginning and end --------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> None:
+        """Report to the listener from now on."""
+        self._listeners.append(listener)
 
     def start(self) -> None:
         """Begin to watch. Redis need not be there yet."""
@@ -116,21 +108,14 @@ class Service:
         with self._lock:
             self._stopped = True
             watchers: list[Watcher[Any]] = [*self._rings.values(), *self._groups.values()]
-            feeds = [page.feed for page in self._ring_pages.values()]
-            feeds += [page.feed for page in self._group_pages.values()]
         watchers += [self._pulse, self._names]
         for watcher in watchers:
             watcher.stop()
-        for feed in (*feeds, self.index.feed):
-            feed.close()
+        for listener in self._listeners:
+            listener.stopped()
         for watcher in watchers:
             watcher.join(max(0.0, deadline - time.monotonic()))
         self._store.close()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it has been told to stop."""
-        return self._stopped
 
     # --- what is watched ----------------------------------------------------------------------
 
@@ -150,9 +135,19 @@ class Service:
         return self._pulse.view.latency if self._pulse.view else None
 
     @property
+    def fault(self) -> str:
+        """What is wrong with the service itself; empty when nothing is."""
+        for watcher in (self._pulse, self._names):
+            if not watcher.running and not self._stopped:
+                return f"{watcher} has ended"
+            if watcher.fault is not None:
+                return f"{watcher}: {watcher.fault!r}"
+        return ""
+
+    @property
     def ready(self) -> bool:
-        """Whether Redis has answered, and did so last time."""
-        return self._pulse.view is not None and self._pulse.failure is None
+        """Whether Redis responded to the last request, and the service itself works."""
+        return self._pulse.view is not None and self._pulse.failure is None and not self.fault
 
     @property
     def looks(self) -> int:
@@ -197,22 +192,13 @@ class Service:
             watcher.wait_for_first(_FIRST_LOOK)
         return watcher
 
-    def ring_page(self, watcher: RingWatcher) -> Any:
-        """The page of a watched ring."""
-        return self._ring_pages[watcher.name]
-
-    def group_page(self, watcher: GroupWatcher) -> Any:
-        """The page of a watched group."""
-        return self._group_pages[watcher.name]
-
     def _watch_ring(self, name: str) -> RingWatcher | None:
         with self._lock:
             if name in self._rings or self._full():
                 return self._rings.get(name)
             watcher = RingWatcher(self._store, name, self._scoring)
-            page = self._pages.RingPage(self._templates, watcher)
-            watcher.looked = lambda: self._ring_looked(watcher, page)
-            self._ring_pages[name], self._rings[name] = page, watcher
+            watcher.looked = lambda: self._ring_looked(watcher)
+            self._rings[name] = watcher
             watcher.start()
         return watcher
 
@@ -221,9 +207,8 @@ class Service:
             if name in self._groups or self._full():
                 return self._groups.get(name)
             watcher = GroupWatcher(self._store, name)
-            page = self._pages.GroupPage(self._templates, watcher)
-            watcher.looked = lambda: self._group_looked(watcher, page)
-            self._group_pages[name], self._groups[name] = page, watcher
+            watcher.looked = lambda: self._group_looked(watcher)
+            self._groups[name] = watcher
             watcher.start()
         return watcher
 
@@ -232,19 +217,22 @@ class Service:
             self.metrics.redis_answered(self._pulse.view.latency)
         else:
             self.metrics.redis_failed()
-        self.index.looked()
+        for listener in self._listeners:
+            listener.pulsed()
 
-    def _ring_looked(self, watcher: RingWatcher, page: Any) -> None:
+    def _ring_looked(self, watcher: RingWatcher) -> None:
         view = watcher.view
         if watcher.failure is None and view is not None:
             self.metrics.saw_ring(view.metrics_reading(watcher.new_events))
-        page.looked()
+        for listener in self._listeners:
+            listener.looked(watcher)
 
-    def _group_looked(self, watcher: GroupWatcher, page: Any) -> None:
+    def _group_looked(self, watcher: GroupWatcher) -> None:
         view = watcher.view
         if watcher.failure is None and view is not None:
             self.metrics.saw_group(view.metrics_reading())
-        page.looked()
+        for listener in self._listeners:
+            listener.looked(watcher)
 
     def _full(self) -> bool:
         return self._stopped or len(self._rings) + len(self._groups) >= MOST
@@ -265,32 +253,16 @@ class Service:
         for watcher in rings:
             # One that was asked for may be newer than the search.
             if watcher.name not in names["ring"] and watcher.is_gone:
-                self._forget(watcher, self._rings, self._ring_pages)
+                self._forget(watcher, self._rings)
                 self.metrics.forget_ring(watcher.name)
         for other in groups:
             if other.name not in names["group"] and other.is_gone:
-                self._forget(other, self._groups, self._group_pages)
+                self._forget(other, self._groups)
                 self.metrics.forget_group(other.name)
 
-    def _forget(self, watcher: Any, watchers: dict[str, Any], pages: dict[str, Any]) -> None:
+    def _forget(self, watcher: RingWatcher | GroupWatcher, watchers: dict[str, Any]) -> None:
         with self._lock:
             watchers.pop(watcher.name, None)
-            page = pages.pop(watcher.name, None)
         watcher.stop()
-        if page is not None:
-            page.feed.close()
-
-
-def checked_base_path(path: str) -> str:
-    """The path itself, when it can be one.
-
-    Raises:
-        ConfigError: it is not empty and does not look like ``/one/two``.
-    """
-    parts = path.split("/")
-    plain = all(part and part.replace("-", "").replace("_", "").isalnum() for part in parts[1:])
-    if path and not (parts[0] == "" and plain and path.isascii()):
-        raise ConfigError(
-            "base_path", path, "begins with a slash, ends without one, and has plain words between"
-        )
-    return path
+        for listener in self._listeners:
+            listener.forgotten(watcher)

@@ -8,20 +8,21 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
 from hashring import RingNode
 from hashring.store.embedded import RedisServer
-from hashring.web import Service
+from hashring.web import Service, create_app
 from tests.conftest import PATIENCE, ROOT, eventually
 
 SESSION = "0123456789abcdef"
@@ -65,9 +66,10 @@ def put(
 class Visitor:
     """Asks a service in this process."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, app: Flask) -> None:
         self.service = service
-        self.client: FlaskClient = service.app.test_client()
+        self.app = app
+        self.client: FlaskClient = app.test_client()
 
     def get(self, path: str, /, *, headers: dict[str, str] | None = None, **query: Any) -> Any:
         return self.client.get(path, query_string=urlencode(query, doseq=True), headers=headers)
@@ -91,11 +93,12 @@ def visit(redis: Redis) -> Iterator[Visit]:
     """Makes services that watch the test's own Redis."""
     with ExitStack() as stack:
 
-        def make(**settings: Any) -> Visitor:
-            service = Service(redis, redis_shown="redis://test", **settings)
+        def make(rings: Sequence[str] = (), **settings: Any) -> Visitor:
+            service = Service(redis, rings=rings)
+            app = create_app(service, redis_shown="redis://test", **settings)
             service.start()
             stack.callback(service.stop)
-            return Visitor(service)
+            return Visitor(service, app)
 
         yield make
 

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded import RedisServer
-from hashring.web import Service
+from hashring.web import Service, create_app
 from hashring.web.openapi import document
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, put
@@ -31,13 +31,14 @@ def description() -> Iterator[Any]:
         put(client, "b", RING_SIZE // 2)
         put(client, "dead", 9, expires_in=-5)
         client.xadd("{ring}:events", {"kind": "odd", "by": "nobody"})
-        service = Service(client, rings=["ring", "0"], token=TOKEN)
+        service = Service(client, rings=["ring", "0"])
+        app = create_app(service, token=TOKEN)
         service.start()
         try:
             with PartitionGroup(client, "0", partitions=3, member="m", rebalance_delay=0):
                 # Before the first test, so that no watcher begins in the middle of one.
                 assert service.group("0") is not None
-                yield schemathesis.openapi.from_wsgi("/openapi.json", service.app)
+                yield schemathesis.openapi.from_wsgi("/openapi.json", app)
         finally:
             service.stop()
 
@@ -82,7 +83,7 @@ def test_every_path_of_the_api_is_described(visit: Visit) -> None:
     visitor = visit(token=TOKEN)
     served = {
         rule.rule.replace("<what>", "remove")
-        for rule in visitor.service.app.url_map.iter_rules()
+        for rule in visitor.app.url_map.iter_rules()
         if rule.rule.startswith("/api/")
     }
     assert served <= set(visitor.json("/openapi.json")["paths"])
@@ -93,7 +94,7 @@ def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit
     put(redis, "b", 0)
     with PartitionGroup(redis, "group", partitions=3, member="m", rebalance_delay=0):
         visitor = visit(rings=["ring"])
-        description = schemathesis.openapi.from_wsgi("/openapi.json", visitor.service.app)
+        description = schemathesis.openapi.from_wsgi("/openapi.json", visitor.app)
         eventually(lambda: visitor.json("/api/groups")["groups"], "the group is found")
         for path, query in (
             ("/api/rings", {}),

@@ -20,10 +20,14 @@ from hashring.cli.serve import command as serve
 from hashring.core.change import REASONS, ChangeKind
 from hashring.core.groups.foresight import WaitKind
 from hashring.core.groups.state import EventKind, Phase
+from hashring.health import State
 from hashring.metrics.families import Spec
 from hashring.metrics.fleet import FLEET_METRICS
 from hashring.metrics.process import PROCESS_METRICS
 from hashring.node.machine import NodeState
+from hashring.web.event_stream import MOST_STREAMS
+from hashring.web.server import CONNECTIONS, OTHER_FILES, REQUESTS
+from hashring.web.service import MOST
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -40,6 +44,8 @@ CAUSES = {*REASONS, *(kind.value for kind in ChangeKind)}
 # What the labels of few values may be.
 VALUES: dict[tuple[str, str], set[str]] = {
     ("hashring_ring_nodes", "state"): {"live", "expired"},
+    ("hashring_ring_state", "state"): {state.value for state in State},
+    ("hashring_group_state", "state"): {state.value for state in State},
     ("hashring_node_state", "state"): {state.value for state in NodeState},
     ("hashring_ring_changes_total", "reason"): CAUSES,
     ("hashring_node_changes_total", "reason"): CAUSES,
@@ -147,8 +153,9 @@ def test_alerts_tell_labels_that_their_metrics_have() -> None:
     for rule in rules():
         names = [SPECS[name] for name, _ in NAME.findall(rule["expr"])]
         known = {label for spec in names for label in spec.labels}
-        for grouped in re.findall(r"by \(([^)]*)\)", rule["expr"]):
-            known &= set(re.split(r"\s*,\s*", grouped))
+        outer = re.match(r"\s*(?:max|sum) by \(([^)]*)\)", rule["expr"])
+        if outer:
+            known &= set(re.split(r"\s*,\s*", outer[1]))
         told = " ".join(rule["annotations"].values())
         assert set(re.findall(r"\$labels\.(\w+)", told)) <= known, rule["alert"]
 
@@ -194,6 +201,12 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
             [analyze, "verify", copy], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_allows_as_many_files_and_threads_as_the_server_may_need() -> None:
+    service = unit()["Service"]
+    assert int(service["LimitNOFILE"]) >= CONNECTIONS + OTHER_FILES
+    assert int(service["TasksMax"]) >= MOST_STREAMS + REQUESTS + MOST + 10
 
 
 def test_the_manifests_parts_belong_together() -> None:

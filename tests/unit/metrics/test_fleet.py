@@ -19,6 +19,7 @@ from hashring.core.groups.foresight import GroupStatus, MemberStatus, Wait, Wait
 from hashring.core.groups.state import Event as GroupEvent
 from hashring.core.groups.state import EventKind, Phase
 from hashring.core.ring import Ring
+from hashring.health import group_health, ring_health
 from hashring.metrics import FleetCollector, GroupReading, RingReading, fleet
 from hashring.metrics.fleet import FLEET_METRICS, NODES_SHOWN, STALE
 from hashring.store.commands import Event
@@ -51,13 +52,19 @@ FACTS = NodeFacts(
 
 def reading(*nodes: NodeFacts, at: float = 100.0, events: Iterable[Event] = ()) -> RingReading:
     ring = Ring({node.name: [7 * i] for i, node in enumerate(nodes) if not node.expired})
-    return RingReading("accounts", at, 4, nodes, len(ring), balance(ring), 0, 0, tuple(events))
+    known = tuple(events)
+    health = ring_health(nodes, known, now=at)
+    return RingReading("accounts", at, 4, nodes, len(ring), balance(ring), 0, 0, known, health)
 
 
 def event(at: float, kind: ChangeKind, reason: str, *nodes: str) -> Event:
     stamp = Stamp(1, "tag", 1, int(at * 1e6))
     change = Change(kind, nodes, (), "", stamp, reason=reason)
     return Event(f"{int(at * 1000)}-0", kind.value, "by", change)
+
+
+def group_reading(status: GroupStatus, *decisions: Decision) -> GroupReading:
+    return GroupReading("orders", status, decisions, group_health(status, decisions, now=100.0))
 
 
 def group(*, phase: Phase = Phase.READY, **more: Any) -> GroupStatus:
@@ -134,7 +141,7 @@ def test_a_node_that_is_gone_has_no_series() -> None:
 def test_a_ring_or_group_that_is_forgotten_has_no_series() -> None:
     collector = FleetCollector()
     collector.saw_ring(reading(FACTS))
-    collector.saw_group(GroupReading("orders", group(), ()))
+    collector.saw_group(group_reading(group()))
     collector.forget_ring("accounts")
     collector.forget_group("orders")
     collector.forget_ring("never seen")
@@ -150,7 +157,7 @@ def test_an_old_reading_has_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(fleet.time, "monotonic", lambda: now)
     collector.saw_ring(reading(FACTS))
-    collector.saw_group(GroupReading("orders", group(), ()))
+    collector.saw_group(group_reading(group()))
     now += STALE
     assert one(read(collector), "hashring_ring_read_age_seconds", ring="accounts") == STALE
     assert one(read(collector), "hashring_group_read_age_seconds", group="orders") == STALE
@@ -226,9 +233,9 @@ def test_a_group_that_was_read_has_its_numbers() -> None:
         waits=(Wait(WaitKind.RELEASE, "m", 1, 9.0), Wait(WaitKind.RELEASE, "m", 2, 9.0)),
     )
     moved = Decision("5-0", 7, "Rebalancing", "m", (GroupEvent(EventKind.REVOKED),) * 2)
-    collector.saw_group(GroupReading("orders", group(), ()))
-    collector.saw_group(GroupReading("orders", status, (moved,)))
-    collector.saw_group(GroupReading("orders", status, (moved,)))
+    collector.saw_group(group_reading(group()))
+    collector.saw_group(group_reading(status, moved))
+    collector.saw_group(group_reading(status, moved))
     samples = read(collector)
     told = {
         name.removeprefix("hashring_group_"): value

@@ -1,4 +1,4 @@
-"""How values are shown on a page."""
+"""How values are written on a page."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Looking at Redis, once for everybody: one watcher for each ring and group, one for Redis itself.
+"""Read Redis once for all visitors: one watcher per ring and group, and one for Redis itself.
 
-A watcher reads when the channel tells of a change, and once in an interval. It never gives up:
-while Redis does not answer it keeps what it saw last, says since when, and tries again. The pages
-read what the watchers have; how many pages there are is nothing to Redis.
-
-Runs in threads, which are greenlets where ``threading`` is monkey-patched.
+A watcher reads when a message arrives on the channel, and once per interval. While Redis does not
+respond it keeps the last reading, records since when, and tries again. No error ends its thread.
+Pages show what the watchers have read, so the number of open pages does not matter to Redis.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from hashring.store.events import after, newest
 from hashring.store.executor import RedisStore, Subscription
 from hashring.store.group_commands import Decision, group_keys, read, read_decision
 from hashring.store.keys import ring_keys
-from hashring.web.views import GroupView, RingView
+from hashring.web.group_view import GroupView
+from hashring.web.ring_view import RingView
 
 V = TypeVar("V")
 
@@ -66,7 +65,8 @@ class Watcher(Generic[V]):
         seen_at: when, by this process' monotonic clock.
         took: seconds the last look took.
         failure: why there is nothing newer; ``None`` when there is.
-        looked: called after each look.
+        fault: the error that ``looked`` raised after the last look; ``None`` when it raised none.
+        looked: called after each look. What it raises is logged, and never ends the watcher.
         looks: how often it has looked, successfully or not.
 
     Args:
@@ -79,6 +79,7 @@ class Watcher(Generic[V]):
         self.seen_at = 0.0
         self.took = 0.0
         self.failure: Failure | None = None
+        self.fault: Exception | None = None
         self.looks = 0
         self._store = store
         self._channel = channel
@@ -139,6 +140,11 @@ class Watcher(Generic[V]):
         """Seconds since it was seen."""
         return time.monotonic() - self.seen_at
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread lives, or was never started."""
+        return self._thread.ident is None or self._thread.is_alive()
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -148,7 +154,7 @@ class Watcher(Generic[V]):
                 self._pause()
             except HashringError as error:
                 self._failed(error)
-            except Exception as error:  # whatever it is, the next look may go well
+            except Exception as error:
                 log.exception("%s", self)
                 self._failed(RedisUnavailable(f"{type(error).__name__}: {error}"))
         self._unsubscribe()
@@ -167,7 +173,15 @@ class Watcher(Generic[V]):
         with self._new:
             self.looks += 1
             self._new.notify_all()
-        self.looked()
+        try:
+            self.looked()
+        except Exception as error:
+            # Called from the handler of another error too, where it would end the thread.
+            if self.fault is None:
+                log.exception("%s: was read, and could not be shown", self)
+            self.fault = error
+        else:
+            self.fault = None
 
     def _pause(self) -> None:
         # Whatever is told during this time is read in one look: a storm of changes takes half of

@@ -1,4 +1,4 @@
-"""The pages' addresses."""
+"""The addresses of the pages, of health, and of the metrics."""
 
 from __future__ import annotations
 
@@ -14,32 +14,44 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from hashring.errors import KeyValueError
-from hashring.web.actions import Actions
-from hashring.web.asking import group_of, looked_up, ring_of, text_of
-from hashring.web.pages import LivePage, Lookup, RingPage, Templates
+from hashring.web.costly import Turns
+from hashring.web.event_stream import Streams
+from hashring.web.live_pages import LivePage, LivePages, Lookup, Templates
+from hashring.web.login_routes import Login
+from hashring.web.parameters import group_of, looked_up, ring_of, text_of
+from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.streams import Streams
-from hashring.web.views import RingView
-from hashring.web.watch import RingWatcher
+from hashring.web.watchers import RingWatcher
 
 
-class Site:
+class PageRoutes:
     """The pages.
 
     Args:
         service: what is shown.
         templates: what renders.
-        actions: who has signed in.
+        pages: the pages that stay up to date.
+        login: who has signed in.
         streams: all that are open.
+        turns: whose turn it is to do costly work.
     """
 
     def __init__(
-        self, service: Service, templates: Templates, actions: Actions, streams: Streams
+        self,
+        service: Service,
+        templates: Templates,
+        pages: LivePages,
+        *,
+        login: Login,
+        streams: Streams,
+        turns: Turns,
     ) -> None:
         self._service = service
         self._templates = templates
-        self._actions = actions
+        self._pages = pages
+        self._login = login
         self._streams = streams
+        self._turns = turns
         self._registry = CollectorRegistry()
         self._registry.register(service.metrics)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -62,12 +74,12 @@ class Site:
     # --- the list -----------------------------------------------------------------------------
 
     def _index(self) -> str:
-        version, parts, _ = self._service.index.current()
+        version, parts, _ = self._pages.index.current()
         live = {"feed": self._templates.link("/feed"), "version": version, "at": 0.0}
         return self._page("index.html", part=parts, live=live)
 
     def _index_feed(self) -> Response:
-        return self._stream(self._service.index, 0.0)
+        return self._stream(self._pages.index, 0.0)
 
     # --- a ring -------------------------------------------------------------------------------
 
@@ -76,17 +88,19 @@ class Site:
         watcher = self._service.ring(name)
         if watcher is None:
             abort(404, f"There is no ring {name!r}. A ring appears once its first node has joined.")
-        page: RingPage = self._service.ring_page(watcher)
+        page = self._pages.ring(watcher)
         version, parts, rows = page.current()
         view = watcher.view
         key, node = request.args.get("key"), request.args.get("node")
         leaves = lookup = ""
         if view is not None:
             found = self._found(watcher, view, key)
-            act = self._actions.possible
-            leaves, lookup = page.leaves(view, node, act=act), page.lookup(view, found, act=act)
+            act = self._login.possible
+            lookup = page.lookup(view, found, act=act)
             if found is not None or node is not None:
-                parts = {**parts, "picture": page.marked(view, found, node)}
+                with self._turns.turn():
+                    leaves = page.leaves(view, node, act=act)
+                    parts = {**parts, "picture": page.marked(view, found, node)}
         live = {
             "feed": self._templates.link("/ring/feed", name=name),
             "version": version,
@@ -110,20 +124,21 @@ class Site:
         watcher = self._service.ring(text_of(request, "name"))
         if watcher is None:
             abort(404, "there is no such ring")
-        return self._stream(self._service.ring_page(watcher), _redis_time(watcher, watcher.view))
+        return self._stream(self._pages.ring(watcher), _redis_time(watcher, watcher.view))
 
     def _ring_asked(self) -> Response:
         watcher, view = ring_of(self._service, text_of(request, "name"))
-        page: RingPage = self._service.ring_page(watcher)
+        page = self._pages.ring(watcher)
         page.current()
         key, node = request.args.get("key"), request.args.get("node")
         found = self._found(watcher, view, key)
-        act = self._actions.possible
-        return jsonify(
-            lookup=page.lookup(view, found, act=act),
-            inherit=page.leaves(view, node, act=act),
-            picture=page.marked(view, found, node),
-        )
+        act = self._login.possible
+        with self._turns.turn():
+            return jsonify(
+                lookup=page.lookup(view, found, act=act),
+                inherit=page.leaves(view, node, act=act),
+                picture=page.marked(view, found, node),
+            )
 
     def _found(self, watcher: RingWatcher, view: RingView, key: str | None) -> Lookup | None:
         if key is None:
@@ -140,7 +155,7 @@ class Site:
         watcher = self._service.group(name)
         if watcher is None:
             abort(404, f"There is no group {name!r}. It appears once its first member has joined.")
-        version, parts, _ = self._service.group_page(watcher).current()
+        version, parts, _ = self._pages.group(watcher).current()
         view = watcher.view
         live = {
             "feed": self._templates.link("/group/feed", name=name),
@@ -154,7 +169,7 @@ class Site:
 
     def _group_feed(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "name"))
-        return self._stream(self._service.group_page(watcher), view.now + watcher.since_seen)
+        return self._stream(self._pages.group(watcher), view.now + watcher.since_seen)
 
     # --- health -------------------------------------------------------------------------------
 
@@ -168,6 +183,8 @@ class Site:
         told: dict[str, Any] = {"status": "not ready", "redis": "has not answered yet"}
         if failure is not None:
             told |= {"redis": str(failure.error), "since": failure.since}
+        elif self._service.fault:
+            told |= {"redis": "answers", "fault": self._service.fault}
         return told, 503
 
     def _metrics(self) -> Response:
@@ -187,7 +204,7 @@ class Site:
         return response
 
     def _page(self, template: str, **values: Any) -> str:
-        return self._templates.page(template, **self._actions.visitor(), **values)
+        return self._templates.page(template, **self._login.visitor(), **values)
 
 
 def _redis_time(watcher: RingWatcher, view: RingView | None) -> float:

@@ -7,7 +7,7 @@ import threading
 from itertools import islice
 from typing import Any
 
-from hashring.web.feed import Feed
+from hashring.web.event_stream import Feed
 from tests.conftest import eventually
 
 

@@ -1,33 +1,25 @@
-"""Who may ask, who may act, and what happens to everybody else."""
+"""Which requests are answered, and how the others are refused."""
 
 from __future__ import annotations
 
 import re
+import threading
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 from redis import Redis
+from werkzeug.exceptions import HTTPException
 
+from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.store.events import newest
-from hashring.store.executor import RedisStore
-from hashring.store.group_commands import group_keys, read, read_decision
-from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import acquire, look
-from hashring.web.guard import Guard, Hosts
-from hashring.web.service import checked_base_path
-from tests.conftest import eventually
-from tests.web.conftest import HOSTILE, SESSION, TOKEN, Visit, Visitor, put
-
-
-@pytest.fixture
-def store(redis: Redis) -> Any:
-    store = RedisStore(redis, 5.0)
-    yield store
-    store.close()
-
+from hashring.web import api_routes
+from hashring.web.app import check_base_path
+from hashring.web.costly import AT_ONCE, WAITING, Turns
+from hashring.web.hosts import Hosts, TrustedProxies
+from tests.conftest import PATIENCE, eventually
+from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 
 # --- hosts --------------------------------------------------------------------------------------
 
@@ -42,7 +34,23 @@ def test_addresses_and_allowed_names_are_answered(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "[evil]", "x"],
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "[evil]",
+        "x",
+        "localhost:80@evil.example",
+        "127.0.0.1:80@evil.example",
+        "localhost:80:80",
+        "localhost, evil.example",
+        "localhost:",
+        "localhost/evil.example",
+        " localhost",
+        "[::1",
+        "::1",
+        "",
+    ],
 )
 def test_other_names_are_not_answered(host: str) -> None:
     assert not Hosts(["ring.example"]).allows(host)
@@ -198,22 +206,22 @@ def test_what_cannot_be_answered_is_said_clearly(
     ("body", "kind", "status", "text"),
     [
         (b"x" * 2_000_000, "application/json", 413, "exceeds"),
-        (b"{", "application/json", 400, "could not understand"),
-        (b"[]", "application/json", 400, "no JSON object"),
+        (b"{", "application/json", 400, "truncated"),
+        (b"[]", "application/json", 400, "Expected `object`, got `array`"),
         (b"{}", "text/plain", 415, "application/json"),
-        (b"{}", "application/json", 400, "list of texts"),
-        (b'{"ring": "ring", "keys": [1]}', "application/json", 400, "list of texts"),
-        (b'{"ring": "ring", "keys": [""]}', "application/json", 400, "empty"),
-        (b'{"ring": "ring", "keys": ["\\ud800"]}', "application/json", 400, "UTF-8"),
-        (b'{"ring": "\\ud800", "keys": []}', "application/json", 400, "UTF-8"),
-        (b'{"ring": 5, "keys": []}', "application/json", 400, "ring: give a text"),
+        (b"{}", "application/json", 400, "missing required field `ring`"),
+        (b'{"ring": "ring", "keys": [1]}', "application/json", 400, "got `int` - at `$.keys[0]`"),
+        (b'{"ring": "ring", "keys": [""]}', "application/json", 400, "length >= 1"),
+        (b'{"ring": "ring", "keys": ["\\ud800"]}', "application/json", 400, "not JSON"),
+        (b'{"ring": "\\ud800", "keys": []}', "application/json", 400, "not JSON"),
+        (b'{"ring": 5, "keys": []}', "application/json", 400, "got `int` - at `$.ring`"),
         (
             b'{"ring": "ring", "keys": [' + b'"k",' * 10_000 + b'"k"]}',
             "application/json",
             400,
-            "at most 10000",
+            "length <= 10000",
         ),
-        (b"[" * 100_000, "application/json", 400, "nested too deeply"),
+        (b"[" * 100_000, "application/json", 400, "Expected `object`"),
     ],
 )
 def test_a_body_that_cannot_be_answered_is_refused(
@@ -235,163 +243,6 @@ def test_a_ring_whose_key_is_something_else_is_told_so(redis: Redis, visit: Visi
     assert "Redis refuses" not in visitor.page("/")
 
 
-# --- acting -----------------------------------------------------------------------------------
-
-
-def form_token(page: str) -> str:
-    found = re.search(r'name="csrf" value="([^"]+)"', page)
-    assert found, page
-    return found[1]
-
-
-def sign_in(visitor: Visitor, by: str = "ada", token: str = TOKEN) -> Any:
-    csrf = form_token(visitor.page("/login"))
-    return visitor.client.post("/login", data={"csrf": csrf, "by": by, "token": token})
-
-
-def test_nothing_can_be_done_without_a_token_of_the_services(redis: Redis, visit: Visit) -> None:
-    put(redis, "a", 0)
-    visitor = visit(rings=["ring"])
-    answer = visitor.client.post(
-        "/api/act/remove",
-        json={"ring": "ring", "node": "a", "by": "x"},
-        headers={"Authorization": "Bearer x"},
-    )
-    assert answer.status_code == 403
-    assert "--allow-actions" in answer.json["error"]
-    assert visitor.client.post("/act/remove").status_code == 403
-    assert "Remove it" not in visitor.page("/ring", name="ring", node="a")
-
-
-def test_a_person_takes_a_node_off_and_the_history_says_who(
-    redis: Redis, store: RedisStore, visit: Visit
-) -> None:
-    put(redis, "a", 0)
-    put(redis, "b", RING_SIZE // 2)
-    visitor = visit(rings=["ring"], token=TOKEN)
-    assert visitor.get("/act/remove", ring="ring", node="a").status_code == 303
-    assert sign_in(visitor).status_code == 303
-    page = visitor.page("/act/remove", ring="ring", node="a")
-    assert "Take a off the ring ring?" in page
-    data = {"csrf": form_token(page), "ring": "ring", "node": "a"}
-    assert "was taken off" in visitor.client.post("/act/remove", data=data).text
-    assert redis.zcard("ring") == 1
-    [event] = newest(store, ring_keys("ring").events, 1)
-    assert event.kind == "leave"
-    assert event.by.startswith("ada (hashring serve")
-    gone = visitor.client.post("/act/remove", data=data)
-    assert (gone.status_code, "not on ring" in gone.text) == (404, True)
-
-
-def test_a_program_releases_a_lock_and_no_other(
-    redis: Redis, store: RedisStore, visit: Visit
-) -> None:
-    put(redis, "a", 0)
-    keys = ring_keys("ring")
-    [granted] = store.run(
-        acquire(keys, node="a", session=SESSION, ttl=60, locked=[b"k"], most=1, awaited=0)
-    )
-    visitor = visit(rings=["ring"], token=TOKEN)
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    asked = {"ring": "ring", "key": "k", "token": "1", "by": "a script"}
-    answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
-    assert "was not released" in answer.json["done"]
-    asked["token"] = str(granted)
-    answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
-    assert "was released" in answer.json["done"]
-    assert not store.run(look(keys, locked=[b"k"]))
-    [event] = newest(store, keys.events, 1)
-    assert (event.kind, event.keys) == ("release", "k")
-    assert event.by.startswith("a script (hashring serve")
-
-
-def test_a_group_is_asked_for_a_rebalance_and_its_history_says_by_whom(
-    redis: Redis, store: RedisStore, visit: Visit
-) -> None:
-    from hashring import PartitionGroup  # noqa: PLC0415
-
-    group = PartitionGroup(redis, "orders", partitions=8, member="m", rebalance_delay=3600)
-    with group:
-        late = PartitionGroup(redis, "orders", partitions=8, member="n", rebalance_delay=3600)
-        with late:
-            keys = group_keys("orders")
-
-            def phase() -> str:
-                state = store.run(read(keys)).state
-                return state.phase.value if state else ""
-
-            eventually(lambda: phase() == "Holddown", "the second member is waited for")
-            visitor = visit(token=TOKEN)
-            asked = {"group": "orders", "by": "ada"}
-            headers = {"Authorization": f"Bearer {TOKEN}"}
-            answer = visitor.client.post("/api/act/rebalance", json=asked, headers=headers)
-            assert answer.json == {"done": "orders was asked to rebalance."}
-            eventually(lambda: phase() == "Ready", "the partitions have moved")
-            entries = store.call("XRANGE", keys.control, "-", "+")
-            said = [event for entry in entries for event in read_decision(entry).events]
-            assert any(e.kind.value == "asked" and "by ada" in e.why for e in said)
-
-
-def test_a_form_of_somebody_elses_does_nothing(redis: Redis, visit: Visit) -> None:
-    put(redis, "a", 0)
-    visitor = visit(rings=["ring"], token=TOKEN)
-    sign_in(visitor)
-    for csrf in ("", "guessed"):
-        data = {"csrf": csrf, "ring": "ring", "node": "a"}
-        assert visitor.client.post("/act/remove", data=data).status_code == 403
-    assert redis.zcard("ring") == 1
-    cookie = visitor.client.get_cookie("hashring", path="/")
-    assert cookie is not None
-    assert (cookie.http_only, cookie.same_site) == (True, "Strict")
-
-
-@pytest.mark.parametrize("by", ["", "  ", "x" * 101, "a\nb"])
-def test_whoever_acts_must_say_who(visit: Visit, by: str) -> None:
-    answer = sign_in(visit(token=TOKEN), by=by)
-    assert answer.status_code == 400
-    assert "by=" in answer.text
-
-
-def test_a_wrong_token_does_nothing_and_is_soon_not_even_looked_at(
-    redis: Redis, visit: Visit
-) -> None:
-    put(redis, "a", 0)
-    visitor = visit(rings=["ring"], token=TOKEN)
-    asked = {"ring": "ring", "node": "a", "by": "eve"}
-
-    def attempt(token: str) -> Any:
-        headers = {"Authorization": f"Bearer {token}"}
-        return visitor.client.post("/api/act/remove", json=asked, headers=headers)
-
-    assert visitor.client.post("/api/act/remove", json=asked).status_code == 401
-    assert [attempt(f"guess-{n}").status_code for n in range(5)] == [401] * 5
-    refused = attempt(TOKEN)
-    assert refused.status_code == 429
-    assert int(refused.headers["Retry-After"]) > 0
-    assert "wait" in refused.json["error"]
-    assert redis.zcard("ring") == 1
-
-
-def test_an_address_may_try_again_after_a_while_and_others_meanwhile() -> None:
-    now = 1000.0
-    guard = Guard(TOKEN, lambda: now)
-    for _ in range(5):
-        assert guard.wait("eve") == 0
-        assert not guard.admits("guess", "eve")
-    assert guard.wait("eve") > 0
-    assert guard.wait("ada") == 0
-    assert guard.admits(TOKEN, "ada")
-    now += guard.wait("eve") + 0.01
-    assert guard.wait("eve") == 0
-
-
-def test_many_addresses_cannot_guess_faster_than_all_together_may() -> None:
-    guard = Guard(TOKEN, lambda: 1000.0)
-    for number in range(50):
-        guard.admits("guess", f"10.0.0.{number}")
-    assert guard.wait("10.0.1.1") > 0
-
-
 # --- base path ----------------------------------------------------------------------------------
 
 
@@ -411,4 +262,97 @@ def test_everything_is_below_the_base_path_and_links_stay_there(redis: Redis, vi
 @pytest.mark.parametrize("path", ["x", "/", "/x/", "//x", "/a b", "/../x", "/é"])
 def test_a_base_path_that_cannot_be_is_refused(path: str) -> None:
     with pytest.raises(ConfigError, match="base_path="):
-        checked_base_path(path)
+        check_base_path(path)
+
+
+# --- what one request may cost --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "replicas=4096&placement=balanced" + "".join(f"&join=n{n}" for n in range(100)),
+        "".join(f"&join=n{n}" for n in range(101)),
+        "".join(f"&leave=n{n}" for n in range(1001)),
+    ],
+    ids=["many points", "many that join", "many that leave"],
+)
+def test_a_plan_that_is_too_much_work_is_refused(redis: Redis, visit: Visit, query: str) -> None:
+    put(redis, "a", 0)
+    answer = visit(rings=["ring"]).client.get(f"/api/plan?ring=ring&{query}")
+    assert answer.status_code == 422
+    assert "in one request" in answer.json["error"] or "for one request" in answer.json["error"]
+
+
+def test_a_group_too_large_to_plan_for_in_a_request_is_refused(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_routes, "MOST_PARTITIONS", 7)
+    with PartitionGroup(redis, "big", partitions=8, member="m", rebalance_delay=0):
+        error = visit().json("/api/group/plan", 422, group="big")["error"]
+    assert "hashring group plan" in error
+
+
+def test_costly_requests_take_turns_and_too_many_are_refused() -> None:
+    turns, inside, leave = Turns(), threading.Semaphore(0), threading.Event()
+    refused: list[int] = []
+
+    def ask() -> None:
+        try:
+            with turns.turn():
+                inside.release()
+                leave.wait(PATIENCE)
+        except HTTPException as error:
+            refused.append(error.code or 0)
+
+    threads = [threading.Thread(target=ask) for _ in range(AT_ONCE + WAITING + 3)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(refused) == 3, "those for whom there is no place are refused")
+    for _ in range(AT_ONCE):
+        assert inside.acquire(timeout=PATIENCE)
+    assert not inside.acquire(blocking=False)
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert refused == [503] * 3
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+def seen(trusted: list[str], address: str, **headers: str) -> dict[str, Any]:
+    """What an application sees of a request."""
+    found: dict[str, Any] = {}
+
+    def app(environ: dict[str, Any], _: Any) -> list[bytes]:
+        found.update(environ)
+        return []
+
+    TrustedProxies(app, trusted)({"REMOTE_ADDR": address, **headers}, lambda *_: print)
+    return found
+
+
+FORWARDED = {
+    "HTTP_X_FORWARDED_FOR": "6.6.6.6, 203.0.113.7",
+    "HTTP_X_FORWARDED_PROTO": "https",
+    "HTTP_X_FORWARDED_USER": "ada",
+}
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "::ffff:10.1.2.3", "fd00::1"])
+def test_a_trusted_proxy_is_believed(address: str) -> None:
+    found = seen(["10.0.0.0/8", "fd00::/8"], address, **FORWARDED)
+    assert (found["REMOTE_ADDR"], found["wsgi.url_scheme"]) == ("203.0.113.7", "https")
+    assert found["HTTP_X_FORWARDED_USER"] == "ada"
+
+
+@pytest.mark.parametrize("address", ["11.0.0.1", "", "unix", "::1"])
+def test_nobody_else_is_believed(address: str) -> None:
+    found = seen(["10.0.0.0/8"], address, **FORWARDED)
+    assert found == {"REMOTE_ADDR": address}
+
+
+def test_a_proxy_that_is_no_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"trusted_proxy='proxy\.example'"):
+        TrustedProxies(lambda *_: [], ["proxy.example"])

@@ -1,8 +1,8 @@
-"""Pages that change, and those who watch: one sender, any number of readers.
+"""Server-sent events: the changes of a page, from one sender to any number of readers.
 
-A sender publishes what a page is made of; a reader gets what changed since it last looked. What
-is sent is made once, whoever reads it, and nothing is queued for a reader: one that was away for
-longer than is kept gets everything.
+A sender publishes the parts of a page; a reader receives what changed since its version. A message
+is made once for all readers, and nothing is queued for one of them: a reader that was away for
+longer than messages are kept receives the whole page.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ import secrets
 import threading
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from flask import Response, abort
+
 KEEPALIVE: Final = 15.0
 """Seconds after which a reader is sent a comment, so that it is found out when it is gone."""
+
+MOST_STREAMS: Final = 1000
+"""How many streams one process serves at once."""
 
 _KEPT: Final = 64
 _RETRY: Final = b"retry: 1000\n\n"
@@ -42,6 +47,9 @@ class Chunk:
         """
         compressor = zlib.compressobj(5, zlib.DEFLATED, -zlib.MAX_WBITS)
         return compressor.compress(self.raw) + compressor.flush(zlib.Z_FULL_FLUSH)
+
+
+_ALIVE: Final = Chunk(_SIGN_OF_LIFE)
 
 
 class Feed:
@@ -105,14 +113,16 @@ class Feed:
             at: Redis time, should everything have to be sent now.
             deflated: send a gzip stream. It breaks off at its end.
         """
-        self.readers += 1
+        with self._changed:
+            self.readers += 1
         try:
             if deflated:
                 yield _GZIP
             for chunk in self._follow(since, at):
                 yield chunk.deflated if deflated else chunk.raw
         finally:
-            self.readers -= 1
+            with self._changed:
+                self.readers -= 1
 
     def _follow(self, since: str, at: float) -> Iterator[Chunk]:
         yield Chunk(_RETRY)
@@ -126,7 +136,7 @@ class Feed:
                     return
                 chunks = self._since(known, at)
                 known = self._number
-            yield from chunks or [Chunk(_SIGN_OF_LIFE)]
+            yield from chunks or [_ALIVE]
 
     def _since(self, known: int, at: float) -> list[Chunk]:
         missed = self._number - known
@@ -146,3 +156,50 @@ def event_bytes(id_: str, data: Any) -> bytes:
     """A server-sent event."""
     # JSON has no line feed of its own, so the data is one line.
     return f"id: {id_}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+class Streams:
+    """Counts the open streams, each of which takes a thread.
+
+    Attributes:
+        open: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.open = 0
+
+    def response(self, chunks: Iterator[bytes]) -> Response:
+        """Answer with a stream of server-sent events."""
+        with self._lock:
+            if self.open >= MOST_STREAMS:
+                abort(503, f"all {MOST_STREAMS} streams of this process are in use: try later")
+            self.open += 1
+        return Response(
+            _Counted(chunks, self._ended),
+            mimetype="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        )
+
+    def _ended(self) -> None:
+        with self._lock:
+            self.open -= 1
+
+
+class _Counted(Iterator[bytes]):
+    """A stream that reports its end, also when it never began."""
+
+    def __init__(self, chunks: Iterator[bytes], ended: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._ended: Callable[[], None] | None = ended
+
+    def __next__(self) -> bytes:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        if self._ended is not None:
+            self._ended()
+            self._ended = None
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()

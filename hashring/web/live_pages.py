@@ -1,16 +1,15 @@
-"""Pages and their parts, as HTML.
+"""The pages that stay up to date, and their parts as HTML.
 
-What a page shows of a ring is made once after each look, whoever asks for it, and only when
-somebody does.
+A page is rendered once after each reading, for all its visitors, and only when it has any.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,13 +20,12 @@ from hashring.core.picture import PALETTE, Mark, node_colors, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.store.commands import Snapshot
 from hashring.store.lock_commands import Lock
-from hashring.web import text
-from hashring.web.feed import Feed
-from hashring.web.views import GroupView, Heir, RingView
-from hashring.web.watch import Failure, GroupWatcher, RingWatcher, Watcher
-
-if TYPE_CHECKING:
-    from hashring.web.service import Service
+from hashring.web import formatting
+from hashring.web.event_stream import Feed
+from hashring.web.group_view import GroupView
+from hashring.web.ring_view import Heir, RingView
+from hashring.web.service import Service
+from hashring.web.watchers import Failure, GroupWatcher, RingWatcher, Watcher
 
 V = TypeVar("V", bound=RingView | GroupView)
 
@@ -78,15 +76,15 @@ class Templates:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            shown=text.shown,
-            duration=text.duration,
-            clock=text.clock,
-            day=text.day,
-            field=text.field,
-            iso=text.iso,
-            percent=text.percent,
-            ratio=text.ratio,
-            spans=text.spans,
+            shown=formatting.shown,
+            duration=formatting.duration,
+            clock=formatting.clock,
+            day=formatting.day,
+            field=formatting.field,
+            iso=formatting.iso,
+            percent=formatting.percent,
+            ratio=formatting.ratio,
+            spans=formatting.spans,
         )
         self._environment.globals.update(
             link=self.link, redis=redis, actions=actions, package_version=__version__
@@ -263,7 +261,7 @@ class RingPage(WatchedPage[RingView]):
                 highlight=() if node is None or node not in view.ring else (node,),
                 mark=None
                 if found is None or found.error
-                else Mark(found.point, text.shown(found.key)),
+                else Mark(found.point, formatting.shown(found.key)),
                 link=lambda each: (
                     self._templates.link("/ring", name=view.name, node=each) + "#leaves"
                 ),
@@ -333,3 +331,71 @@ def _entry(watcher: RingWatcher | GroupWatcher) -> Mapping[str, Any]:
         "view": watcher.view,
         "failure": failure_values(watcher.failure),
     }
+
+
+class LivePages:
+    """Every page that stays up to date; made when first asked for.
+
+    Attributes:
+        index: the list of rings and groups.
+
+    Args:
+        service: what the pages show.
+        templates: what renders.
+    """
+
+    def __init__(self, service: Service, templates: Templates) -> None:
+        self.index = IndexPage(templates, service)
+        self._templates = templates
+        self._lock = threading.Lock()
+        self._pages: dict[RingWatcher | GroupWatcher, RingPage | GroupPage] = {}
+
+    def ring(self, watcher: RingWatcher) -> RingPage:
+        """The page of a ring."""
+        page = self._page(watcher, lambda: RingPage(self._templates, watcher))
+        assert isinstance(page, RingPage)
+        return page
+
+    def group(self, watcher: GroupWatcher) -> GroupPage:
+        """The page of a partition group."""
+        page = self._page(watcher, lambda: GroupPage(self._templates, watcher))
+        assert isinstance(page, GroupPage)
+        return page
+
+    def _page(
+        self, watcher: RingWatcher | GroupWatcher, make: Callable[[], RingPage | GroupPage]
+    ) -> RingPage | GroupPage:
+        with self._lock:
+            page = self._pages.get(watcher)
+            if page is None:
+                page = make()
+                if watcher.stopping:
+                    # Forgotten between the request's arrival and now: shown once more, not kept.
+                    page.feed.close()
+                else:
+                    self._pages[watcher] = page
+        return page
+
+    def looked(self, watcher: RingWatcher | GroupWatcher) -> None:
+        """Bring the page of what was read up to date."""
+        page = self._pages.get(watcher)
+        if page is not None:
+            page.looked()
+
+    def pulsed(self) -> None:
+        """Bring the list up to date."""
+        self.index.looked()
+
+    def forgotten(self, watcher: RingWatcher | GroupWatcher) -> None:
+        """End the page of what is not watched any more."""
+        with self._lock:
+            page = self._pages.pop(watcher, None)
+        if page is not None:
+            page.feed.close()
+
+    def stopped(self) -> None:
+        """End all streams."""
+        with self._lock:
+            pages = list(self._pages.values())
+        for page in (*pages, self.index):
+            page.feed.close()

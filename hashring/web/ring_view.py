@@ -1,29 +1,22 @@
-"""What is shown of rings and groups: pure, from what was read of them."""
+"""What the service shows of a ring: pure, computed from one reading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any
 
 from hashring.core.balance import Balance, balance
-from hashring.core.groups import foresight
-from hashring.core.groups.foresight import GroupStatus
-from hashring.core.groups.state import GroupState
 from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import HashringError
-from hashring.metrics.fleet import GroupReading, RingReading
+from hashring.health import LATE, Health, ring_health
+from hashring.metrics.fleet import RingReading
 from hashring.store.commands import Event, Scoring, Snapshot
-from hashring.store.events import iso_time
 from hashring.store.facts import DEFAULT_ALGORITHM, NodeFacts, Sees, node_facts, told_algorithms
-from hashring.store.group_commands import Decision, Reading
-
-_LATE: Final = 0.5
-"""A node with less than this part of its ttl left has missed heartbeats."""
 
 
 class NodeState(str, Enum):
@@ -93,16 +86,6 @@ class NodeView:
             self.facts.started,
             self.facts.weight,
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same as JSON types."""
-        return {
-            **self.facts.as_dict(),
-            "state": self.state.value,
-            "fair_share": self.fair,
-            "heartbeat_at": iso_time(self.beat_at),
-            "expires_at": iso_time(self.expires_at),
-        }
 
 
 @dataclass(frozen=True)
@@ -187,6 +170,16 @@ class RingView:
         """Number of the last change."""
         return self.snapshot.stamp.epoch
 
+    @cached_property
+    def health(self) -> Health:
+        """Whether it is well, and if not, why."""
+        return ring_health(
+            [node.facts for node in self.nodes],
+            self.events,
+            now=self.now,
+            algorithms=self.algorithms,
+        )
+
     @property
     def live(self) -> tuple[NodeView, ...]:
         """The nodes that own something, or could."""
@@ -260,44 +253,14 @@ class RingView:
             len(self.duplicates),
             len(self.snapshot.garbage),
             events,
+            self.health,
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The ring, without its nodes, as JSON types."""
-        return {
-            "ring": self.name,
-            "at": iso_time(self.now),
-            "epoch": self.epoch,
-            "fingerprint": self.ring.fingerprint,
-            "hash_algorithms": list(self.algorithms),
-            "nodes": len(self.live),
-            "replicas": len(self.ring),
-            "expired": [node.name for node in self.expired],
-            "agreeing": self.agreeing,
-            "duplicate_points": [
-                {"point": point, "nodes": list(nodes)} for point, nodes in self.duplicates
-            ],
-            "garbage": len(self.snapshot.garbage),
-            "held": self.held,
-            "limit": self.limit,
-            "unserved": self.unserved,
-            "balance": None if self.balance is None else _evenness(self.balance),
-        }
-
-
-def _evenness(found: Balance) -> dict[str, float]:
-    return {
-        "peak_to_mean": found.peak_to_mean,
-        "cv": found.cv,
-        "expected_peak_to_mean": found.expected_peak_to_mean,
-        "expected_cv": found.expected_cv,
-    }
 
 
 def _state(facts: NodeFacts) -> NodeState:
     if facts.expired:
         return NodeState.EXPIRED
-    if facts.ttl is not None and facts.expires_in < _LATE * facts.ttl:
+    if facts.ttl is not None and facts.expires_in < LATE * facts.ttl:
         return NodeState.LATE
     if facts.limit is not None and facts.held is not None and facts.held >= facts.limit:
         return NodeState.FULL
@@ -311,80 +274,3 @@ def _known(algorithms: tuple[str, ...]) -> str:
         except HashringError:  # unknown here, or its package is not installed
             continue
     return DEFAULT_ALGORITHM
-
-
-# --- groups -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A partition, as the grid shows it.
-
-    Attributes:
-        number: the partition.
-        owner: who holds it; ``None`` for nobody.
-        doing: what is under way: ``handoff``, ``warm-up``, ``drain``, or nothing.
-        to: whom it is going to.
-    """
-
-    number: int
-    owner: str | None
-    doing: str
-    to: str | None
-
-
-class GroupView:
-    """A partition group at one instant. Immutable.
-
-    Args:
-        name: the group's name.
-        reading: what Redis said.
-        state: the decision that stands.
-        decisions: the last ones, newest first.
-    """
-
-    def __init__(
-        self, name: str, reading: Reading, state: GroupState, decisions: tuple[Decision, ...]
-    ) -> None:
-        self.name = name
-        self.reading = reading
-        self.state = state
-        self.decisions = decisions
-        self.status: GroupStatus = foresight.status(state, reading.facts)
-
-    @property
-    def now(self) -> float:
-        """Redis time of the reading."""
-        return self.reading.facts.now
-
-    @cached_property
-    def cells(self) -> tuple[Cell, ...]:
-        """All partitions, by number."""
-        return tuple(self._cells())
-
-    def _cells(self) -> Iterator[Cell]:
-        state = self.state
-        for number in state.existing:
-            doing, to = "", None
-            if number in state.handoffs:
-                doing, to = "handoff", state.handoffs[number].to
-            elif number in state.warming:
-                doing, to = "warm-up", state.warming[number]
-            elif number in state.draining:
-                doing = "drain"
-            yield Cell(number, state.holder(number), doing, to)
-
-    def metrics_reading(self) -> GroupReading:
-        """What the metrics are made of."""
-        return GroupReading(self.name, self.status, self.decisions)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The group as JSON types."""
-        return {
-            "group": self.name,
-            "at": iso_time(self.now),
-            **asdict(self.status),
-            "blocking": list(self.status.blocking),
-            "terms": asdict(self.state.terms),
-            "owners": [cell.owner for cell in self.cells],
-        }

@@ -1,8 +1,8 @@
-"""What requests ask, checked; and what goes wrong, as an answer."""
+"""The parameters of requests, checked; and the HTTP status of each error."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from flask import Request, abort
@@ -19,14 +19,17 @@ from hashring.errors import (
     UnknownNodeError,
 )
 from hashring.store.lock_commands import MAX_LOCKED_KEY_BYTES, look
-from hashring.web.pages import Lookup
+from hashring.web.formatting import shown
+from hashring.web.group_view import GroupView
+from hashring.web.live_pages import Lookup
+from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.text import shown
-from hashring.web.views import GroupView, RingView
-from hashring.web.watch import GroupWatcher, RingWatcher
+from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MAX_KEY_BYTES: Final = 16_384
 """The longest key that can be asked for in an address."""
+MAX_BODY: Final = 1 << 20
+"""Bytes that a request's body may have."""
 NEXT: Final = 4
 """How many nodes after the owner are told."""
 
@@ -70,6 +73,19 @@ def number_of(request: Request, name: str, default: int, least: int, most: int) 
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
         abort(400, f"{name}={shown(text)!r}: give a whole number from {least} to {most}")
     return int(text)
+
+
+def list_of(request: Request, name: str, most: int) -> list[str]:
+    """A part of the query that may come more than once."""
+    values = request.args.getlist(name)
+    if len(values) > most:
+        abort(422, f"{name}: at most {most} in one request, and these are {len(values)}")
+    return values
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, as far as is known."""
+    return request.remote_addr or ""
 
 
 def ring_of(service: Service, name: str) -> tuple[RingWatcher, RingView]:
@@ -132,9 +148,3 @@ def looked_up(service: Service, watcher: RingWatcher, view: RingView, key: str) 
         lock=lock,
         lock_error=lock_error,
     )
-
-
-def failure_dict(watcher: RingWatcher | GroupWatcher) -> dict[str, Any] | None:
-    """Why there is nothing newer, as JSON types."""
-    failure = watcher.failure
-    return None if failure is None else {"since": failure.since, "error": str(failure.error)}

@@ -1,0 +1,303 @@
+"""Whether a ring or a partition group is well, and if not, why and what to do.
+
+Pure: computed from one reading. The service's pages, its API, its metrics and ``hashring status``
+all show this verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+from hashring.core.assignors.protocol import MemberState
+from hashring.core.change import ChangeKind
+from hashring.core.groups.foresight import GroupStatus, WaitKind
+from hashring.core.groups.state import EventKind, Phase
+from hashring.store.commands import Event
+from hashring.store.facts import NodeFacts, Sees
+from hashring.store.group_commands import Decision
+
+LATE: Final = 0.5
+"""A node with less than this part of its ttl left has missed heartbeats."""
+
+_UNKNOWN_TTL: Final = 60.0  # seconds, for nodes that do not report theirs
+_NAMED: Final = 3  # names in a reason
+
+
+class State(str, Enum):
+    """How a ring or group is."""
+
+    HEALTHY = "healthy"
+    STOPPED = "stopped"
+    """All nodes left on purpose, or none has joined yet."""
+    CHANGING = "changing"
+    """A change is under way and within its time."""
+    DEGRADED = "degraded"
+    """Some keys or partitions are not worked on, or soon will not be."""
+    UNKNOWN = "unknown"
+    """It cannot be read."""
+    DOWN = "down"
+    """No key or partition has an owner."""
+
+
+_ORDER: Final = {state: place for place, state in enumerate(State)}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that is not as it should be.
+
+    Attributes:
+        state: how bad it is.
+        text: what it is.
+        remedy: what to do; empty when it passes without anybody.
+    """
+
+    state: State
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Health:
+    """The verdict.
+
+    Attributes:
+        state: the worst of the reasons'.
+        reasons: why, worst first; empty when healthy.
+    """
+
+    state: State
+    reasons: tuple[Reason, ...] = ()
+
+    @classmethod
+    def of(cls, reasons: Iterable[Reason]) -> Health:
+        """The verdict that the reasons make."""
+        found = sorted(reasons, key=lambda reason: -_ORDER[reason.state])
+        return cls(found[0].state if found else State.HEALTHY, tuple(found))
+
+
+def worst_first(verdict: Health) -> int:
+    """A key to sort by."""
+    return -_ORDER[verdict.state]
+
+
+def worst(verdicts: Iterable[Health]) -> State:
+    """The worst state of all; a stopped ring beside a healthy one does not count."""
+    states = {verdict.state for verdict in verdicts}
+    if states == {State.STOPPED}:
+        return State.STOPPED
+    return max(states - {State.STOPPED}, key=_ORDER.__getitem__, default=State.HEALTHY)
+
+
+def exit_status(verdicts: Iterable[Health]) -> Literal[0, 1, 2]:
+    """0 when all are well, changing or stopped, 1 when one is degraded, 2 when one is worse."""
+    state = worst(verdicts)
+    if state is State.DEGRADED:
+        return 1
+    return 2 if _ORDER[state] > _ORDER[State.DEGRADED] else 0
+
+
+def unreadable(error: Exception) -> Health:
+    """The verdict when Redis does not respond, or refuses."""
+    return Health.of([Reason(State.UNKNOWN, str(error), "")])
+
+
+# --- rings ------------------------------------------------------------------------------------
+
+
+def ring_health(
+    nodes: Sequence[NodeFacts],
+    events: Sequence[Event],
+    *,
+    now: float,
+    algorithms: Collection[str] = (),
+) -> Health:
+    """The verdict on a ring.
+
+    Args:
+        nodes: every node that has an entry, expired ones included.
+        events: the end of the ring's history, oldest first.
+        now: Redis time of the reading, in seconds since 1970.
+        algorithms: the hash algorithms that the nodes report.
+    """
+    return Health.of(_ring_reasons(nodes, events, now, algorithms))
+
+
+def _ring_reasons(
+    nodes: Sequence[NodeFacts], events: Sequence[Event], now: float, algorithms: Collection[str]
+) -> Iterator[Reason]:
+    changes = [event for event in events if event.change is not None]
+    live = [node for node in nodes if not node.expired]
+    expired = [node for node in nodes if node.expired]
+    if not live:
+        yield _nobody(expired, changes[-1] if changes else None, now)
+        return
+    if len(algorithms) > 1:
+        yield Reason(
+            State.DOWN,
+            f"the nodes hash keys differently ({', '.join(sorted(algorithms))}): keys have two "
+            "owners or none",
+            "give all nodes the same hash_algorithm; hashring doctor shows which has which",
+        )
+    unserved = sum(node.unserved for node in live)
+    if unserved:
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(unserved, 'key')} unserved: every node is at its limit",
+            "start another node, or raise the limit",
+        )
+    if expired:
+        since = max(-node.expires_in for node in expired)
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(expired), 'node')} expired, up to {_seconds(since)} ago: "
+            f"{_names(expired)}",
+            "the next heartbeat of another node removes it; if it stays, remove it here",
+        )
+    late = [node for node in live if _is_late(node)]
+    if late:
+        worst_one = max(late, key=lambda node: node.delay)
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(late), 'node')} late, {worst_one.name} by {_seconds(worst_one.delay)}: "
+            f"{_names(late)}",
+            f"see whether its process runs and reaches Redis; it expires in "
+            f"{_seconds(max(0.0, worst_one.expires_in))} unless it renews",
+        )
+    others = [node for node in live if node.sees is Sees.ANOTHER]
+    if others:
+        verb = "sees" if len(others) == 1 else "see"
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(others), 'node')} {verb} another ring than Redis has: {_names(others)}",
+            "run hashring doctor",
+        )
+    yield from _catching_up(live, changes, now)
+
+
+def _catching_up(live: list[NodeFacts], changes: list[Event], now: float) -> Iterator[Reason]:
+    behind = [node for node in live if node.sees is Sees.OLDER]
+    if not behind or not changes:
+        return
+    since = max(0.0, now - changes[-1].at)
+    # A node confirms a change with its next heartbeat but one.
+    missed = [node for node in behind if since > LATE * (node.ttl or _UNKNOWN_TTL)]
+    if missed:
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(missed), 'node')} did not confirm the change of {_seconds(since)} "
+            f"ago: {_names(missed)}",
+            "run hashring doctor",
+        )
+    else:
+        yield Reason(
+            State.CHANGING,
+            f"{changes[-1].kind} {_seconds(since)} ago; {len(live) - len(behind)} of "
+            f"{_counted(len(live), 'node')} confirmed it",
+        )
+
+
+def _nobody(expired: list[NodeFacts], last: Event | None, now: float) -> Reason:
+    if expired:
+        return Reason(
+            State.DOWN,
+            f"every node expired ({len(expired)}), the last one "
+            f"{_seconds(min(-node.expires_in for node in expired))} ago: no key has an owner",
+            "start the nodes again",
+        )
+    if last is None:
+        return Reason(State.STOPPED, "no node has joined yet")
+    ago = _seconds(max(0.0, now - last.at))
+    if last.change is not None and last.change.kind is ChangeKind.EXPIRE:
+        return Reason(
+            State.DOWN,
+            f"the last node expired {ago} ago: no key has an owner",
+            "start the nodes again; if the ring is not needed any more, forget it",
+        )
+    return Reason(State.STOPPED, f"the last node left {ago} ago")
+
+
+def _is_late(node: NodeFacts) -> bool:
+    return node.ttl is not None and node.expires_in < LATE * node.ttl
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+def group_health(status: GroupStatus, decisions: Sequence[Decision], *, now: float) -> Health:
+    """The verdict on a partition group.
+
+    Args:
+        decisions: its last ones, in any order.
+        now: Redis time of the reading, in seconds since 1970.
+    """
+    return Health.of(_group_reasons(status, decisions, now))
+
+
+def _group_reasons(
+    status: GroupStatus, decisions: Sequence[Decision], now: float
+) -> Iterator[Reason]:
+    if not status.members:
+        yield _no_member(decisions)
+        return
+    if status.unowned:
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(status.unowned), 'partition')} without an owner",
+            "" if status.phase is not Phase.READY else "run hashring group explain",
+        )
+    stalled = [m.name for m in status.members if m.state is MemberState.STALLED]
+    if stalled:
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
+            "its process runs and its work makes no progress: see its log",
+        )
+    silent = sorted({w.member or "" for w in status.waits if w.kind is WaitKind.LEASE})
+    if silent:
+        ends = max((w.until or now for w in status.waits if w.kind is WaitKind.LEASE), default=now)
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(silent), 'member')} not responding: {_listed(silent)}",
+            f"see whether its process runs; its lease ends in {_seconds(max(0.0, ends - now))}",
+        )
+    if status.phase is not Phase.READY:
+        until = ""
+        if status.until is not None and status.until > now:
+            until = f", {_seconds(status.until - now)} more at most"
+        yield Reason(State.CHANGING, f"{status.phase.value.lower()}{until}")
+
+
+def _no_member(decisions: Sequence[Decision]) -> Reason:
+    last = max(decisions, key=lambda decision: decision.generation, default=None)
+    if last is not None and any(event.kind is EventKind.EXPIRED for event in last.events):
+        return Reason(
+            State.DOWN, "the last member expired: no partition has an owner", "start the members"
+        )
+    return Reason(State.STOPPED, "it has no members")
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def _names(nodes: Sequence[NodeFacts]) -> str:
+    return _listed([node.name for node in nodes])
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _seconds(value: float) -> str:
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if value < limit:
+            return f"{value / divisor:.0f} {unit}"
+    return f"{value / 86_400:.0f} d"

@@ -1,0 +1,257 @@
+"""The API's answers, made from what the service has read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, Final
+
+from hashring.core.groups.foresight import Foresight
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.health import Health, State, exit_status, unreadable, worst, worst_first
+from hashring.store.commands import Event
+from hashring.store.events import event_json, iso_time
+from hashring.web import api_types as api
+from hashring.web.group_view import GroupView
+from hashring.web.live_pages import Lookup
+from hashring.web.ring_view import NodeView, RingView
+from hashring.web.watchers import GroupWatcher, RingWatcher
+
+MOST_MOVES: Final = 10_000
+"""How many moves or flows a plan lists; the greatest come first."""
+
+
+def failure(watcher: RingWatcher | GroupWatcher) -> api.Failure | None:
+    """Why there is nothing newer."""
+    found = watcher.failure
+    return None if found is None else api.Failure(since=found.since, error=str(found.error))
+
+
+def verdict(watcher: RingWatcher | GroupWatcher) -> Health:
+    """The verdict on what is watched: unknown while it cannot be read."""
+    if watcher.failure is not None:
+        return unreadable(watcher.failure.error)
+    return Health(State.UNKNOWN) if watcher.view is None else watcher.view.health
+
+
+def status(health: Health) -> api.Status:
+    """A verdict."""
+    return api.Status(state=health.state.value, reasons=_reasons(health))
+
+
+def _reasons(health: Health) -> list[api.Reason]:
+    return [
+        api.Reason(state=reason.state.value, text=reason.text, remedy=reason.remedy)
+        for reason in health.reasons
+    ]
+
+
+def overview(rings: Iterable[RingWatcher], groups: Iterable[GroupWatcher]) -> api.Overview:
+    """The verdict on everything."""
+    of_rings = {f"ring {ring.name}": verdict(ring) for ring in rings}
+    of_groups = {f"group {group.name}": verdict(group) for group in groups}
+    every = of_rings | of_groups
+    reasons = [
+        api.Reason(state=reason.state, text=f"{name}: {reason.text}", remedy=reason.remedy)
+        for name, health in sorted(every.items(), key=lambda item: worst_first(item[1]))
+        if health.state not in (State.HEALTHY, State.STOPPED)
+        for reason in _reasons(health)
+    ]
+    return api.Overview(
+        state=worst(every.values()).value,
+        reasons=reasons[:100],
+        exit_status=exit_status(every.values()),
+        rings=Counter(health.state.value for health in of_rings.values()),
+        groups=Counter(health.state.value for health in of_groups.values()),
+    )
+
+
+# --- rings ------------------------------------------------------------------------------------
+
+
+def ring(watcher: RingWatcher, view: RingView) -> api.Ring:
+    """A ring."""
+    return api.Ring(
+        ring=view.name,
+        status=status(verdict(watcher)),
+        at=iso_time(view.now),
+        epoch=view.epoch,
+        fingerprint=view.ring.fingerprint,
+        hash_algorithms=list(view.algorithms),
+        nodes=len(view.live),
+        replicas=len(view.ring),
+        expired=[node.name for node in view.expired],
+        agreeing=view.agreeing,
+        duplicate_points=[
+            api.DuplicatePoint(point=point, nodes=list(nodes)) for point, nodes in view.duplicates
+        ],
+        garbage=len(view.snapshot.garbage),
+        held=view.held,
+        limit=view.limit,
+        unserved=view.unserved,
+        balance=None if view.balance is None else api.Balance(**asdict(view.balance)),
+        failure=failure(watcher),
+    )
+
+
+def ring_in_list(watcher: RingWatcher) -> api.RingInList:
+    """A ring in brief."""
+    view = watcher.view
+    return api.RingInList(
+        ring=watcher.name,
+        status=status(verdict(watcher)),
+        epoch=view.epoch if view else None,
+        nodes=len(view.live) if view else None,
+        expired=len(view.expired) if view else None,
+        replicas=len(view.ring) if view else None,
+        agreeing=view.agreeing if view else None,
+        unserved=view.unserved if view else None,
+        peak_to_mean=view.balance.peak_to_mean if view and view.balance else None,
+        changed_at=iso_time(view.events[-1].at) if view and view.events else None,
+        failure=failure(watcher),
+    )
+
+
+def node(view: NodeView) -> api.Node:
+    """A node."""
+    facts: dict[str, Any] = dict(view.facts.__dict__)
+    return api.Node(
+        **facts | {"sees": view.facts.sees.value},
+        state=view.state.value,
+        fair_share=view.fair,
+        heartbeat_at=iso_time(view.beat_at),
+        expires_at=iso_time(view.expires_at),
+    )
+
+
+def owner(watcher: RingWatcher, view: RingView, found: Lookup) -> api.Owner:
+    """What is known of a key."""
+    lock = found.lock
+    return api.Owner(
+        ring=view.name,
+        key=found.key,
+        point=found.point,
+        owner=found.owner,
+        next=list(found.next),
+        hash_algorithm=found.algorithm,
+        epoch=view.epoch,
+        lock=None
+        if lock is None
+        else api.Lock(
+            node=lock.node,
+            token=str(lock.token),
+            expires_in=lock.expires_in,
+            waiter=lock.waiter or None,
+        ),
+        lock_error=found.lock_error or None,
+        failure=failure(watcher),
+    )
+
+
+def plan(watcher: RingWatcher, view: RingView, after: Ring) -> api.Plan:
+    """What moves when a ring becomes another."""
+    flows: Counter[tuple[str | None, str | None]] = Counter()
+    for move in view.ring.moves(after):
+        flows[move.before, move.after] += move.points
+    return api.Plan(
+        ring=view.name,
+        epoch=view.epoch,
+        moved=sum(flows.values()) / RING_SIZE,
+        flows=[
+            api.Flow(source=before, to=to, part=points / RING_SIZE)
+            for (before, to), points in flows.most_common(MOST_MOVES)
+        ],
+        before=_shares(view.ring),
+        after=_shares(after),
+        failure=failure(watcher),
+    )
+
+
+def change(event: Event) -> api.Change:
+    """An entry of a ring's history."""
+    return api.Change(**event_json(event))
+
+
+def _shares(of: Ring) -> dict[str, float]:
+    return {name: points / RING_SIZE for name, points in of.shares.items()}
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
+    """A partition group."""
+    found = view.status
+    return api.Group(
+        group=view.name,
+        status=status(verdict(watcher)),
+        at=iso_time(view.now),
+        phase=found.phase.value,
+        generation=found.generation,
+        partitions=found.partitions,
+        until=found.until,
+        latest=found.latest,
+        waits=[
+            api.Wait(
+                kind=wait.kind.value, member=wait.member, partition=wait.partition, until=wait.until
+            )
+            for wait in found.waits
+        ],
+        unowned=list(found.unowned),
+        draining=list(found.draining),
+        members=[
+            api.Member(
+                name=member.name,
+                state=member.state.value,
+                partitions=list(member.partitions),
+                expires_in=member.expires_in,
+            )
+            for member in found.members
+        ],
+        blocking=list(found.blocking),
+        terms=asdict(view.state.terms),
+        owners=[cell.owner for cell in view.cells],
+        failure=failure(watcher),
+    )
+
+
+def group_in_list(watcher: GroupWatcher) -> api.GroupInList:
+    """A group in brief."""
+    found = watcher.view.status if watcher.view else None
+    return api.GroupInList(
+        group=watcher.name,
+        status=status(verdict(watcher)),
+        phase=found.phase.value if found else None,
+        generation=found.generation if found else None,
+        partitions=found.partitions if found else None,
+        members=len(found.members) if found else None,
+        unowned=len(found.unowned) if found else None,
+        failure=failure(watcher),
+    )
+
+
+def group_plan(watcher: GroupWatcher, found: Foresight) -> api.GroupPlan:
+    """What moves in a group."""
+    return api.GroupPlan(
+        group=watcher.name,
+        moves=[
+            api.Move(
+                partition=move.partition,
+                before=move.before,
+                after=move.after,
+                reason=move.reason.value,
+                handoff=move.handoff,
+                warm_up=move.warm_up,
+                why=move.why,
+            )
+            for move in found.moves[:MOST_MOVES]
+        ],
+        rounds=found.rounds,
+        delay=found.delay,
+        longest=found.longest,
+        before=dict(found.before),
+        after=dict(found.after),
+        failure=failure(watcher),
+    )

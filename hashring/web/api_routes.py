@@ -1,0 +1,318 @@
+"""The addresses of the JSON API. :mod:`hashring.web.openapi` describes them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+from flask import Blueprint, Response, abort, request
+from werkzeug.exceptions import BadRequest
+
+from hashring.core.assignors import assignor_named
+from hashring.core.groups import foresight
+from hashring.core.hashing import key_bytes
+from hashring.core.planning import planned_ring
+from hashring.store.commands import Event
+from hashring.store.events import event_json
+from hashring.web import answers
+from hashring.web import api_types as api
+from hashring.web.actions import Actions
+from hashring.web.costly import Turns
+from hashring.web.event_stream import KEEPALIVE, Streams, event_bytes
+from hashring.web.login_routes import Login
+from hashring.web.openapi import (
+    MOST_JOINING,
+    MOST_LEAVING,
+    MOST_NODES,
+    MOST_PARTITIONS,
+    MOST_REPLICAS,
+    document,
+)
+from hashring.web.parameters import (
+    address_of,
+    group_of,
+    list_of,
+    looked_up,
+    number_of,
+    ring_of,
+    text_of,
+)
+from hashring.web.ring_view import RingView
+from hashring.web.service import MOST, Service
+from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
+
+MOST_PLACED: Final = 500_000
+"""Points that one plan may go through: for each node that joins, all that are there by then."""
+
+T = TypeVar("T")
+
+
+class ApiRoutes:
+    """The API.
+
+    Args:
+        service: what is asked.
+        actions: what can be done.
+        login: who may do it.
+        base_path: what every path begins with.
+        streams: all that are open.
+        turns: whose turn it is to do costly work.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        actions: Actions,
+        login: Login,
+        base_path: str,
+        *,
+        streams: Streams,
+        turns: Turns,
+    ) -> None:
+        self._service = service
+        self._actions = actions
+        self._login = login
+        self._streams = streams
+        self._turns = turns
+        self._description = msgspec.json.encode(document(base_path))
+        self.blueprint = Blueprint("api", __name__)
+        add = self.blueprint.add_url_rule
+        for rule, view in (
+            ("/openapi.json", self._openapi),
+            ("/api/status", self._status),
+            ("/api/rings", self._rings),
+            ("/api/ring", self._ring),
+            ("/api/nodes", self._nodes),
+            ("/api/owner", self._owner),
+            ("/api/changes", self._changes),
+            ("/api/changes/live", self._live),
+            ("/api/plan", self._plan),
+            ("/api/groups", self._groups),
+            ("/api/group", self._group),
+            ("/api/group/plan", self._group_plan),
+        ):
+            add(rule, view_func=view, methods=["GET"])
+        add("/api/owners", view_func=self._owners, methods=["POST"])
+        add("/api/act/<what>", view_func=self._act, methods=["POST"])
+
+    def _openapi(self) -> Response:
+        return Response(self._description, mimetype="application/json")
+
+    def _status(self) -> Response:
+        return _json(answers.overview(*self._service.listed()))
+
+    # --- rings --------------------------------------------------------------------------------
+
+    def _rings(self) -> Response:
+        rings, _ = self._service.listed()
+        page, following = _page(rings)
+        return _json(api.Rings(rings=[answers.ring_in_list(ring) for ring in page], next=following))
+
+    def _asked(self) -> tuple[RingWatcher, RingView]:
+        return ring_of(self._service, text_of(request, "ring"))
+
+    def _ring(self) -> Response:
+        watcher, view = self._asked()
+        return _json(answers.ring(watcher, view))
+
+    def _nodes(self) -> Response:
+        watcher, view = self._asked()
+        after = request.args.get("after", "").encode()
+        count = number_of(request, "count", MOST_NODES, 1, MOST_NODES)
+        rest = [node for node in view.nodes if node.name.encode() > after]
+        page = rest[:count]
+        return _json(
+            api.Nodes(
+                ring=view.name,
+                nodes=[answers.node(node) for node in page],
+                next=page[-1].name if len(page) < len(rest) else None,
+                failure=answers.failure(watcher),
+            )
+        )
+
+    def _owner(self) -> Response:
+        watcher, view = self._asked()
+        found = looked_up(self._service, watcher, view, text_of(request, "key"))
+        return _json(answers.owner(watcher, view, found))
+
+    def _owners(self) -> Response:
+        asked = _body(api.OwnersAsked)
+        watcher, view = ring_of(self._service, asked.ring)
+        for key in asked.keys:
+            key_bytes(key)
+        ring = view.ring
+        with self._turns.turn():
+            owners = [ring.owner(key) if ring.node_count else None for key in asked.keys]
+        return _json(
+            api.Owners(
+                ring=view.name,
+                epoch=view.epoch,
+                hash_algorithm=ring.hash_algorithm.name,
+                owners=owners,
+                failure=answers.failure(watcher),
+            )
+        )
+
+    def _plan(self) -> Response:
+        watcher, view = self._asked()
+        join, leave = (
+            list_of(request, "join", MOST_JOINING),
+            list_of(request, "leave", MOST_LEAVING),
+        )
+        replicas = number_of(request, "replicas", 16, 1, MOST_REPLICAS)
+        placed = len(join) * (len(view.ring) + replicas * (len(join) + 1) // 2)
+        if placed > MOST_PLACED:
+            abort(
+                422,
+                f"{len(join)} nodes of {replicas} points on a ring of {len(view.ring)} are too "
+                "much work for one request: plan fewer at a time, or use hashring spark plan",
+            )
+        with self._turns.turn():
+            after = planned_ring(
+                view.ring,
+                join=join,
+                leave=leave,
+                n_replicas=replicas,
+                placement=request.args.get("placement", "random"),
+                rng_for=lambda node: random.Random(f"{view.ring.fingerprint}:{node}"),
+            )
+            return _json(answers.plan(watcher, view, after))
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def _changes(self) -> Response:
+        watcher, view = self._asked()
+        count = number_of(request, "count", 100, 1, EVENTS)
+        events = _after(view.events, request.args.get("after", ""))[-count:]
+        return _json(
+            api.Changes(
+                ring=view.name,
+                changes=[answers.change(event) for event in events],
+                failure=answers.failure(watcher),
+            )
+        )
+
+    def _live(self) -> Response:
+        watcher, view = self._asked()
+        since = request.headers.get("Last-Event-ID") or request.args.get("after")
+        if since is None:
+            since = view.events[-1].id if view.events else "0-0"
+        _id(since)
+        return self._streams.response(self._follow(watcher, since))
+
+    def _follow(self, watcher: RingWatcher, since: str) -> Iterator[bytes]:
+        yield b"retry: 1000\n\n"
+        looks = -1
+        told = time.monotonic()
+        while not watcher.stopping:
+            looks = watcher.wait_for_look(looks, KEEPALIVE)
+            view = watcher.view
+            new = _after(view.events, since) if view else ()
+            for event in new:
+                since = event.id
+                yield event_bytes(event.id, event_json(event))
+            if new:
+                told = time.monotonic()
+            elif time.monotonic() - told > KEEPALIVE:
+                told = time.monotonic()
+                yield b":\n\n"
+
+    # --- groups -------------------------------------------------------------------------------
+
+    def _groups(self) -> Response:
+        _, groups = self._service.listed()
+        page, following = _page(groups)
+        found = [answers.group_in_list(group) for group in page]
+        return _json(api.Groups(groups=found, next=following))
+
+    def _group(self) -> Response:
+        watcher, view = group_of(self._service, text_of(request, "group"))
+        return _json(answers.group(watcher, view))
+
+    def _group_plan(self) -> Response:
+        watcher, view = group_of(self._service, text_of(request, "group"))
+        join, leave = (
+            list_of(request, "join", MOST_JOINING),
+            list_of(request, "leave", MOST_LEAVING),
+        )
+        partitions = None
+        if "partitions" in request.args:
+            partitions = number_of(request, "partitions", 1, 1, MOST_PARTITIONS)
+        count = max(partitions or 0, view.state.terms.partitions)
+        if count > MOST_PARTITIONS:
+            abort(
+                422,
+                f"a group of {count} partitions is too much work for one request: use "
+                "hashring group plan",
+            )
+        with self._turns.turn():
+            found = foresight.foresee(
+                view.state,
+                view.reading.facts,
+                assignor_named(view.state.terms.assignor),
+                join=join,
+                leave=leave,
+                partitions=partitions,
+            )
+            return _json(answers.group_plan(watcher, found))
+
+    # --- acting -------------------------------------------------------------------------------
+
+    def _act(self, what: str) -> Response:
+        self._login.bearer()
+        asked = _body(self._actions.asked(what))
+        return _json(api.Done(done=self._actions.do(asked, address_of(request))))
+
+
+def _json(answer: Any) -> Response:
+    return Response(msgspec.json.encode(answer), mimetype="application/json")
+
+
+W = TypeVar("W", RingWatcher, GroupWatcher)
+
+
+def _page(watchers: list[W]) -> tuple[list[W], str | None]:
+    """Those after the name that was asked for, and the name to ask for next."""
+    count = number_of(request, "count", MOST, 1, MOST)
+    after = request.args.get("after", "")
+    rest = [watcher for watcher in watchers if watcher.name > after]
+    return rest[:count], rest[count - 1].name if len(rest) > count else None
+
+
+def _body(kind: type[T]) -> T:
+    """The request's body, checked.
+
+    Raises:
+        HTTPException: it is not JSON, or not of that kind.
+    """
+    # A body of unknown length is read up to the limit and cut there.
+    data = request.get_data()
+    if len(data) >= (request.max_content_length or 0):
+        abort(413)
+    if not request.is_json:
+        abort(415, "send JSON, with Content-Type: application/json")
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        abort(400, f"the body is not as described in /openapi.json: {error}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        abort(400, f"the body is not JSON: {error}")
+
+
+def _after(events: tuple[Event, ...], id_: str) -> tuple[Event, ...]:
+    if not id_:
+        return events
+    since = _id(id_)
+    return tuple(event for event in events if _id(event.id) > since)
+
+
+def _id(text: str) -> tuple[int, int]:
+    first, _, second = text.partition("-")
+    if all(
+        part.isascii() and part.isdigit() and len(part) <= 20 for part in (first, second or "0")
+    ):
+        return int(first), int(second or "0")
+    raise BadRequest("after: give the id of a change, such as 1700000000000-0")

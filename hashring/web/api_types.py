@@ -1,0 +1,381 @@
+"""What the API answers and accepts, as types. Its description is made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from hashring.core.hashing import RING_SIZE
+
+Count = Annotated[int, Meta(ge=0)]
+Point = Annotated[int, Meta(ge=0, lt=RING_SIZE)]
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Text = Annotated[str, Meta(min_length=1)]
+Shares = dict[str, float]
+
+MOST_KEYS = 10_000
+"""How many keys one request may ask for."""
+
+
+class Answer(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An answer, or a part of one."""
+
+
+class Error(Answer):
+    """What was wrong, and what to do."""
+
+    error: str
+
+
+class Failure(Answer):
+    """Why there is nothing newer.
+
+    ``since`` is this machine's time, in seconds since 1970, at which Redis first failed to
+    respond; ``error`` is what it or its client reported.
+    """
+
+    since: float
+    error: str
+
+
+class Balance(Answer):
+    """How even the shares are, and how even random points would make them."""
+
+    peak_to_mean: float
+    cv: float
+    expected_peak_to_mean: float
+    expected_cv: float
+
+
+class DuplicatePoint(Answer):
+    """A point that several nodes have."""
+
+    point: Point
+    nodes: list[str]
+
+
+class Reason(Answer):
+    """One thing that is not as it should be, and what to do; ``remedy`` may be empty."""
+
+    state: Literal["healthy", "stopped", "changing", "degraded", "unknown", "down"]
+    text: str
+    remedy: str
+
+
+class Status(Answer):
+    """The verdict on everything, or on one ring or group: the worst state, and why."""
+
+    state: Literal["healthy", "stopped", "changing", "degraded", "unknown", "down"]
+    reasons: list[Reason]
+
+
+class Overview(Status):
+    """The verdict on all rings and groups that are watched.
+
+    ``rings`` and ``groups`` count them by state. ``exit_status`` is that of ``hashring status``:
+    0 when all are healthy, stopped or changing, 1 when one is degraded, 2 when one is worse.
+    """
+
+    exit_status: Literal[0, 1, 2]
+    rings: dict[str, int]
+    groups: dict[str, int]
+
+
+class Ring(Answer):
+    """A ring."""
+
+    ring: str
+    status: Status
+    at: Time
+    epoch: Count
+    fingerprint: str
+    hash_algorithms: list[str]
+    nodes: Count
+    replicas: Count
+    expired: list[str]
+    agreeing: Count
+    duplicate_points: list[DuplicatePoint]
+    garbage: Count
+    held: Count | None
+    limit: Count | None
+    unserved: Count
+    balance: Balance | None
+    failure: Failure | None
+
+
+class RingInList(Answer):
+    """A ring in brief; ``null`` is what has not been read yet."""
+
+    ring: str
+    status: Status
+    epoch: Count | None
+    nodes: Count | None
+    expired: Count | None
+    replicas: Count | None
+    agreeing: Count | None
+    unserved: Count | None
+    peak_to_mean: float | None
+    changed_at: Time | None
+    failure: Failure | None
+
+
+class Rings(Answer):
+    """Rings by name; ``next`` is what to give as ``after`` for those that follow."""
+
+    rings: list[RingInList]
+    next: str | None
+
+
+class Node(Answer):
+    """A node. ``late``: half of its ttl has passed since its last heartbeat."""
+
+    name: str
+    host: str
+    pid: str
+    state: Literal["up", "late", "full", "expired"]
+    replicas: Count
+    share: float
+    fair_share: float
+    delay: float
+    expires_in: float
+    expired: bool
+    heartbeat_at: Time
+    expires_at: Time
+    ttl: float | None
+    weight: float | None
+    started: float | None
+    version: str | None
+    hash_algorithm: str | None
+    held: Count | None
+    limit: Count | None
+    unserved: Count
+    fingerprint: str | None
+    sees: Literal["current", "older", "another", "-"]
+
+
+class Nodes(Answer):
+    """The nodes of a ring, by name; ``next`` is what to give as ``after`` for the rest."""
+
+    ring: str
+    nodes: list[Node]
+    next: str | None
+    failure: Failure | None
+
+
+class Lock(Answer):
+    """Who holds a key. ``token`` is the fencing token, in decimal."""
+
+    node: str
+    token: str
+    expires_in: float
+    waiter: str | None
+
+
+class Owner(Answer):
+    """Who owns a key, and who would next."""
+
+    ring: str
+    key: str
+    point: Point
+    owner: str | None
+    next: list[str]
+    hash_algorithm: str
+    epoch: Count
+    lock: Lock | None
+    lock_error: str | None
+    failure: Failure | None
+
+
+class OwnersAsked(Answer):
+    """Keys to look up on one ring."""
+
+    ring: Name
+    keys: Annotated[list[Text], Meta(max_length=MOST_KEYS)]
+
+
+class Owners(Answer):
+    """The owner of each key, in the order of the question."""
+
+    ring: str
+    epoch: Count
+    hash_algorithm: str
+    owners: list[str | None]
+    failure: Failure | None
+
+
+class Change(Answer):
+    """An entry of a ring's history."""
+
+    id: str
+    at: Time
+    kind: str
+    by: str
+    nodes: list[str]
+    points: list[Point]
+    reason: str
+    epoch: Count | None
+    keys: str | None
+
+
+class Changes(Answer):
+    """The end of a ring's history, oldest first."""
+
+    ring: str
+    changes: list[Change]
+    failure: Failure | None
+
+
+class Flow(Answer, rename={"source": "from"}):
+    """A part of the ring that moves from one node to another."""
+
+    source: str | None
+    to: str | None
+    part: float
+
+
+class Plan(Answer):
+    """What moves, and what each node owns before and after, as parts of the ring."""
+
+    ring: str
+    epoch: Count
+    moved: float
+    flows: list[Flow]
+    before: Shares
+    after: Shares
+    failure: Failure | None
+
+
+class Wait(Answer):
+    """Something a group waits for; ``until`` is Redis time, in seconds since 1970."""
+
+    kind: str
+    member: str | None
+    partition: Count | None
+    until: float | None
+
+
+class Member(Answer):
+    """A member of a group."""
+
+    name: str
+    state: str
+    partitions: list[Count]
+    expires_in: float
+
+
+class Group(Answer):
+    """A partition group. ``owners`` has the owner of each partition, by number."""
+
+    group: str
+    status: Status
+    at: Time
+    phase: Literal["Ready", "Holddown", "Rebalancing"]
+    generation: Count
+    partitions: Count
+    until: float | None
+    latest: float | None
+    waits: list[Wait]
+    unowned: list[Count]
+    draining: list[Count]
+    members: list[Member]
+    blocking: list[str]
+    terms: dict[str, Any]
+    owners: list[str | None]
+    failure: Failure | None
+
+
+class GroupInList(Answer):
+    """A group in brief; ``null`` is what has not been read yet."""
+
+    group: str
+    status: Status
+    phase: str | None
+    generation: Count | None
+    partitions: Count | None
+    members: Count | None
+    unowned: Count | None
+    failure: Failure | None
+
+
+class Groups(Answer):
+    """Groups by name; ``next`` is what to give as ``after`` for those that follow."""
+
+    groups: list[GroupInList]
+    next: str | None
+
+
+class Move(Answer):
+    """A partition that changes hands."""
+
+    partition: Count
+    before: str | None
+    after: str | None
+    reason: str
+    handoff: bool
+    warm_up: bool
+    why: str
+
+
+class GroupPlan(Answer):
+    """What moves, in how many rounds, and how many partitions each member has."""
+
+    group: str
+    moves: list[Move]
+    rounds: Count
+    delay: float
+    longest: float
+    before: dict[str, Count]
+    after: dict[str, Count]
+    failure: Failure | None
+
+
+By = Annotated[
+    str, Meta(min_length=1, max_length=100, description="Who asks; the history shows it.")
+]
+
+
+class RemoveAsked(Answer):
+    """A node to take off a ring."""
+
+    by: By
+    ring: Name
+    node: Name
+
+
+class ReleaseAsked(Answer):
+    """A lock to take away from its holder, by its fencing token."""
+
+    by: By
+    ring: Name
+    key: Text
+    token: Annotated[str, Meta(pattern="^[0-9]{1,20}$")]
+
+
+class RebalanceAsked(Answer):
+    """A group that shall move partitions without the rest of its delay."""
+
+    by: By
+    group: Name
+
+
+class Done(Answer):
+    """What was done."""
+
+    done: str
+
+
+class Alive(Answer):
+    """The process lives."""
+
+    status: str
+
+
+class Ready(Answer):
+    """Whether the service can answer; ``since`` is given while Redis does not respond."""
+
+    status: str
+    redis: str
+    since: float | UnsetType = UNSET
+    fault: str | UnsetType = UNSET

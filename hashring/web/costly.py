@@ -1,0 +1,46 @@
+"""Requests that cost much work: only so much each, and only so many at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from flask import abort
+
+AT_ONCE: Final = 2
+"""How many costly requests are in work at once."""
+WAITING: Final = 16
+"""How many more may wait for their turn."""
+
+
+class Turns:
+    """Lets few costly requests work at once, so that everything else is still answered.
+
+    Each request runs in a thread, and the threads share a processor: two costly requests slow
+    down a cheap one to a third, fifty would stop it.
+    """
+
+    def __init__(self) -> None:
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
+        self._lock = threading.Lock()
+        self._asking = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Within it, the request has its turn.
+
+        Raises:
+            HTTPException: with status 503, when too many wait already.
+        """
+        with self._lock:
+            if self._asking >= AT_ONCE + WAITING:
+                abort(503, "many costly requests are being answered: try again in some seconds")
+            self._asking += 1
+        try:
+            with self._turns:
+                yield
+        finally:
+            with self._lock:
+                self._asking -= 1

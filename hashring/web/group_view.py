@@ -1,0 +1,82 @@
+"""What the service shows of a partition group: pure, computed from one reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from hashring.core.groups import foresight
+from hashring.core.groups.foresight import GroupStatus
+from hashring.core.groups.state import GroupState
+from hashring.health import Health, group_health
+from hashring.metrics.fleet import GroupReading
+from hashring.store.group_commands import Decision, Reading
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A partition, as the grid shows it.
+
+    Attributes:
+        number: the partition.
+        owner: who holds it; ``None`` for nobody.
+        doing: what is under way: ``handoff``, ``warm-up``, ``drain``, or nothing.
+        to: whom it is going to.
+    """
+
+    number: int
+    owner: str | None
+    doing: str
+    to: str | None
+
+
+class GroupView:
+    """A partition group at one instant. Immutable.
+
+    Args:
+        name: the group's name.
+        reading: what Redis said.
+        state: the decision that stands.
+        decisions: the last ones, newest first.
+    """
+
+    def __init__(
+        self, name: str, reading: Reading, state: GroupState, decisions: tuple[Decision, ...]
+    ) -> None:
+        self.name = name
+        self.reading = reading
+        self.state = state
+        self.decisions = decisions
+        self.status: GroupStatus = foresight.status(state, reading.facts)
+
+    @property
+    def now(self) -> float:
+        """Redis time of the reading."""
+        return self.reading.facts.now
+
+    @cached_property
+    def health(self) -> Health:
+        """Whether it is well, and if not, why."""
+        return group_health(self.status, self.decisions, now=self.now)
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """All partitions, by number."""
+        return tuple(self._cells())
+
+    def _cells(self) -> Iterator[Cell]:
+        state = self.state
+        for number in state.existing:
+            doing, to = "", None
+            if number in state.handoffs:
+                doing, to = "handoff", state.handoffs[number].to
+            elif number in state.warming:
+                doing, to = "warm-up", state.warming[number]
+            elif number in state.draining:
+                doing = "drain"
+            yield Cell(number, state.holder(number), doing, to)
+
+    def metrics_reading(self) -> GroupReading:
+        """What the metrics are made of."""
+        return GroupReading(self.name, self.status, self.decisions, self.health)

@@ -1,0 +1,168 @@
+"""Signing in and out, and who a request is from."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any, Final
+
+from flask import Blueprint, abort, redirect, request
+from werkzeug.wrappers import Response
+
+from hashring.errors import ConfigError
+from hashring.web.actions import checked_by
+from hashring.web.live_pages import Templates
+from hashring.web.login import Guard, Session, Sessions
+from hashring.web.parameters import address_of
+
+_COOKIE: Final = "hashring"
+
+
+class Login:
+    """Who may act.
+
+    Args:
+        templates: what renders.
+        guard: knows the token; ``None`` when nothing can be done.
+        sessions: who is signed in.
+    """
+
+    def __init__(self, templates: Templates, guard: Guard | None, sessions: Sessions) -> None:
+        self._templates = templates
+        self._guard = guard
+        self._sessions = sessions
+        self.blueprint = Blueprint("login", __name__)
+        add = self.blueprint.add_url_rule
+        add("/login", "form", self._form, methods=["GET"])
+        add("/login", "login", self._login, methods=["POST"])
+        add("/logout", "logout", self._logout, methods=["POST"])
+
+    @property
+    def possible(self) -> bool:
+        """Whether anything can be done."""
+        return self._guard is not None
+
+    def session(self) -> Session | None:
+        """The visitor's session; ``None`` when not signed in."""
+        return self._sessions.find(request.cookies.get(_COOKIE, ""))
+
+    def visitor(self) -> dict[str, str]:
+        """What every page shows of the visitor."""
+        session = self.session() if self._guard is not None else None
+        if session is None:
+            return {"by": "", "csrf": "", "notice": ""}
+        return {"by": session.by, "csrf": session.form_token, "notice": session.take_notice()}
+
+    def required(self) -> Session:
+        """The session of a form that acts.
+
+        Raises:
+            HTTPException: nobody is signed in, or the form is not this session's.
+        """
+        self.required_guard()
+        session = self.session()
+        if session is None:
+            abort(401, "Your session has ended: go back and sign in again.")
+        sent = request.form.get("csrf", "")
+        if not hmac.compare_digest(sent.encode(), session.form_token.encode()):
+            abort(403, "This form is not from this service, or is too old: go back and reload it.")
+        return session
+
+    def required_guard(self) -> Guard:
+        """What knows the token.
+
+        Raises:
+            HTTPException: the service was started without one.
+        """
+        if self._guard is None:
+            abort(
+                403,
+                "nothing can be done from here: the service was not started with --allow-actions",
+            )
+        return self._guard
+
+    def bearer(self) -> None:
+        """Let a request pass that carries the token.
+
+        Raises:
+            HTTPException: it does not, or must wait.
+        """
+        self.required_guard()
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            abort(401, "send the token: Authorization: Bearer …")
+        wrong = self._refusal(token.strip())
+        if wrong is not None:
+            status, text, wait = wrong
+            abort(status, text, **({"retry_after": wait} if wait else {}))
+
+    def _refusal(self, token: str) -> tuple[int, str, int] | None:
+        guard, address = self.required_guard(), address_of(request)
+        wait = guard.wait(address)
+        if wait > 0:
+            return 429, f"too many wrong tokens: wait {wait:.0f} s", int(wait) + 1
+        if not guard.admits(token, address):
+            return 401, "that is not the token this service was started with (HASHRING_TOKEN)", 0
+        return None
+
+    # --- pages --------------------------------------------------------------------------------
+
+    def _form(self) -> str:
+        self.required_guard()
+        return self._page("", "", request.args.get("next", ""))
+
+    def _page(self, error: str, by: str, following: str) -> str:
+        return self._templates.page(
+            "login.html",
+            error=error,
+            name=by,
+            next=self._inside(following),
+            by="",
+            csrf="",
+            notice="",
+            live=None,
+        )
+
+    def _login(self) -> Any:
+        self.required_guard()
+        # A form of another site would sign the visitor in under a name of its choice.
+        if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+            abort(403, "This form is not from this service.")
+        name, following = request.form.get("by", ""), request.form.get("next", "")
+        try:
+            by = checked_by(name)
+        except ConfigError as error:
+            return self._page(str(error), name, following), 400
+        wrong = self._refusal(request.form.get("token", ""))
+        if wrong is not None:
+            status, text, wait = wrong
+            headers = {"Retry-After": str(wait)} if wait else {}
+            return self._page(text, name, following), status, headers
+        self._sessions.end(request.cookies.get(_COOKIE, ""))
+        response = see(self._inside(following))
+        response.set_cookie(
+            _COOKIE,
+            self._sessions.begin(by),
+            path=f"{self._templates.base_path}/",
+            secure=request.is_secure,
+            httponly=True,
+            samesite="Strict",
+        )
+        return response
+
+    def _inside(self, address: str) -> str:
+        """An address of this service's; its first page for any other."""
+        base = f"{self._templates.base_path}/"
+        plain = address.isprintable() and "\\" not in address and not address.startswith("//")
+        return address if plain and address.startswith(base) else base
+
+    def _logout(self) -> Response:
+        self.required()
+        self._sessions.end(request.cookies.get(_COOKIE, ""))
+        response = see(f"{self._templates.base_path}/")
+        response.delete_cookie(_COOKIE, path=f"{self._templates.base_path}/")
+        return response
+
+
+def see(address: str) -> Response:
+    """Send the visitor to another address, by GET."""
+    return redirect(address, 303)

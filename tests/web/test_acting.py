@@ -1,0 +1,340 @@
+"""Signing in, acting, and everything that must not let anybody else act."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring.core.hashing import RING_SIZE
+from hashring.errors import ConfigError
+from hashring.store.events import newest
+from hashring.store.executor import RedisStore
+from hashring.store.group_commands import group_keys, read, read_decision
+from hashring.store.keys import ring_keys
+from hashring.store.lock_commands import acquire, look
+from hashring.web.login import Guard, Sessions
+from tests.conftest import eventually
+from tests.web.conftest import SESSION, TOKEN, Visit, Visitor, put
+
+
+@pytest.fixture
+def store(redis: Redis) -> Any:
+    store = RedisStore(redis, 5.0)
+    yield store
+    store.close()
+
+
+def form_token(page: str) -> str:
+    found = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert found, page
+    return found[1]
+
+
+def sign_in(visitor: Visitor, by: str = "ada", token: str = TOKEN) -> Any:
+    return visitor.client.post("/login", data={"by": by, "token": token})
+
+
+def test_nothing_can_be_done_without_a_token_of_the_services(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"])
+    answer = visitor.client.post(
+        "/api/act/remove",
+        json={"ring": "ring", "node": "a", "by": "x"},
+        headers={"Authorization": "Bearer x"},
+    )
+    assert answer.status_code == 403
+    assert "--allow-actions" in answer.json["error"]
+    assert visitor.client.post("/act/remove").status_code == 403
+    assert "Remove it" not in visitor.page("/ring", name="ring", node="a")
+
+
+def test_a_person_takes_a_node_off_and_the_history_says_who(
+    redis: Redis, store: RedisStore, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", RING_SIZE // 2)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    assert visitor.get("/act/remove", ring="ring", node="a").status_code == 303
+    assert sign_in(visitor).status_code == 303
+    page = visitor.page("/act/remove", ring="ring", node="a")
+    assert "Take a off the ring ring?" in page
+    data = {"csrf": form_token(page), "ring": "ring", "node": "a"}
+    done = visitor.client.post("/act/remove", data=data)
+    assert (done.status_code, done.location) == (303, "/ring?name=ring")
+    assert "a was taken off the ring ring" in visitor.page("/ring", name="ring")
+    assert "was taken off" not in visitor.page("/ring", name="ring")
+    assert redis.zcard("ring") == 1
+    [event] = newest(store, ring_keys("ring").events, 1)
+    assert event.kind == "leave"
+    assert event.by.startswith("ada (hashring serve")
+    gone = visitor.client.post("/act/remove", data=data)
+    assert (gone.status_code, "not on ring" in gone.text) == (404, True)
+
+
+def test_a_program_releases_a_lock_and_no_other(
+    redis: Redis, store: RedisStore, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    keys = ring_keys("ring")
+    [granted] = store.run(
+        acquire(keys, node="a", session=SESSION, ttl=60, locked=[b"k"], most=1, awaited=0)
+    )
+    visitor = visit(rings=["ring"], token=TOKEN)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    asked = {"ring": "ring", "key": "k", "token": "1", "by": "a script"}
+    answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
+    assert "was not released" in answer.json["done"]
+    asked["token"] = str(granted)
+    answer = visitor.client.post("/api/act/release", json=asked, headers=headers)
+    assert "was released" in answer.json["done"]
+    assert not store.run(look(keys, locked=[b"k"]))
+    [event] = newest(store, keys.events, 1)
+    assert (event.kind, event.keys) == ("release", "k")
+    assert event.by.startswith("a script (hashring serve")
+
+
+def test_a_group_is_asked_for_a_rebalance_and_its_history_says_by_whom(
+    redis: Redis, store: RedisStore, visit: Visit
+) -> None:
+    from hashring import PartitionGroup  # noqa: PLC0415
+
+    group = PartitionGroup(redis, "orders", partitions=8, member="m", rebalance_delay=3600)
+    with group:
+        late = PartitionGroup(redis, "orders", partitions=8, member="n", rebalance_delay=3600)
+        with late:
+            keys = group_keys("orders")
+
+            def phase() -> str:
+                state = store.run(read(keys)).state
+                return state.phase.value if state else ""
+
+            eventually(lambda: phase() == "Holddown", "the second member is waited for")
+            visitor = visit(token=TOKEN)
+            asked = {"group": "orders", "by": "ada"}
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            answer = visitor.client.post("/api/act/rebalance", json=asked, headers=headers)
+            assert answer.json == {"done": "orders was asked to rebalance."}
+            eventually(lambda: phase() == "Ready", "the partitions have moved")
+            entries = store.call("XRANGE", keys.control, "-", "+")
+            said = [event for entry in entries for event in read_decision(entry).events]
+            assert any(e.kind.value == "asked" and "by ada" in e.why for e in said)
+
+
+def test_a_form_of_somebody_elses_does_nothing(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    for csrf in ("", "guessed"):
+        data = {"csrf": csrf, "ring": "ring", "node": "a"}
+        assert visitor.client.post("/act/remove", data=data).status_code == 403
+    assert redis.zcard("ring") == 1
+    cookie = visitor.client.get_cookie("hashring", path="/")
+    assert cookie is not None
+    assert (cookie.http_only, cookie.same_site) == (True, "Strict")
+
+
+@pytest.mark.parametrize("by", ["", "  ", "x" * 101, "a\nb"])
+def test_whoever_acts_must_say_who(visit: Visit, by: str) -> None:
+    answer = sign_in(visit(token=TOKEN), by=by)
+    assert answer.status_code == 400
+    assert "by=" in answer.text
+
+
+def test_a_wrong_token_does_nothing_and_is_soon_not_even_looked_at(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    asked = {"ring": "ring", "node": "a", "by": "eve"}
+
+    def attempt(token: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return visitor.client.post("/api/act/remove", json=asked, headers=headers)
+
+    assert visitor.client.post("/api/act/remove", json=asked).status_code == 401
+    assert [attempt(f"guess-{n}").status_code for n in range(5)] == [401] * 5
+    refused = attempt(TOKEN)
+    assert refused.status_code == 429
+    assert int(refused.headers["Retry-After"]) > 0
+    assert "wait" in refused.json["error"]
+    assert redis.zcard("ring") == 1
+
+
+def test_an_address_may_try_again_after_a_while_and_others_meanwhile() -> None:
+    now = 1000.0
+    guard = Guard(TOKEN, lambda: now)
+    for _ in range(5):
+        assert guard.wait("eve") == 0
+        assert not guard.admits("guess", "eve")
+    assert guard.wait("eve") > 0
+    assert guard.wait("ada") == 0
+    assert guard.admits(TOKEN, "ada")
+    now += guard.wait("eve") + 0.01
+    assert guard.wait("eve") == 0
+
+
+def test_no_number_of_other_addresses_locks_the_operator_out() -> None:
+    guard = Guard(TOKEN, lambda: 1000.0)
+    for number in range(200):
+        for _ in range(5):
+            guard.admits("guess", f"10.0.{number}.1")
+    assert guard.wait("10.1.0.1") == 0
+    assert guard.admits(TOKEN, "10.1.0.1")
+
+
+def test_the_addresses_of_one_ipv6_network_wait_together() -> None:
+    guard = Guard(TOKEN, lambda: 1000.0)
+    for number in range(5):
+        guard.admits("guess", f"2001:db8:0:1::{number}")
+    assert guard.wait("2001:db8:0:1::ffff") > 0
+    assert guard.wait("2001:db8:0:2::1") == 0
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def cookie_of(visitor: Visitor) -> str:
+    cookie = visitor.client.get_cookie("hashring", path="/")
+    assert cookie is not None
+    return str(cookie.value)
+
+
+def test_whoever_only_looks_gets_no_cookie(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    for path in ("/", "/ring?name=ring&node=a", "/login", "/act/remove?ring=ring&node=a"):
+        assert "Set-Cookie" not in visitor.client.get(path).headers
+
+
+def test_a_cookie_does_not_follow_from_the_token(visit: Visit) -> None:
+    cookies = set()
+    for _ in range(3):
+        visitor = visit(token=TOKEN)
+        sign_in(visitor)
+        cookies.add(cookie_of(visitor))
+    assert len(cookies) == 3
+    assert all(re.fullmatch(r"[\w-]{43}", cookie) for cookie in cookies)
+
+
+def test_after_signing_out_a_copy_of_the_cookie_acts_no_more(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    kept, csrf = cookie_of(visitor), form_token(visitor.page("/"))
+    assert visitor.client.post("/logout", data={"csrf": csrf}).status_code == 303
+    visitor.client.set_cookie("hashring", kept)
+    data = {"csrf": csrf, "ring": "ring", "node": "a"}
+    assert visitor.client.post("/act/remove", data=data).status_code == 401
+    assert redis.zcard("ring") == 1
+
+
+def test_a_session_ends_eight_hours_after_it_began_however_much_it_is_used() -> None:
+    now = 1000.0
+    sessions = Sessions(lambda: now)
+    cookie = sessions.begin("ada")
+    for _ in range(8 * 60 - 1):
+        now += 60
+        assert sessions.find(cookie) is not None
+    now += 60
+    assert sessions.find(cookie) is None
+
+
+def test_signing_in_again_ends_the_session_before(visit: Visit) -> None:
+    visitor = visit(token=TOKEN)
+    sign_in(visitor)
+    first = cookie_of(visitor)
+    sign_in(visitor, by="grace")
+    visitor.client.set_cookie("hashring", first)
+    assert "sign in to act" in visitor.page("/")
+
+
+def test_so_many_sessions_are_kept_and_the_newest_of_more() -> None:
+    sessions = Sessions(lambda: 0.0)
+    cookies = [sessions.begin(f"{number}") for number in range(1001)]
+    assert sessions.find(cookies[0]) is None
+    assert sessions.find(cookies[1]) is not None
+
+
+@pytest.mark.parametrize(("proto", "secure"), [("https", True), ("http", False)])
+def test_the_cookie_is_secure_where_the_proxy_says_that_the_visitor_came_by_https(
+    visit: Visit, proto: str, secure: bool
+) -> None:
+    visitor = visit(token=TOKEN, trusted_proxies=["127.0.0.1"])
+    headers = {"X-Forwarded-Proto": proto, "X-Forwarded-For": "203.0.113.7"}
+    data = {"by": "ada", "token": TOKEN}
+    answer = visitor.client.post("/login", data=data, headers=headers)
+    assert ("Secure" in answer.headers["Set-Cookie"]) == secure
+
+
+def test_a_proxy_that_is_not_trusted_does_not_make_the_cookie_secure(visit: Visit) -> None:
+    data = {"by": "ada", "token": TOKEN}
+    headers = {"X-Forwarded-Proto": "https"}
+    answer = visit(token=TOKEN).client.post("/login", data=data, headers=headers)
+    assert "Secure" not in answer.headers["Set-Cookie"]
+
+
+def test_behind_a_trusted_proxy_each_visitor_waits_alone(visit: Visit) -> None:
+    visitor = visit(token=TOKEN, trusted_proxies=["127.0.0.1"])
+
+    def attempt(address: str, token: str) -> int:
+        headers = {"X-Forwarded-For": f"6.6.6.6, {address}", "Authorization": f"Bearer {token}"}
+        return visitor.client.post("/api/act/rebalance", json={}, headers=headers).status_code
+
+    assert [attempt("203.0.113.7", "guess") for _ in range(6)] == [401] * 5 + [429]
+    assert attempt("203.0.113.8", TOKEN) == 400
+
+
+def test_a_wrong_token_keeps_the_form_and_where_it_leads(visit: Visit) -> None:
+    visitor = visit(token=TOKEN)
+    data = {"by": "ada", "token": "wrong", "next": "/ring?name=a&node=b"}
+    answer = visitor.client.post("/login", data=data)
+    assert answer.status_code == 401
+    assert 'value="ada"' in answer.text
+    assert 'value="/ring?name=a&amp;node=b"' in answer.text
+    assert "not the token" in answer.text
+
+
+def test_signing_in_leads_on_to_the_action_that_was_chosen(redis: Redis, visit: Visit) -> None:
+    put(redis, "a b&c", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    answer = visitor.get("/act/remove", ring="ring", node="a b&c")
+    page = visitor.client.get(answer.location).text
+    following = re.search(r'name="next" value="([^"]+)"', page)
+    assert following
+    data = {"by": "ada", "token": TOKEN, "next": unescape(following[1])}
+    answer = visitor.client.post("/login", data=data)
+    assert "Take a b&amp;c off the ring ring?" in visitor.client.get(answer.location).text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://evil.example/",
+        "//evil.example/",
+        "/\\evil.example/",
+        "evil",
+        "/\n/x",
+        "javascript:x",
+    ],
+)
+def test_signing_in_leads_nowhere_else(visit: Visit, address: str) -> None:
+    data = {"by": "ada", "token": TOKEN, "next": address}
+    assert visit(token=TOKEN).client.post("/login", data=data).location == "/"
+
+
+def test_a_login_form_of_another_site_is_refused(visit: Visit) -> None:
+    data = {"by": "ada", "token": TOKEN}
+    headers = {"Sec-Fetch-Site": "cross-site"}
+    answer = visit(token=TOKEN).client.post("/login", data=data, headers=headers)
+    assert answer.status_code == 403
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_a_short_token_is_refused(visit: Visit) -> None:
+    with pytest.raises(ConfigError, match="16 characters") as refused:
+        visit(token="short")
+    assert "short" not in str(refused.value).replace("16 characters", "")

@@ -1,0 +1,75 @@
+"""Watchers go on whatever happens, and the service says what is wrong with itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis import Redis
+
+from hashring.web.live_pages import LivePages, Templates
+from hashring.web.ring_view import RingView
+from hashring.web.service import Service
+from hashring.web.watchers import RingWatcher
+from tests.conftest import eventually
+from tests.web.conftest import Visit, put
+
+
+def test_an_error_in_showing_a_ring_does_not_end_its_watcher(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    service = visit(rings=["ring"]).service
+    watcher = service.ring("ring")
+    assert watcher is not None
+
+    class Broken:
+        def looked(self, _: Any) -> None:
+            raise ValueError("cannot be shown")
+
+        pulsed = forgotten = stopped = lambda *_: None
+
+    service.listen(Broken())
+    looks = watcher.looks
+    eventually(lambda: watcher.looks > looks + 2, "it looks again and again")
+    assert watcher.running
+    assert isinstance(watcher.fault, ValueError)
+    redis.set("ring", "no ring")
+    eventually(lambda: watcher.failure is not None, "an error of Redis is told meanwhile")
+    redis.delete("ring")
+    eventually(lambda: watcher.failure is None, "and it is well again")
+
+
+def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:
+    visitor = visit()
+    eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready")
+    failing = True
+
+    class Broken:
+        def pulsed(self) -> None:
+            if failing:
+                raise ValueError("cannot be shown")
+
+        looked = forgotten = stopped = lambda *_: None
+
+    visitor.service.listen(Broken())
+    eventually(lambda: visitor.get("/readyz").status_code == 503, "it is not ready")
+    assert "cannot be shown" in visitor.json("/readyz", 503)["fault"]
+    failing = False
+    eventually(lambda: visitor.get("/readyz").status_code == 200, "it is ready again")
+
+
+def test_a_ring_that_is_forgotten_in_the_middle_of_a_request_is_shown_once_more(
+    redis: Redis,
+) -> None:
+    put(redis, "a", 0)
+    service = Service(redis, rings=["ring"])
+    pages = LivePages(service, Templates("", "", actions=False))
+    service.listen(pages)
+    service.start()
+    watcher = service.ring("ring")
+    assert isinstance(watcher, RingWatcher)
+    assert isinstance(watcher.view, RingView)
+    watcher.stop()
+    pages.forgotten(watcher)
+    assert "a" in pages.ring(watcher).current()[2]
+    # Nothing of it is kept.
+    assert pages.ring(watcher) is not pages.ring(watcher)
+    service.stop()
