@@ -35,7 +35,10 @@ from tests.conftest import eventually, servers
 
 Start = Callable[..., RedisServer]
 
-ALLOW = "let the user run the ring's commands on its keys and channel (docs/redis-layout.rst)"
+ALLOW = (
+    "let the user run the ring's commands on its keys and channel "
+    "(documentation: reference/redis-layout)"
+)
 
 
 @pytest.fixture(params=servers().values(), ids=servers().keys())

@@ -44,12 +44,12 @@ RIGHTS: Final[tuple[tuple[str, Probe | None], ...]] = (
     ("scard", lambda keys: (keys.full,)),
     ("sismember", lambda keys: (keys.full, "")),
     ("smembers", lambda keys: (keys.full,)),
+    ("del", lambda keys: (keys.lock(b""),)),
     ("time", lambda _: ()),
 )
 
 # The same for what nodes with locks use besides. No lock is on an empty key.
 LOCK_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (
-    ("del", lambda keys: (keys.lock(b""),)),
     ("pexpire", lambda keys: (keys.lock(b""), "never")),
     ("pttl", lambda keys: (keys.lock(b""),)),
 )

@@ -30,7 +30,9 @@ output, and once nobody is outside the bounds nothing moves any more.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -255,11 +257,22 @@ class _Targeting:
         if not homeless:
             return
         having = {name: len(partitions) for name, partitions in self._having.items()}
+        # A member below its lower bound comes first: an owner would have to give it one otherwise.
+        receivers = self._neediest(self._least, having, len(homeless))
+        for name in receivers:
+            having[name] += 1
         quota = quotas(self._members, self._situation.partitions, having)
-        missing = {name: max(0, quota[name] - count) for name, count in having.items()}
         # Quotas add up to all partitions, so at least as many are missing as are homeless.
-        for partition, name in zip(homeless, by_need(missing), strict=False):
+        receivers += self._neediest(quota, having, len(homeless) - len(receivers))
+        gets = dict.fromkeys(having, 0) | Counter(receivers)
+        for partition, name in zip(homeless, by_need(gets), strict=True):
             self._give(partition, name)
+
+    @staticmethod
+    def _neediest(bound: Mapping[str, int], having: Mapping[str, int], most: int) -> list[str]:
+        """Those furthest below their bounds, each as often as it gets a partition."""
+        missing = {name: max(0, bound[name] - count) for name, count in having.items()}
+        return list(itertools.islice(by_need(missing), most))
 
     def _even_out(self) -> None:
         names = list(self._having)
