@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from hashring.core.groups.codec import (
@@ -223,6 +223,7 @@ class Reading:
         changes: counts changes of facts.
         terms: the group's; ``None`` when nobody ever joined.
         garbage: members whose report cannot be read.
+        server: the run of the Redis server that was recorded last; empty when none was.
     """
 
     tag: str
@@ -231,11 +232,12 @@ class Reading:
     changes: int
     terms: Terms | None
     garbage: tuple[str, ...]
+    server: str
 
     def standing(self) -> GroupState | None:
         """The decision that stands, or the state of a group before its first."""
         if self.state is None and self.terms is not None:
-            return GroupState.new(self.terms)
+            return replace(GroupState.new(self.terms), server=self.server)
         return self.state
 
 
@@ -243,7 +245,8 @@ def read(keys: GroupKeys) -> Command[Reading]:
     """Read everything at one instant, and write nothing."""
 
     def reading(raw: Any) -> Reading:
-        at, tag_, text, changes, terms, reports, leases = raw
+        at, tag_, text, changes, terms, reports, leases, server_, run = raw
+        server = server_.decode("utf-8", "replace")
         tag = tag_.decode("utf-8", "replace")
         _, committed = _parted(tag)
         until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
@@ -257,11 +260,12 @@ def read(keys: GroupKeys) -> Command[Reading]:
                 garbage.append(name)
         return Reading(
             tag,
-            load_state(text, committed) if text else None,
-            Facts(int(at) / 1e6, tuple(members)),
+            replace(load_state(text, committed), server=server) if text else None,
+            Facts(int(at) / 1e6, tuple(members), run.decode("utf-8", "replace")),
             int(changes),
             load_terms(terms) if terms else None,
             tuple(garbage),
+            server,
         )
 
     return Command(script("group_read"), keys.script_keys(), (), reading)
@@ -301,6 +305,7 @@ def commit(
     before, after = reading.standing(), outcome.state
     decided = after is not before
     views: list[Argument] = []
+    dismissed: list[Argument] = [part for pair in outcome.dismissed for part in pair]
     gone: list[Argument] = []
     if decided:
         for name, view in changed_views(before, after).items():
@@ -322,9 +327,13 @@ def commit(
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
         f"{reading.facts.now:.6f}",
+        reading.facts.server,
+        after.server,
         len(views) // 2,
+        len(dismissed) // 2,
         "" if stays or outcome.due is None else "\n".join(deputies(reading.facts, after, by)),
         *views,
+        *dismissed,
         *gone,
     )
 

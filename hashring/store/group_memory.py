@@ -26,9 +26,12 @@ class GroupData:
 class GroupCall:
     """One run of a script about a group."""
 
-    def __init__(self, data: GroupData, now: float, publish: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, data: GroupData, now: float, server: bytes, publish: Callable[[bytes], None]
+    ) -> None:
         self._data = data
         self._now = now
+        self._server = server
         self._publish = publish
 
     def _at(self) -> bytes:
@@ -51,6 +54,7 @@ class GroupCall:
         if known is not None and known[0] not in (session, before) and lease > self._now:
             return [b"taken", b"%.6f" % (lease - self._now)]
         data.fields.setdefault("terms", terms.encode())
+        data.fields.setdefault("server", self._server)
         data.fields["joins"] = joined = data.fields.get("joins", 0) + 1
         data.members[name] = (session, joined, report.encode())
         data.leases[name] = self._now + ttl
@@ -135,6 +139,8 @@ class GroupCall:
             data.fields.get("terms", b""),
             reports,
             leases,
+            data.fields.get("server", b""),
+            self._server,
         ]
 
     def group_commit(  # noqa: PLR0917 - ARGV of the script, in its order
@@ -151,23 +157,28 @@ class GroupCall:
         terms: str,
         claim: float,
         looked: str,
+        read_from: str,
+        server: str,
         views: int,
+        dismissed: int,
         watchers: str,
         *rest: str,
     ) -> Any:
         """``group_commit.lua``."""
         data, fields = self._data, self._data.fields
-        if self._tag() != base.encode():
+        if self._tag() != base.encode() or self._server != read_from.encode():
             return [b"conflict"]
         if generation != "":
             tag = b"%d:%b" % (int(generation), self._at())
             fields.update(tag=tag, state=state.encode(), phase=phase.encode())
+            fields["server"] = server.encode()
             if terms:
                 fields["terms"] = terms.encode()
             for i in range(0, 2 * views, 2):
                 data.views[rest[i].encode()] = rest[i + 1].encode()
+            told = 2 * (views + dismissed)
             for i in range(2 * views, len(rest), 2):
-                self._forget(rest[i].encode(), rest[i + 1])
+                self._forget(rest[i].encode(), rest[i + 1], dismissed=i < told)
             data.control.append(
                 (
                     b"%d-%d" % (int(self._now * 1000), len(data.control)),
@@ -180,7 +191,7 @@ class GroupCall:
                 )
             )
             del data.control[:-history]
-            concerned = [*rest[: 2 * views : 2], *watchers.split("\n")]
+            concerned = [*rest[:told:2], *watchers.split("\n")]
             self._publish(b"\n".join([tag, *(name.encode() for name in concerned if name)]))
         fields["looked"] = float(looked)
         at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
@@ -193,11 +204,11 @@ class GroupCall:
             fields["due"] = at
         return [b"ok", self._at(), int(again)]
 
-    def _forget(self, name: bytes, session: str) -> None:
+    def _forget(self, name: bytes, session: str, *, dismissed: bool) -> None:
         data = self._data
         record = data.members.get(name)
         same = record is not None and record[0] == session
-        if same and data.leases.get(name, 0.0) <= self._now:
+        if same and (dismissed or data.leases.get(name, 0.0) <= self._now):
             del data.members[name]
             data.leases.pop(name, None)
         if record is None or same:

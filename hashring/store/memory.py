@@ -81,6 +81,7 @@ class MemoryServer:
         self._tables: dict[bytes, tuple[bytes, bytes]] = {}
         self._tokens: dict[bytes, int] = {}
         self._locks: dict[bytes, _LockState] = {}
+        self._restored = 0
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
         self.calls = 0
 
@@ -149,6 +150,7 @@ class MemoryServer:
     def restore(self, copy: object) -> None:
         """Go back to a copy: what a failover to a replica that lagged behind does."""
         with self._lock:
+            self._restored += 1
             copies = deepcopy(cast("tuple[dict[bytes, Any], ...]", copy))
             for data, saved in zip(self._data, copies, strict=True):
                 data.clear()
@@ -198,7 +200,8 @@ class MemoryServer:
             if command.script.name.startswith("group_"):
                 control = command.keys[-1]
                 data = self._groups.setdefault(control, GroupData())
-                call = GroupCall(data, now, lambda tag: self.publish(control, tag))
+                server = b"%x" % self._restored
+                call = GroupCall(data, now, server, lambda tag: self.publish(control, tag))
             elif command.script.name.startswith("challenge_"):
                 call = TableCall(self._tables, command.keys, now, self.publish)
             elif command.script.name.startswith("locks_"):

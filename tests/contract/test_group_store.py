@@ -191,6 +191,48 @@ def test_of_two_decisions_on_one_reading_the_first_stands(store: Store, keys: Gr
     assert store.run(commit(keys, reading, outcome, "second")) is None
 
 
+def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> None:
+    member = facts("a")
+    store.run(join(keys, member, TERMS))
+    step(store, keys)
+    store.run(join(keys, facts("b", B), TERMS))
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    # As if another server had been read: each member has to tell what it holds.
+    elsewhere = replace(reading.facts, server=reading.facts.server + "0")
+    outcome = kernel.step(replace(state, server="1"), elsewhere, Balanced())
+    assert outcome.dismissed == (("a", A), ("b", B))
+    assert store.run(commit(keys, reading, outcome, "test")) is not None
+    assert store.run(read(keys)).facts.members == ()
+    assert store.run(beat(keys, member, TERMS.ttl, "?")) is None
+
+
+def test_a_decision_on_what_another_run_of_redis_said_does_not_stand(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    reading = store.run(read(keys))
+    assert reading.server == reading.facts.server != ""
+    state = reading.standing()
+    assert state is not None
+    outcome = kernel.step(state, reading.facts, Balanced())
+    other = replace(reading, facts=replace(reading.facts, server="0123456789abcdef"))
+    assert store.run(commit(keys, other, outcome, "test")) is None
+    assert store.run(commit(keys, reading, outcome, "test")) is not None
+
+
+def test_where_info_is_refused_the_run_of_redis_is_unknown(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+        found = RedisStore(client, PATIENCE)
+        found.run(join(keys, facts("a"), TERMS))
+        assert step(found, keys) is not None
+        reading = found.run(read(keys))
+        assert (reading.server, reading.facts.server) == ("", "")
+        found.close()
+
+
 def test_a_fact_that_changes_between_reading_and_decision_makes_the_next_step_due(
     store: Store, keys: GroupKeys
 ) -> None:
@@ -381,6 +423,8 @@ def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> Non
 def test_a_state_survives_its_text() -> None:
     for seed in range(20):
         state = history(seed).world.redis.state
+        # Which server it was read from stands beside it.
+        state = replace(state, server="")
         assert state.committed is None or load_state(dump_state(state), state.committed) == state
 
 

@@ -180,6 +180,58 @@ def test_after_redis_was_down_the_group_is_right_again() -> None:
             b.end()
 
 
+def test_a_redis_that_forgot_renewals_gives_nobody_what_a_cut_off_member_holds() -> None:
+    settings = {"ttl": 4.0, "heartbeat_interval": 0.3, "rebalance_delay": 0.0}
+    leases = group_keys("orders").leases.decode()
+    with (
+        RedisServer() as server,
+        Proxy(server.socket) as proxy,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        PartitionGroup(Redis.from_url(proxy.url), "orders", 4, member="a", **settings) as a,
+    ):
+        eventually(lambda: len(a.held) == 4, "a has everything")
+        before = client.zscore(leases, "a")
+        client.save()
+        eventually(
+            lambda: client.zscore(leases, "a") > before + 2,
+            "a has renewed for two seconds that the snapshot does not have",
+        )
+        proxy.black_hole()
+        server.kill()
+        server.start()
+        both: list[int] = []
+        with PartitionGroup(client, "orders", 4, member="b", **settings) as b:
+
+            def taken() -> bool:
+                # In this order: what a loses in between is no fault.
+                theirs, own = b.held, a.held
+                both.extend(theirs.keys() & own.keys())
+                return len(theirs) == 4
+
+            eventually(taken, "b has everything")
+        assert both == []
+        proxy.heal()
+
+
+def test_after_a_restart_from_a_snapshot_members_keep_what_they_hold() -> None:
+    with RedisServer() as server:
+        processes = [Process(server, name, ttl=10.0) for name in "ab"]
+        try:
+            a, b = processes
+            eventually(share(a, b), "four each")
+            before = a.held() | b.held()
+            with Redis(unix_socket_path=str(server.socket)) as client:
+                client.save()
+            server.kill()
+            server.start()
+            processes.append(Process(server, "c", ttl=10.0))
+            eventually(share(*processes), "c gets its share")
+            assert (a.held() | b.held()).items() <= before.items()
+        finally:
+            for process in processes:
+                process.end()
+
+
 def test_lost_messages_are_made_up_for_by_the_next_renewal(
     start: Callable[..., Process], redis_server: RedisServer
 ) -> None:

@@ -36,7 +36,7 @@ While **Rebalancing**, changes take effect at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -77,11 +77,14 @@ class Outcome:
         events: what the change consists of, for the history.
         due: when the next step is due even if no fact changes and no lease ends; ``None`` for
             never.
+        dismissed: members, with the session of each, that have to join anew and say what they
+            hold, since Redis may have lost what it told them.
     """
 
     state: GroupState
     events: tuple[Event, ...]
     due: float | None
+    dismissed: tuple[tuple[str, str], ...] = ()
 
 
 def step(state: GroupState, facts: Facts, assignor: Assignor) -> Outcome:
@@ -174,6 +177,11 @@ def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:
     return tuple((names[first:] + names[:first])[:2])
 
 
+def _vacated(seat: Seat) -> Seat:
+    """The place in the order of joining, without whoever had it."""
+    return replace(seat, session="", sheds_after=0.0)
+
+
 class _Step:
     """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
 
@@ -198,6 +206,8 @@ class _Step:
         self.settled = state.settled
         self.token = state.token
         self.recovering = state.recovering
+        self.server = facts.server or state.server
+        self.dismissed: tuple[tuple[str, str], ...] = ()
         self.events: list[Event] = []
         # Whom a partition was on its way to when its owner let go of it in this step.
         self.destined: dict[int, str] = {}
@@ -229,30 +239,74 @@ class _Step:
 
     # --- 0: when Redis has lost what was decided ----------------------------------------------
 
-    def _recover(self) -> None:
+    def _loss(self) -> str:
+        """Why Redis may have lost decisions or facts; empty when it has not.
+
+        Redis came back empty or older than it was: after a restart, after a failover to a replica
+        that lagged behind, or after somebody deleted keys.
+        """
+        before = self.before
         latest = max((member.seen for member in self.present.values()), default=0)
-        if latest > self.before.generation:
-            # Members act on a decision later than the last one here: Redis came back empty, or
-            # older than it was. Nothing recorded here can be relied on; members say what they
-            # hold, and what nobody claims waits until every lease of then has ended.
-            self.generation = latest + 1
+        if latest > before.generation:
+            return f"members have seen generation {latest}"
+        if self._elsewhere:
+            return "Redis was restarted, or another server took its place"
+        if self.recovering is None:
+            for member in self.present.values():
+                if self._claims(member):
+                    # Redis keeps an entry longer than its member relies on it.
+                    return f"{member.name} still holds what it had, but its entry was gone"
+        return ""
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether Redis was restarted since the last step, or another server took its place."""
+        return bool(self.before.server) and self.server != self.before.server
+
+    def _claims(self, member: MemberFacts) -> Mapping[int, int]:
+        """What the member held when it joined; it says so until it has a seat."""
+        seat = self.roster.get(member.name)
+        return {} if seat is not None and seat.session == member.session else member.claims
+
+    def _recover(self) -> None:
+        why = self._loss()
+        if why:
+            # Nothing recorded here can be relied on; members say what they hold, and what nobody
+            # claims waits until every lease of then has ended. A member that knows nothing of the
+            # loss has to join anew: what it holds may have been granted by a lost decision. In
+            # another run of Redis every report may be from before the loss.
+            latest = max((member.seen for member in self.present.values()), default=0)
+            told = {
+                name: member
+                for name, member in self.present.items()
+                if not self._elsewhere
+                and (member.seen > self.before.generation or self._claims(member))
+            }
+            self.dismissed = tuple(
+                (name, member.session)
+                for name, member in sorted(self.present.items())
+                if name not in told
+            )
+            self.present = told
+            self.generation = max(self.before.generation, latest) + 1
             self.free = set(self.before.existing)
             self.tokens = [0] * len(self.tokens)
             self.handoffs = {}
             self.warming = {}
             self.standbys = {}
-            self.roster = {}
+            # A member that returns gets its place in the order of joining back.
+            self.roster = {n: _vacated(seat) for n, seat in self.roster.items()}
             self.recovering = self.now + self.before.longest_lease
             self.phase = Phase.REBALANCING
             self.holddown = None
-            self._tell(EventKind.RECOVERING, why=f"members have seen generation {latest}")
+            self._tell(EventKind.RECOVERING, why=why)
         if self.recovering is None:
             return
         claims = sorted(
             (
                 (token, member.name, partition)
                 for member in self.present.values()
-                for partition, token in member.claims.items()
+                for partition, token in self._claims(member).items()
                 if 0 <= partition < len(self.owners)
             ),
             reverse=True,
@@ -272,17 +326,14 @@ class _Step:
     def _seat(self) -> None:
         expired = {m.name for m in self.facts.members if m.name not in self.present}
         gone = set()
-        for name, seat in self.before.roster.items():
-            if name not in self.roster:
-                continue
+        for name, seat in list(self.roster.items()):
             member = self.present.get(name)
-            if member is not None and member.session == seat.session:
+            if not seat.session or (member is not None and member.session == seat.session):
                 continue
             gone.add(name)
-            if seat.session:
-                self._tell(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
+            self._tell(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
             # The place is kept for one that returns during the holddown; see _outcome.
-            self.roster[name] = replace(seat, session="", sheds_after=0.0)
+            self.roster[name] = _vacated(seat)
         if gone:
             for partition, owner in enumerate(self.owners):
                 if owner in gone and partition not in self.free:
@@ -613,7 +664,7 @@ class _Step:
         self.settled = self._active()
 
     def _outcome(self) -> Outcome:
-        if self.phase is not Phase.HOLDDOWN:
+        if self.phase is not Phase.HOLDDOWN and self.recovering is None:
             self.roster = {name: seat for name, seat in self.roster.items() if seat.session}
         size = max(self.draining, default=self.terms.partitions - 1) + 1
         after = replace(
@@ -631,11 +682,12 @@ class _Step:
             draining=frozenset(self.draining),
             token=self.token,
             recovering=self.recovering,
+            server=self.server,
         )
         if after == self.before:
             return Outcome(self.before, (), self._due(self.before))
         after = replace(after, generation=self.generation, committed=None)
-        return Outcome(after, tuple(self.events), self._due(after))
+        return Outcome(after, tuple(self.events), self._due(after), self.dismissed)
 
     def _due(self, state: GroupState) -> float | None:
         return min((at for at in self._times(state) if at > self.now), default=None)

@@ -128,6 +128,8 @@ class Membership:
         self.step_at = math.inf
         self.stalled = False
         self._lags: dict[int, float] = {}
+        # The greatest token under which each partition was ever held.
+        self._past: dict[int, int] = {}
         # Words stay until the group's answer shows that they were heard.
         self._released: dict[int, int] = {}
         self._drained: dict[int, int] = {}
@@ -218,10 +220,12 @@ class Membership:
             if mine is None:
                 if token in (self._released.get(partition), self._drained.get(partition)):
                     continue
-                if partition in view.revoked:
-                    # Granted and asked back before we heard of it: never begun, so given up.
+                if partition in view.revoked or token <= self._past.get(partition, 0):
+                    # Granted and asked back before we heard of it: never begun, so given up. Or
+                    # Redis has forgotten that it was let go of: others may have had it since.
                     self._released[partition] = token
                     continue
+                self._past[partition] = token
                 mine = Held(token)
                 changes.append(Change(ChangeKind.ASSIGNED, partition, token))
             if partition in view.revoked and mine.until == math.inf:

@@ -86,6 +86,11 @@ class _Redis:
     due: float | None = None
     looked: float = float("-inf")
     watched: tuple[float, int] = (0.0, 0)
+    server: str = "run-0"
+
+    def copy(self) -> _Redis:
+        """What a snapshot on disk holds."""
+        return replace(self, records=dict(self.records))
 
     def _changed(self) -> None:
         self.changes += 1
@@ -98,6 +103,8 @@ class _Redis:
         self.joins += 1
         expires = self.clock() + self.terms.ttl
         self.records[facts.name] = replace(facts, joined=self.joins, expires=expires)
+        if not self.state.server:
+            self.state = replace(self.state, server=self.server)
         self._changed()
         return True
 
@@ -148,14 +155,18 @@ class _Redis:
             self._changed()
 
     def read(self) -> tuple[GroupState, Facts, int]:
-        return self.state, Facts(self.clock(), tuple(self.records.values())), self.changes
+        facts = Facts(self.clock(), tuple(self.records.values()), self.server)
+        return self.state, facts, self.changes
 
-    def commit(
-        self, base: GroupState, outcome: kernel.Outcome, changes: int, looked: float
-    ) -> bool:
+    def commit(self, base: GroupState, outcome: kernel.Outcome, changes: int, facts: Facts) -> bool:
         if (base.generation, base.committed) != (self.state.generation, self.state.committed):
             return False
-        self.looked = looked
+        if facts.server != self.server:
+            return False
+        for name, session in outcome.dismissed:
+            if name in self.records and self.records[name].session == session:
+                del self.records[name]
+        self.looked = facts.now
         # A fact that changed since it was read is still to be acted on.
         self.due = outcome.due if changes == self.changes else self.clock()
         if outcome.state is not base:
@@ -218,6 +229,7 @@ class Habits:
         interval: seconds between renewals.
         latency: the most seconds a message takes, each way.
         handoff: the most seconds an application takes to let go; it may exceed what it is given.
+        drain: the most seconds an application takes to empty a removed partition.
         warm_up: the most seconds a warm-up takes.
         lost_notices: the share of notices that never arrive.
     """
@@ -225,6 +237,7 @@ class Habits:
     interval: float = 1.0
     latency: float = 0.02
     handoff: float = 1.0
+    drain: float = 1.0
     warm_up: float = 2.0
     lost_notices: float = 0.1
 
@@ -377,7 +390,7 @@ class Peer:
                     self.wait(due - self.world.now)
 
             def commit() -> bool:
-                ok = self.world.redis.commit(state, outcome, changes, facts.now)
+                ok = self.world.redis.commit(state, outcome, changes, facts)
                 if ok and outcome.state is not state:
                     self.world.decided(state, outcome, facts, self.name)
                 return ok
@@ -389,7 +402,8 @@ class Peer:
             if number == self._step_number:
                 self._stepping = False
 
-        self._ask(self.world.redis.read, decide)
+        # Redis may be another one by the time the question arrives.
+        self._ask(lambda: self.world.redis.read(), decide)  # noqa: PLW0108
         self._soon(2 * self.world.habits.interval, give_up)
 
     # --- the application ----------------------------------------------------------------------
@@ -404,7 +418,7 @@ class Peer:
                 wait = rng.uniform(0, habits.warm_up)
                 self._soon(wait, lambda c=change: self._said(self._warm(c)))  # type: ignore[misc]
             elif change.kind is ChangeKind.DRAIN:
-                wait = rng.uniform(0, habits.handoff)
+                wait = rng.uniform(0, habits.drain)
                 self._soon(wait, lambda c=change: self._said(self._drain(c)))  # type: ignore[misc]
 
     def _release(self, change: Change) -> bool:
@@ -490,6 +504,7 @@ class World:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._sessions = itertools.count()
+        self._runs = itertools.count(1)
         self._tokens: dict[int, int] = {}
         self._owners: dict[int, str] = {}
         # How many members there were when the group was Ready, while that counts.
@@ -533,24 +548,35 @@ class World:
         """Somebody changes the count."""
         base = self.redis.state
         outcome = kernel.resize(base, partitions)
-        if outcome.state is base:
+        if outcome.state is base or not self.redis.joins:
             return
-        outcome = replace(outcome, due=self.now)
-        self.redis.commit(base, outcome, self.redis.changes, self.now)
-        self.decided(base, outcome, self.redis.read()[1], "an operator", stays=False)
+        outcome, facts = replace(outcome, due=self.now), self.redis.read()[1]
+        self.redis.commit(base, outcome, self.redis.changes, facts)
+        self.decided(base, outcome, facts, "an operator", stays=False)
         self.terms = self.redis.terms = self.redis.state.terms
 
     def lose_everything(self) -> None:
         """Redis comes back empty."""
-        self.redis.records.clear()
-        self.redis.state = GroupState.new(self.terms)
-        self.redis.due, self.redis.looked = None, float("-inf")
+        self.redis = replace(
+            self.redis,
+            state=GroupState.new(self.terms),
+            records={},
+            joins=0,
+            changes=0,
+            due=None,
+            looked=float("-inf"),
+        )
+
+    def go_back(self, snapshot: _Redis) -> None:
+        """Redis comes back as it was at an earlier time."""
+        self.redis = replace(snapshot, server=f"run-{next(self._runs)}")
+        self.terms = snapshot.terms
 
     def last_step(self, by: str) -> None:
         """A process that has left decides once more, so that nobody has to notice it."""
         state, facts, changes = self.redis.read()
         outcome = kernel.step(state, facts, self.assignor)
-        self.redis.commit(state, outcome, changes, facts.now)
+        self.redis.commit(state, outcome, changes, facts)
         if outcome.state is not state:
             self.decided(state, outcome, facts, by, stays=False)
 
@@ -578,6 +604,9 @@ class World:
             if owner is None or token == self._tokens.get(partition, 0):
                 continue
             if token < self._tokens.get(partition, 0):
+                if partition < len(before.tokens) and before.tokens[partition] == token:
+                    # A grant that Redis remembers from before it lost a later one.
+                    continue
                 raise Violation(f"token of partition {partition} fell to {token}")
             self.moves += self._owners.get(partition, owner) != owner
             self._tokens[partition], self._owners[partition] = token, owner
@@ -675,7 +704,9 @@ class World:
                     f"partition {partition} is {state.holder(partition)}'s, but held by "
                     f"{beliefs.get(partition)}"
                 )
-        again = kernel.step(state, self.redis.read()[1], self.assignor)
+        # That Redis was restarted is noticed by the next step, and nothing makes one due.
+        facts = replace(self.redis.read()[1], server=state.server)
+        again = kernel.step(state, facts, self.assignor)
         if again.state is not state:
             raise Violation(f"a step at rest decides {again.events}")
 
@@ -697,6 +728,7 @@ class History:
         self.world = world
         self.names = [f"m{number}" for number in range(names)]
         self._lost_at = -math.inf
+        self._snapshot: _Redis | None = None
 
     def play(self, faults: int, gap: float, choices: Sequence[Fault]) -> None:
         """So many faults, at random times, on average ``gap`` seconds apart."""
@@ -722,19 +754,29 @@ class History:
         peers = self.world.peers
         return self.rng.choice(peers) if peers else None
 
-    def join(self) -> None:
-        """A process starts, perhaps under the name of one that is still counted as there."""
+    def _may_join(self) -> bool:
         # A process that is new to a Redis that has just lost everything cannot know that others
         # are about to return: exclusion is not promised then, so it is not played.
+        return self.world.now > self._lost_at + self.world.terms.ttl
+
+    def join(self) -> None:
+        """A process starts, perhaps under the name of one that is still counted as there."""
         here = {peer.name for peer in self.world.peers}
         away = [name for name in self.names if name not in here]
-        if away and self.world.now > self._lost_at + self.world.terms.ttl:
+        if away and self._may_join():
             self.world.join(self.rng.choice(away), warms_up=self.rng.random() < 0.8)
 
     def crash(self) -> None:
         """A process dies without a word."""
         if peer := self._someone():
             peer.crash()
+
+    def restart(self) -> None:
+        """A process dies without a word, and another one starts under its name at once."""
+        peer = self._someone()
+        if peer and self._may_join():
+            peer.crash()
+            self.world.join(peer.name)
 
     def stop(self) -> None:
         """A process leaves at once."""
@@ -772,12 +814,25 @@ class History:
             self._lost_at = self.world.now
             self.world.lose_everything()
 
+    def save(self) -> None:
+        """Redis writes a snapshot to disk."""
+        self._snapshot = self.world.redis.copy()
+
+    def go_back(self) -> None:
+        """Redis comes back from its last snapshot."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None and not snapshot.joins:
+            self.lose()
+        elif snapshot is not None:
+            self.world.go_back(snapshot)
+
 
 FAULTS: tuple[Fault, ...] = (
     History.join,
     History.join,
     History.join,
     History.crash,
+    History.restart,
     History.stop,
     History.hand_over,
     History.pause,
@@ -787,5 +842,5 @@ FAULTS: tuple[Fault, ...] = (
 )
 """What can happen, while Redis keeps what it is told."""
 
-ALL_FAULTS: tuple[Fault, ...] = (*FAULTS, History.lose)
+ALL_FAULTS: tuple[Fault, ...] = (*FAULTS, History.lose, History.save, History.go_back)
 """What can happen."""

@@ -120,10 +120,12 @@ class Facts:
     Attributes:
         now: that instant.
         members: in any order; one whose lease has ended counts as gone.
+        server: identifies the run of the Redis server that was read; empty when unknown.
     """
 
     now: float
     members: tuple[MemberFacts, ...] = ()
+    server: str = ""
 
 
 # --- decisions --------------------------------------------------------------------------------
@@ -226,6 +228,7 @@ class GroupState:
         committed: when this state was written; ``None`` for one that is not.
         longest_ttl: the longest ttl before the terms were changed; a member that has not heard
             of the change may have a lease of that length.
+        server: the run of the Redis server that the last step read; empty when unknown.
     """
 
     terms: Terms
@@ -245,6 +248,7 @@ class GroupState:
     recovering: float | None = None
     committed: float | None = None
     longest_ttl: float = 0.0
+    server: str = ""
 
     @property
     def longest_lease(self) -> float:

@@ -6,7 +6,8 @@
 --                                       that end; looked: when facts were read for the last one;
 --                                       changes: counts facts that changed; joins; claimed:
 --                                       until when somebody is at work on the next step;
---                                       watched: "due n": how many members wait for that due
+--                                       watched: "due n": how many members wait for that due;
+--                                       server: the run of Redis that the last step read
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
 --   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
 --   4  {<group>}:group:views    hash    member -> "session JSON of its part of the state"
@@ -60,6 +61,13 @@ end
 local function changed()
   count_one_more('changes')
   redis.call('HSET', KEYS[1], 'due', text(now))
+end
+
+-- Which run of which server this is: another one may have lost the last writes of the one before.
+-- Empty where INFO is refused, by an access rule as a rule.
+local function server()
+  local info = redis.pcall('INFO', 'server')
+  return type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
 end
 
 local function generation()

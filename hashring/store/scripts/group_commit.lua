@@ -4,29 +4,33 @@
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
---       12 Redis time at which the facts were read  13 how many views  14 other members to tell,
---       one a line  then for each view: member, view
+--       12 Redis time at which the facts were read  13 the run of Redis they were read from
+--       14 the run of Redis to record  15 how many views  16 how many members are dismissed
+--       17 other members to tell, one a line
+--       then for each view: member, view
+--       then: members that are dismissed, with the session each had
 --       then: members that are gone, with the session each had
 -- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
 
 local current, tag = generation()
-if tag ~= ARGV[1] then
+if tag ~= ARGV[1] or server() ~= ARGV[13] then
   return {'conflict'}
 end
 if ARGV[2] ~= '' then
   tag = ARGV[2] .. ':' .. at
-  redis.call('HSET', KEYS[1], 'tag', tag, 'state', ARGV[3], 'phase', ARGV[4])
+  redis.call('HSET', KEYS[1], 'tag', tag, 'state', ARGV[3], 'phase', ARGV[4], 'server', ARGV[14])
   if ARGV[10] ~= '' then
     redis.call('HSET', KEYS[1], 'terms', ARGV[10])
   end
-  local views = tonumber(ARGV[13])
-  for i = 15, 14 + 2 * views, 2 do
+  local last_view = 17 + 2 * tonumber(ARGV[15])
+  local last_dismissed = last_view + 2 * tonumber(ARGV[16])
+  for i = 18, last_view, 2 do
     redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
   end
-  for i = 15 + 2 * views, #ARGV, 2 do
+  for i = last_view + 1, #ARGV, 2 do
     -- A name that came back meanwhile, as another session, keeps its entry.
     local session = record(ARGV[i])
-    if session == ARGV[i + 1] and lease_of(ARGV[i]) <= now then
+    if session == ARGV[i + 1] and (i <= last_dismissed or lease_of(ARGV[i]) <= now) then
       redis.call('HDEL', KEYS[2], ARGV[i])
       redis.call('ZREM', KEYS[3], ARGV[i])
     end
@@ -37,11 +41,11 @@ if ARGV[2] ~= '' then
   log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   -- Who is concerned; the others hear of it with their next renewal.
   local concerned = {}
-  for i = 15, 14 + 2 * views, 2 do
+  for i = 18, last_dismissed, 2 do
     concerned[#concerned + 1] = ARGV[i]
   end
-  if ARGV[14] ~= '' then
-    concerned[#concerned + 1] = ARGV[14]
+  if ARGV[17] ~= '' then
+    concerned[#concerned + 1] = ARGV[17]
   end
   redis.call('PUBLISH', KEYS[5], table.concat({tag, unpack(concerned)}, '\n'))
 end

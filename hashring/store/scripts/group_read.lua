@@ -1,6 +1,7 @@
 -- Decisions and facts at one instant. See read() in group_commands.py. Writes nothing.
 --
--- Returns {now, tag, state, changes, terms, members and reports, members and leases}.
+-- Returns {now, tag, state, changes, terms, members and reports, members and leases, run of Redis
+-- that the last step read, run of Redis}.
 
 local _, tag = generation()
 return {
@@ -11,4 +12,6 @@ return {
   redis.call('HGET', KEYS[1], 'terms') or '',
   redis.call('HGETALL', KEYS[2]),
   redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
+  redis.call('HGET', KEYS[1], 'server') or '',
+  server(),
 }

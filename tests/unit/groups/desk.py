@@ -32,6 +32,7 @@ class Desk:
         self.members: dict[str, MemberFacts] = {}
         self.events: list[Event] = []
         self.due: float | None = None
+        self.server = ""
         self._joins = 0
 
     # --- facts --------------------------------------------------------------------------------
@@ -79,6 +80,9 @@ class Desk:
         outcome = kernel.step(self.state, self.facts, self.assignor)
         if outcome.state is not self.state:
             check_decision(self.state, outcome.state, self.facts)
+            for name, session in outcome.dismissed:
+                assert self.members[name].session == session
+                self.leave(name)
             self.state = outcome.state.stamped(self.now)
         self.events, self.due = list(outcome.events), outcome.due
         return self
@@ -110,7 +114,7 @@ class Desk:
     @property
     def facts(self) -> Facts:
         """All facts, now."""
-        return Facts(self.now, tuple(self.members.values()))
+        return Facts(self.now, tuple(self.members.values()), self.server)
 
     @property
     def phase(self) -> Phase:

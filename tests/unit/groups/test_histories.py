@@ -30,7 +30,7 @@ from hashring.core.groups.simulate import (
     Violation,
     World,
 )
-from hashring.core.groups.state import GroupState, Handoff, Terms
+from hashring.core.groups.state import Facts, GroupState, Handoff, Terms
 
 SEEDS = 40
 ASSIGNOR_CHOICE: Sequence[Assignor] = (
@@ -183,8 +183,8 @@ def join_any_name(self: History) -> None:
 def test_planted_a_commit_that_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = simulate._Redis.commit
 
-    def blindly(self: Any, base: Any, outcome: Any, changes: int, looked: float) -> bool:
-        return commit(self, self.state, outcome, changes, looked)
+    def blindly(self: Any, base: Any, outcome: Any, changes: int, facts: Any) -> bool:
+        return commit(self, self.state, outcome, changes, facts)
 
     monkeypatch.setattr(simulate._Redis, "commit", blindly)
     assert finds(FAULTS)
@@ -229,7 +229,32 @@ def test_planted_a_recovery_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) 
         self.recovering = None
 
     monkeypatch.setattr(kernel._Step, "_recover", hasty)
-    assert "is held by" in finds()
+    assert finds()
+
+
+def test_planted_a_redis_from_before_that_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        simulate._Redis,
+        "read",
+        lambda self: (self.state, Facts(self.clock(), tuple(self.records.values())), self.changes),
+    )
+    commit = simulate._Redis.commit
+
+    def unchecked(self: Any, base: Any, outcome: Any, changes: int, facts: Any) -> bool:
+        return commit(self, base, outcome, changes, replace(facts, server=self.server))
+
+    monkeypatch.setattr(simulate._Redis, "commit", unchecked)
+    assert finds()
+
+
+def test_planted_members_that_need_not_tell_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = kernel._Step.run
+
+    def trusting(self: Any) -> Any:
+        return replace(run(self), dismissed=())
+
+    monkeypatch.setattr(kernel._Step, "run", trusting)
+    assert finds()
 
 
 def test_planted_an_assignor_that_never_rests(monkeypatch: pytest.MonkeyPatch) -> None:

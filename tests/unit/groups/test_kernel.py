@@ -424,6 +424,66 @@ def test_decisions_older_than_what_members_have_seen_are_not_relied_on() -> None
     assert desk.state.generation == 100
 
 
+def test_another_run_of_redis_grants_nothing_before_members_have_told_what_they_hold() -> None:
+    desk = Desk(4, ttl=10)
+    desk.server = "first"
+    desk.join("a", "b").step()
+    tokens = desk.state.tokens
+    assert desk.having == {"a": [0, 2], "b": [1, 3]}
+    # It may be older than what members were told: nobody is recorded as a holder any more, and
+    # they all have to join anew.
+    desk.server = "second"
+    desk.step()
+    assert desk.members == {}
+    assert desk.told(EventKind.RECOVERING) == [(None, None)]
+    desk.join("b", claims={1: tokens[1]}).join("c").step()
+    assert desk.having == {"b": [1]}
+    assert desk.wait(9).step().having == {"b": [1]}
+    assert desk.wait(1).settle().sizes == {"b": 2, "c": 2}
+    assert desk.state.tokens[1] == tokens[1]
+
+
+def test_a_run_of_redis_that_is_unknown_is_no_other_one() -> None:
+    desk = Desk(2).join("a").step()
+    desk.server = "first"
+    desk.step()
+    assert desk.told(EventKind.RECOVERING) == []
+    desk.server = ""
+    assert desk.step().events == []
+    assert desk.having == {"a": [0, 1]}
+
+
+def test_after_another_run_of_redis_members_have_their_places_again() -> None:
+    desk = Desk(4, "contiguous", ttl=10)
+    desk.server = "first"
+    desk.join("a", "b").step()
+    having, tokens = desk.having, desk.state.tokens
+    desk.server = "second"
+    desk.step().join("b", claims={p: tokens[p] for p in (2, 3)}).step()
+    desk.join("a", claims={p: tokens[p] for p in (0, 1)}).step().wait(10).settle()
+    assert desk.having == having == {"a": [0, 1], "b": [2, 3]}
+    assert desk.state.tokens == tokens
+
+
+def test_a_member_that_still_holds_what_it_had_proves_that_redis_lost_it() -> None:
+    desk = Desk(2, ttl=10).join("a").step()
+    tokens = desk.state.tokens
+    # Its lease ended too early here, since Redis came back without the last renewal.
+    desk.leave("a").join("b").join("a", claims={0: tokens[0], 1: tokens[1]}).step()
+    assert desk.having == {"a": [0, 1]}
+    assert desk.state.tokens == tokens
+    # The other one knows nothing of that.
+    assert sorted(desk.members) == ["a"]
+
+
+def test_an_old_claim_of_a_member_that_has_a_seat_counts_no_more() -> None:
+    desk = Desk(2, ttl=10).join("a", seen=7, claims={0: 5}).step()
+    assert desk.having == {"a": [0]}
+    desk.set("a", released={0: 5}).step()
+    assert desk.having == {}
+    assert desk.step().having == {}
+
+
 def test_an_uncommitted_handoff_is_never_forced() -> None:
     desk = Desk(2).join("a").step().join("b").step()
     handoff = replace(desk.state.handoffs[1], lease_end=None)

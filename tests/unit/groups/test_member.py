@@ -54,6 +54,19 @@ def test_what_was_lost_is_not_taken_up_again_under_the_same_token() -> None:
     assert one.words().released == {}
 
 
+def test_what_was_let_go_of_is_not_taken_up_again_when_redis_has_forgotten_that() -> None:
+    one = member({0: 7})
+    assert one.release(0, 7)
+    one.heard(view(2, held={}), 1.0, 5001.0, 1.0)
+    assert one.words().released == {}
+    # Others may have had it since, under greater tokens.
+    for token in (7, 6):
+        assert one.heard(view(3, held={0: token}), 2.0, 5002.0, 2.0) == []
+        assert one.held(2.0) == {}
+        assert one.words().released == {0: token}
+    assert kinds(one.heard(view(4, held={0: 8}), 3.0, 5003.0, 3.0)) == [("assigned", 0)]
+
+
 def test_an_answer_that_lay_in_the_socket_for_a_lease_prolongs_nothing() -> None:
     one = Membership(10.0)
     assert one.heard(view(held={0: 1}), 0.0, 5000.0, 10.0) == []
