@@ -27,7 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["benchmarks", "_snippets"]
+exclude_patterns = ["benchmarks", "_pictures"]
 nitpicky = True
 
 html_theme = "furo"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -87,3 +88,14 @@ def test_every_request_of_the_service_is_in_the_reference(site: Path) -> None:
     for path, methods in document("")["paths"].items():
         for method in methods:
             assert f"{method.upper()} {path}<" in text
+
+
+def test_pictures_are_what_the_script_draws() -> None:
+    # `.venv/bin/python scripts/pictures.py` draws them anew.
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    for name, draw in pictures.PICTURES.items():
+        assert (ROOT / "docs" / "_pictures" / f"{name}.svg").read_text() == draw(), name
