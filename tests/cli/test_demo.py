@@ -15,6 +15,8 @@ from hashring.errors import NoDataError
 from hashring.store.embedded import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, put, spawn, until
 
+pytestmark = pytest.mark.one_server
+
 STORY = [
     *(("join", name) for name in ("alder", "birch", "cedar", "dogwood")),
     ("kill", "birch"),

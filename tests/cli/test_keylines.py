@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from hashring.cli.keylines import MAX_KEY_BYTES, BadLines, KeyFile, read_keys
 
+pytestmark = pytest.mark.one_server
+
 KEYS = st.text(min_size=1, max_size=30).filter(
     lambda key: "\n" not in key and not key.endswith("\r") and not key.startswith("\ufeff")
 )

@@ -13,6 +13,8 @@ import pytest
 from tests.cli.conftest import ending
 from tests.conftest import PATIENCE
 
+pytestmark = pytest.mark.one_server
+
 PROGRAM = """
 import os, signal, sys, time
 from hashring.cli.processes import STOP, run_processes

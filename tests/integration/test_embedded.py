@@ -28,6 +28,8 @@ from hashring.store.embedded import (
 )
 from tests.conftest import eventually, servers
 
+pytestmark = pytest.mark.one_server
+
 
 def alive(pid: int) -> bool:
     """Whether the process runs; one that ended and was not waited for does not."""

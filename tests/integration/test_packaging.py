@@ -16,6 +16,8 @@ import pytest
 
 from tests.conftest import ROOT, servers
 
+pytestmark = pytest.mark.one_server
+
 SOURCES = ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.rst", "CHANGES.rst", "LICENSE")
 
 

@@ -19,6 +19,8 @@ from redis import Redis
 from hashring.store.embedded import RedisServer
 from tests.conftest import PATIENCE, eventually
 
+pytestmark = pytest.mark.one_server
+
 ROOT = Path(__file__).parents[2]
 
 

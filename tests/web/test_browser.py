@@ -22,6 +22,8 @@ from tests.hosts import Host
 from tests.proxy import Proxy
 from tests.web.conftest import HOSTILE, TOKEN, Running, nodes_on, put, serving
 
+pytestmark = pytest.mark.one_server
+
 expect.set_options(timeout=PATIENCE * 1000)
 
 PHONE = {"width": 390, "height": 800}
@@ -50,8 +52,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def module_redis() -> Iterator[RedisServer]:
-    with RedisServer() as server:
+def module_redis(server_program: Path) -> Iterator[RedisServer]:
+    with RedisServer(server_program) as server:
         yield server
 
 

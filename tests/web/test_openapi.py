@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +26,11 @@ from tests.web.conftest import TOKEN, Visit, put
 
 
 @pytest.fixture(scope="module")
-def description() -> Iterator[Any]:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+def description(server_program: Path) -> Iterator[Any]:
+    with (
+        RedisServer(server_program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+    ):
         put(client, "a", 0, told={"ttl": 900, "held": 1, "limit": 2, "started": 1.5})
         put(client, "b", RING_SIZE // 2)
         put(client, "dead", 9, expires_in=-5)

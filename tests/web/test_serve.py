@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,8 +49,8 @@ class Stream:
 
 
 @pytest.fixture(scope="module")
-def module_redis() -> Iterator[RedisServer]:
-    with RedisServer() as server:
+def module_redis(server_program: Path) -> Iterator[RedisServer]:
+    with RedisServer(server_program) as server:
         yield server
 
 
