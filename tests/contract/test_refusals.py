@@ -117,7 +117,7 @@ def test_a_key_of_another_type(start: Start) -> None:
 )
 def test_a_right_that_is_missing(start: Start, rules: tuple[str, ...]) -> None:
     text = refused(PermissionDenied, node, **user(start(), *rules))
-    assert text.endswith(f"; {ALLOW}")
+    assert f"; {ALLOW}" in text
 
 
 def test_a_right_that_the_commands_of_a_fenced_write_are_missing(start: Start) -> None:

@@ -19,8 +19,8 @@ from hashring.store.keys import RingKeys
 Probe = Callable[[RingKeys], tuple[Any, ...]]
 
 # For each command that the ring's scripts use, a call that Redis judges by its rights and then
-# refuses, or that changes nothing: no member, field or node has an empty name. SADD has no such
-# call; who may SREM is taken to be allowed both.
+# refuses, or that changes nothing: no member, field, node or locked key has an empty name. SADD has
+# no such call; a user who may SREM is taken to be allowed both.
 RIGHTS: Final[tuple[tuple[str, Probe | None], ...]] = (
     ("get", lambda keys: (keys.epoch,)),
     ("set", lambda keys: (keys.epoch, "", "NX", "XX")),
@@ -48,7 +48,7 @@ RIGHTS: Final[tuple[tuple[str, Probe | None], ...]] = (
     ("time", lambda _: ()),
 )
 
-# The same for what nodes with locks use besides. No lock is on an empty key.
+# The same for what nodes with locks use besides.
 LOCK_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (
     ("pexpire", lambda keys: (keys.lock(b""), "never")),
     ("pttl", lambda keys: (keys.lock(b""),)),
