@@ -15,7 +15,7 @@ from hashring.errors import PermissionDenied, RedisRefused
 from hashring.store.commands import read_event
 from hashring.store.executor import Subscribed, Told
 
-TESTED: Final = "6.2, 7 and Valkey 8"
+TESTED: Final = "6.2, 7, 8 and Valkey 8"
 _OLDEST: Final = (6, 2)
 _PINGS: Final = 20
 _SLOW: Final = 0.1  # seconds of a median round trip from which heartbeats are in danger
