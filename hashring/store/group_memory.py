@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hashring.store.stream_memory import Stream
+
 # Which generation a member acts on; see group_beat.lua.
 _SEEN: Final = re.compile(rb'"seen":\d+')
 
@@ -20,7 +22,7 @@ class GroupData:
     members: dict[bytes, tuple[str, int, bytes]] = field(default_factory=dict)
     leases: dict[bytes, float] = field(default_factory=dict)
     views: dict[bytes, bytes] = field(default_factory=dict)
-    control: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
+    control: Stream = field(default_factory=Stream)
 
 
 class GroupCall:
@@ -179,18 +181,13 @@ class GroupCall:
             told = 2 * (views + dismissed)
             for i in range(2 * views, len(rest), 2):
                 self._forget(rest[i].encode(), rest[i + 1], dismissed=i < told)
-            data.control.append(
-                (
-                    b"%d-%d" % (int(self._now * 1000), len(data.control)),
-                    {
-                        b"generation": b"%d" % int(generation),
-                        b"phase": phase.encode(),
-                        b"by": by.encode(),
-                        b"events": events.encode(),
-                    },
-                )
-            )
-            del data.control[:-history]
+            decision = {
+                b"generation": b"%d" % int(generation),
+                b"phase": phase.encode(),
+                b"by": by.encode(),
+                b"events": events.encode(),
+            }
+            data.control.add(self._now, decision, history)
             concerned = [*rest[:told:2], *watchers.split("\n")]
             self._publish(b"\n".join([tag, *(name.encode() for name in concerned if name)]))
         fields["looked"] = float(looked)

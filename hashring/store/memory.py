@@ -24,6 +24,7 @@ from hashring.store.commands import SESSION_LENGTH, Command, holder_of, told_of
 from hashring.store.executor import Notice, Subscribed, Subscription, Told, Unsubscribed
 from hashring.store.group_memory import GroupCall, GroupData, TableCall
 from hashring.store.keys import RingKeys
+from hashring.store.stream_memory import Stream
 
 T = TypeVar("T")
 
@@ -60,8 +61,7 @@ class _RingState:
     epoch: int = 0
     tag: str = ""
     nodes: dict[bytes, bytes] = field(default_factory=dict)
-    events: list[tuple[bytes, dict[bytes, bytes]]] = field(default_factory=list)
-    logged: int = 0
+    events: Stream = field(default_factory=Stream)
     left: dict[bytes, bytes] = field(default_factory=dict)
     full: set[bytes] = field(default_factory=set)
 
@@ -171,7 +171,7 @@ class MemoryServer:
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """The history of a ring as raw stream entries, oldest first."""
         with self._lock:
-            return list(self._ring(ring).events)
+            return list(self._ring(ring).events.entries)
 
     def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``hear`` with each message on the channel; the answer ends it."""
@@ -418,10 +418,7 @@ class _Call:
         )
 
     def _log(self, fields: dict[bytes, bytes], history: int) -> None:
-        ring = self._ring
-        ring.logged += 1
-        ring.events.append((b"%d-%d" % (int(self._now * 1000), ring.logged), fields))
-        del ring.events[:-history]
+        self._ring.events.add(self._now, fields, history)
 
     def _remember(self, name: bytes, points: list[int]) -> None:
         left = self._ring.left

@@ -15,16 +15,17 @@ def page(values: dict[str, float], tables: str) -> str:
         values: what the measure ``scaling`` found.
         tables: its table, with what it was measured on.
     """
-    beat, join, tell = values["beat"], values["join"], values["tell"]
-    fetch, message, ring = values["fetch"], values["message"], values["ring_bytes"]
-    # Beside the cost of telling thousands of nodes, a fit may not see the constant part.
-    fixed = f"{1e6 * join:.0f} µs, and " if join >= 1e-6 else ""
-    at_rest = {nodes: nodes / HEARTBEAT * beat for nodes in (100, 1000, 10_000)}
-    most = CORE_SHARE * HEARTBEAT / beat
-    change = {nodes: join + tell * nodes for nodes in (100, 1000, 10_000)}
-    arrival = {nodes: change[nodes] + beat + fetch * 16 * nodes for nodes in change}
-    restart = {nodes: nodes * (change[nodes] + arrival[nodes]) for nodes in change}
-    out = {nodes: nodes * (2 * message * nodes + ring * nodes) for nodes in change}
+    message, ring = values["message"], values["ring_bytes"]
+    sizes = (100, 1000, 10_000)
+    beat, change, fetch = (
+        {nodes: values[f"{name}-{nodes}"] for nodes in (10, *sizes)}
+        for name in ("beat", "change", "fetch")
+    )
+    at_rest = {nodes: nodes / HEARTBEAT * beat[nodes] for nodes in sizes}
+    most = CORE_SHARE * HEARTBEAT / beat[10_000]
+    arrival = {nodes: change[nodes] + fetch[nodes] for nodes in sizes}
+    restart = {nodes: nodes * (change[nodes] + arrival[nodes]) for nodes in sizes}
+    out = {nodes: nodes * (2 * message * nodes + ring * nodes) for nodes in sizes}
 
     def row(what: str, values: dict[int, str]) -> str:
         return "   * - " + "\n     - ".join((what, *values.values())) + "\n"
@@ -32,13 +33,13 @@ def page(values: dict[str, float], tables: str) -> str:
     laws = "".join(
         (
             row("at rest, of a core", {n: f"{_short(100 * at_rest[n])} %" for n in at_rest}),
-            row("a change told to all", {n: f"{_short(1e3 * change[n])} ms" for n in change}),
+            row("a change told to all", {n: f"{_short(1e3 * change[n])} ms" for n in sizes}),
             row(
                 "a node that joins, all in all",
-                {n: f"{_short(1e3 * arrival[n])} ms" for n in change},
+                {n: f"{_short(1e3 * arrival[n])} ms" for n in sizes},
             ),
-            row("a rolling restart, CPU", {n: f"{_short(restart[n])} s" for n in change}),
-            row("a rolling restart, bytes out", {n: _bytes(out[n]) for n in change}),
+            row("a rolling restart, CPU", {n: f"{_short(restart[n])} s" for n in sizes}),
+            row("a rolling restart, bytes out", {n: _bytes(out[n]) for n in sizes}),
         )
     )
     simulated = "".join(
@@ -57,20 +58,20 @@ Scaling
 
 .. Written by scripts/bench/run from docs/benchmarks/results.json. Changes made here are lost.
 
-How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling simulated``: the first fits
-what each call costs Redis, the second lets rings of up to 10,000 nodes run in virtual time on these costs. They are of 16
-replicas a node, ttl 60 s, heartbeat 10 s. What 1,000 live nodes do is measured by ``scripts/bench/run
+How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling simulated``: the first
+measures what each call costs Redis, the second lets rings of up to 10,000 nodes run in virtual time on these costs. They are
+of 16 replicas a node, ttl 60 s, heartbeat 10 s. What 1,000 live nodes do is measured by ``scripts/bench/run
 thousand``: :doc:`/explanation/benchmarks`.
 
 What a call costs Redis
 =======================
 
-- A heartbeat takes about {1e6 * beat:.0f} µs: one script, which renews 16 members of a sorted set. It hardly grows with
-  the ring: :doc:`/explanation/benchmarks` has the times at 10 to 10,000 nodes.
-- A change (a join, a leave, an expiry) takes {fixed}{1e6 * tell:.2f} µs for each node that
-  is told. A message has {message:.0f} bytes.
-- An answer with the whole ring takes {1e6 * fetch:.2f} µs for each replica, and has {ring:.0f} bytes for each node.
-  Only a node that joins, or that missed a message, asks for it.
+- A heartbeat takes {1e6 * beat[10]:.0f} µs on a ring of 10 nodes, and {1e6 * beat[10_000]:.0f} µs on one of 10,000: one
+  script, which renews 16 members of a sorted set.
+- A change (a join, a leave, an expiry) takes {_short(1e3 * change[10])} ms when 10 nodes are told, and
+  {_short(1e3 * change[10_000])} ms when 10,000 are; a message has {message:.0f} bytes.
+- An answer with the whole ring takes {_short(1e3 * fetch[10])} ms at 10 nodes, and {_short(1e3 * fetch[10_000])} ms at
+  10,000; it has {ring:.0f} bytes for each node. Only a node that joins, or that missed a message, asks for it.
 
 So, of one core of Redis:
 
@@ -87,7 +88,7 @@ So, of one core of Redis:
 In virtual time
 ===============
 
-The laws add up what single calls take. What they cannot say is whether nodes get in each other's way: whether all
+The table adds up what single calls take. What it cannot say is whether nodes get in each other's way: whether all
 ask at once when one of them crashes, and how long the last one waits. So the nodes' real protocol runs against a
 Redis that does one thing after another, each for as long as was measured, over a network of half a millisecond each
 way. Of 1,000 and of 10,000 nodes 250 run; each stands for 4 or for 40, and so does each of its calls.
@@ -115,23 +116,20 @@ On paper, from the costs above:
 - **Heartbeats.** With {100 * CORE_SHARE:.0f} % of a core for them, {most:,.0f} nodes at a heartbeat of 10 s; the
   number is proportional to the heartbeat. A ttl of 5 minutes and a heartbeat of 50 s make it five times as many, and
   a crash unnoticed for five times as long.
-- **Connections.** Each node has two. Redis' default ``maxclients`` of 10,000 ends at 5,000 nodes; it can be raised, at
-  some 20 kB of memory each.
+- **Connections.** Each node has two. Redis' default ``maxclients`` of 10,000 ends at 5,000 nodes; it can be raised.
 - **Changes.** A change costs time in the number of nodes, and a deployment changes each node twice, so a rolling restart
   costs in its square: {restart[10_000]:,.0f} s of CPU of Redis at 10,000 nodes, which spread over an hour is
   {100 * restart[10_000] / 3600:.0f} % of its core. Nodes that are started all at once have it all at once. Until all have
   heard, keys that move have two owners, or none: {1e3 * change[10_000]:.0f} ms at 10,000 nodes, and more when changes
   come faster than that.
-- **The nodes.** Every node keeps the ring ({16 * 10_000 / 1e6 * 18:.1f} MB at 160,000 replicas) and applies each change in
-  a time linear in it; see *Memory of a ring* in :doc:`/explanation/benchmarks`. At 10,000 nodes this is what a
+- **The nodes.** Every node keeps the ring, and applies each change in a time linear in it (the
+  :ref:`benchmarks <benchmark-memory>` have its size and its time). At 10,000 nodes this is what a
   rolling restart costs the fleet: 20,000 changes, 10,000 times.
 - **One node a process.** A node is made for that. The thousand live nodes of the benchmarks are two processes of 500:
   all nodes of an event loop wait for each other. When it stands still, or Redis is wiped, they fetch the ring together.
   An answer with the ring is one text, and nodes that read the same share one ring, so that they are done before a
   client's timeout; a node that is not tries again, and is fenced when its ttl is over, like any that cannot renew.
-  ``scripts/bench/herd.py`` does both to 150 nodes of 1,000 in one event loop. After a wipe they were right again with
-  7 s of CPU, and after standing still for 8 s, in which 30 nodes joined, with 3 s, on a machine that was busy otherwise:
-  after 26 s and 14 s by the clock, and no node was fenced.
+  ``scripts/bench/herd.py`` does both to 150 nodes of 1,000 in one event loop.
 
 Up to about a thousand nodes nothing needs to be thought of. At ten thousand it works at rest, and it is the changes
 that hurt.

@@ -33,18 +33,16 @@ START = 1_700_000_000.0
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of Redis, as measured.
+    """Seconds of Redis, as measured with as many nodes.
 
     Attributes:
         beat: a heartbeat.
-        join: a heartbeat that joins, without telling the others.
         fetch: what each member of the ring adds, when the answer holds the ring.
-        tell: telling one subscriber of a change.
+        tell: a change, for each of the nodes that are told.
         travel: seconds of the network, one way.
     """
 
     beat: float
-    join: float
     fetch: float
     tell: float
     travel: float = 0.0005
@@ -76,7 +74,7 @@ class World:
     def __init__(self, nodes: int, sample: int, costs: Costs, seed: int = 7) -> None:
         self.now = 0.0
         self._costs = costs
-        self.costs = Costs(0.0, 0.0, 0.0, 0.0, costs.travel)
+        self.costs = Costs(0.0, 0.0, 0.0, costs.travel)
         self.nodes = nodes
         self.rng = random.Random(seed)
         self.free_at = 0.0
@@ -215,7 +213,7 @@ class World:
 
     def _tell(self, payload: bytes) -> None:
         """The change goes to each subscriber in turn, which takes Redis its time."""
-        begin = max(self.now, self.free_at) + self.costs.join
+        begin = max(self.now, self.free_at)
         listening = [node for node in self.running if node.listening]
         for place, node in enumerate(self.rng.sample(listening, len(listening))):
             at = begin + self.costs.tell * self.nodes * (place + 1) / len(listening)
@@ -223,8 +221,8 @@ class World:
                 at + self.costs.travel,
                 lambda node=node, number=node.number: self._hear(node, number, payload),
             )
-        seconds = self.costs.join + self.costs.tell * self.nodes
-        self._serve(begin - self.costs.join + seconds, seconds)
+        seconds = self.costs.tell * self.nodes
+        self._serve(begin + seconds, seconds)
         self.told += len(payload) * self.nodes
 
     def _hear(self, node: Node, number: int, payload: bytes) -> None:

@@ -59,6 +59,8 @@ def test_the_pages_are_what_the_numbers_say() -> None:
         "import pages\n"
         "results = pages.kept()\n"
         "assert pages.PAGE.read_text() == pages.page(results)\n"
+        "scaling = pages.scaling(results['scaling'], results['simulated'])\n"
+        "assert pages.SCALING.read_text() == scaling\n"
         "readme = pages.README.read_text()\n"
         "assert readme == pages.readme(results, readme)\n"
         "print('same')"

@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 from crowd import Crowd, cpu_of
-from frame import Measure, Plot, Result, Run, median
+from frame import Measure, Plot, Result, Run
 from redis import Redis
-from simulated import HEARTBEAT, Costs, World
+from simulated import HEARTBEAT, POINTS, Costs, World
 from targets import SCALE
 
 from hashring.store.embedded import RedisServer
@@ -63,10 +63,18 @@ def tells(run: Run, nodes: int, listeners: int, count: int) -> tuple[float, floa
         return used, sent / count
 
 
-def line(x: list[float], y: list[float]) -> tuple[float, float]:
-    """Constant and slope, by least squares."""
-    slope, constant = np.polyfit(x, y, 1)
-    return float(constant), float(slope)
+def at(values: dict[str, float], name: str, nodes: int) -> float:
+    """A cost that was measured at some sizes of the ring, at any: on the line between two of them.
+
+    Nothing is fitted: what a node costs grows with the ring, so no one line is true at both ends.
+    """
+    prefix = f"{name}-"
+    measured = sorted(
+        (int(key.removeprefix(prefix)), value)
+        for key, value in values.items()
+        if key.startswith(prefix)
+    )
+    return float(np.interp(nodes, *zip(*measured, strict=True)))
 
 
 def take(run: Run) -> Result:
@@ -82,9 +90,6 @@ def take(run: Run) -> Result:
     for count in listeners:
         telling[count], sent = tells(run, 100, count, 20 if run.quick else 40)
         message = sent / count
-    base, tell = line([float(n) for n in listeners], list(telling.values()))
-    fetch = line([16.0 * n for n in sizes], [fetching[n] - plain[n] for n in sizes])[1]
-    beat = median(list(plain.values()))
     for nodes in sizes:
         result.add(
             f"{nodes:,} nodes: a heartbeat; one that is answered with the ring: time of Redis",
@@ -95,21 +100,16 @@ def take(run: Run) -> Result:
             f"a change told to {count:,} subscribers: time of Redis",
             f"{telling[count] * 1e3:.2f} ms",
         )
-    costs = Costs(beat, max(base, 0.0), max(fetch, 0.0), max(tell, 1e-9))
-    per_ring = float(ring_bytes[sizes[-1]]) / sizes[-1]
     result.values = {
-        "beat": beat,
-        "join": costs.join,
-        "fetch": costs.fetch,
-        "tell": costs.tell,
+        **{f"beat-{nodes}": plain[nodes] for nodes in sizes},
+        **{f"fetch-{nodes}": fetching[nodes] for nodes in sizes},
+        **{f"change-{count}": telling[count] for count in listeners},
         "message": message,
-        "ring_bytes": per_ring,
+        "ring_bytes": float(ring_bytes[sizes[-1]]) / sizes[-1],
     }
     result.notes.append(
-        f"The laws: a heartbeat takes Redis {beat * 1e6:.0f} µs (the median of these); a change "
-        f"{costs.join * 1e6:.0f} µs and {costs.tell * 1e6:.2f} µs for each subscriber; an answer "
-        f"with the ring {costs.fetch * 1e6:.2f} µs for each replica. A message has {message:.0f} "
-        f"bytes, a ring {per_ring:.0f} bytes for each node."
+        f"A message has {message:.0f} bytes, a ring {result.values['ring_bytes']:.0f} bytes for "
+        "each node."
     )
     if not run.quick:
         result.plots += [
@@ -126,12 +126,7 @@ def take(run: Run) -> Result:
                 "Time of Redis for a change",
                 "subscribers",
                 "ms",
-                {
-                    "measured": [(n, round(telling[n] * 1e3, 3)) for n in listeners],
-                    "fitted": [
-                        (n, round((costs.join + costs.tell * n) * 1e3, 3)) for n in listeners
-                    ],
-                },
+                {"measured": [(n, round(telling[n] * 1e3, 3)) for n in listeners]},
                 log_x=True,
                 log_y=True,
             ),
@@ -147,10 +142,11 @@ def take_simulated(run: Run) -> Result:
     if scaling is None:
         raise RuntimeError("take the measure scaling first: the costs of Redis are its")
     found = scaling["result"]["values"]
-    costs = Costs(found["beat"], found["join"], found["fetch"], found["tell"])
     result = Result()
     for nodes, sample in ((20, 20),) if run.quick else SAMPLES:
         run.say(f"{nodes:,} nodes in virtual time")
+        beat, fetch = at(found, "beat", nodes), at(found, "fetch", nodes)
+        costs = Costs(beat, (fetch - beat) / (POINTS * nodes), at(found, "change", nodes) / nodes)
         world = World(nodes, sample, costs)
         world.settle()
         busy, began = world.busy, world.now
