@@ -6,8 +6,8 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -26,7 +26,7 @@ from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
-from hashring.core.groups.state import Event, GroupState
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, Event, GroupState
 from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
 from hashring.store.discovery import discover
 from hashring.store.group_commands import (
@@ -168,12 +168,18 @@ def _left(until: float, now: float) -> str:
     return f"{seconds(until - now)} more at most" if until > now else "which is over"
 
 
+def _sharing(state: GroupState) -> str:
+    if state.terms.access == EXCLUSIVE:
+        return "exclusive access: one member has everything"
+    return f"assignor {state.terms.assignor}"
+
+
 def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iterator[str]:
     terms = state.terms
     yield (
         f"{printable(name)}: {status.phase.value}, generation {status.generation}, "
         f"{counted(status.partitions, 'partition')}, {counted(len(status.members), 'member')}, "
-        f"assignor {terms.assignor}"
+        f"{_sharing(state)}"
     )
     yield (
         f"rebalance delay {terms.rebalance_delay:g} s, max handoff time "
@@ -192,10 +198,11 @@ def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iter
     if status.members:
         yield ""
         yield from columns(
-            ("Count", "State", "Lease", "Member", "Partitions"),
+            ("Count", "Active", "State", "Lease", "Member", "Partitions"),
             [
                 (
                     str(len(member.partitions)),
+                    "yes" if member.active else "no",
                     member.state.value,
                     seconds(member.expires_in),
                     printable(member.name),
@@ -304,6 +311,7 @@ def _imported(text: str) -> Assignor:
     "--leave", "leaves", multiple=True, metavar="NAME", help="Who leaves; may be repeated."
 )
 @click.option("--partitions", type=int, help="The new count.")
+@click.option("--access", metavar="TYPE", help="The new access type: exclusive or non-exclusive.")
 @click.option(
     "--assignor",
     metavar="MODULE:NAME",
@@ -318,6 +326,7 @@ def plan(
     joins: tuple[str, ...],
     leaves: tuple[str, ...],
     partitions: int | None,
+    access: str | None,
     assignor: str | None,
 ) -> None:
     """Say what would move, and why.
@@ -329,6 +338,7 @@ def plan(
       hashring group plan orders
       hashring group plan orders --join d --join e=2 --leave a
       hashring group plan orders --partitions 128 --json
+      hashring group plan orders --access non-exclusive
     """
     own = None if assignor is None else _imported(assignor)
     with connected(settings) as connection:
@@ -342,6 +352,7 @@ def plan(
         join=[_joiner(text) for text in joins],
         leave=leaves,
         partitions=partitions,
+        access=access,
     )
     if settings.json:
         document({"group": group, **asdict(found)})
@@ -414,7 +425,21 @@ def history(settings: Settings, group: str, count: int) -> None:
             click.echo("\n".join(_decision_lines(decision)))
 
 
-# --- partitions -------------------------------------------------------------------------------
+# --- access and partitions -----------------------------------------------------------------------
+
+
+def _decide(
+    connection: Connection, group: str, decide: Callable[[GroupState], kernel.Outcome]
+) -> None:
+    """Commit a decision, unless it decides nothing."""
+    while True:
+        state, reading = _standing(connection, group)
+        outcome = decide(state)
+        if outcome.state is state:
+            return
+        now = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
+        if connection.run(commit(group_keys(group), reading, now, "hashring group")):
+            return
 
 
 @group_group.command("partitions")
@@ -442,16 +467,46 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
         if not yes and not confirmed("Change", "change", change):
             click.echo("nothing was changed", err=True)
             return 1
-        while True:
-            state, reading = _standing(connection, group)
-            outcome = kernel.resize(state, count)
-            if outcome.state is state:
-                break
-            now = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
-            if connection.run(commit(group_keys(group), reading, now, "hashring group")):
-                break
+        _decide(connection, group, lambda state: kernel.resize(state, count))
     if settings.json:
         document({"group": group, "before": before, "after": count})
     else:
         click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")
+    return None
+
+
+@group_group.command("access")
+@click.argument("group")
+@click.argument("access", type=click.Choice([EXCLUSIVE, NON_EXCLUSIVE]))
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@server_options()
+@click.pass_obj
+def access(settings: Settings, group: str, access: str, yes: bool) -> int | None:
+    """Change whether one member has everything.
+
+    With exclusive access one member has all partitions, and the others stand by. With
+    non-exclusive access the assignor shares them out. The partitions move at once. Members that
+    start later must be made with the same access type.
+
+    \b
+    Examples:
+      hashring group access orders exclusive
+      hashring group access orders non-exclusive --yes
+    """
+    with connected(settings) as connection:
+        state, _ = _standing(connection, group)
+        before = state.terms.access
+        change = f"{printable(group)!r} from {before} to {access} access"
+        if not yes and not confirmed("Change", "change", change):
+            click.echo("nothing was changed", err=True)
+            return 1
+        _decide(
+            connection,
+            group,
+            lambda state: kernel.migrate(state, replace(state.terms, access=access)),
+        )
+    if settings.json:
+        document({"group": group, "before": before, "after": access})
+    else:
+        click.echo(f"{printable(group)}: {before} -> {access} access")
     return None

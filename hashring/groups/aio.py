@@ -214,15 +214,18 @@ class AsyncPartitionGroup(GroupMember, AsyncMember):
         join: Iterable[str | Member] = (),
         leave: Iterable[str] = (),
         partitions: int | None = None,
+        access: str | None = None,
     ) -> Foresight:
-        """What would happen if these joined and left and the count became this; touches nothing.
+        """What would happen if these joined and left and count and access became these.
+
+        It touches nothing.
 
         Raises:
             StoreError: the group could not be read.
             UnknownMemberError, ConfigError: the plan is none.
             AssignorError: the assignor gave a wrong answer.
         """
-        return await self._ask(self._foresee(join, leave, partitions))
+        return await self._ask(self._foresee(join, leave, partitions, access))
 
     async def explain(self) -> Foresight:
         """What is happening, and why; touches nothing.

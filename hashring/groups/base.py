@@ -59,6 +59,7 @@ _PATIENCE_AT_EXIT: Final = 1.0
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
 OnPartition = Callable[[int], object]
+OnActive = Callable[[bool], object]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Callbacks:
     on_lost: OnPartition | None = None
     on_warmup: OnPartition | None = None
     on_drain: OnPartition | None = None
+    on_active: OnActive | None = None
 
     def __post_init__(self) -> None:
         for name, callback in vars(self).items():
@@ -273,6 +275,11 @@ class BaseMember(ABC):
     def owns(self, partition: int) -> bool:
         """Whether the partition is held now. No I/O."""
         return self.token(partition) is not None
+
+    @property
+    def active(self) -> bool:
+        """Whether any partition is held now: Solace's active indicator. No I/O."""
+        return bool(self.held)
 
     def partition_of(self, key: str | bytes) -> int:
         """The partition of a key: its CRC-32 modulo the count.
@@ -476,10 +483,7 @@ class BaseMember(ABC):
             except queue.Empty:
                 break
         with self._lock:
-            last = [
-                Change(ChangeKind.LOST, partition, token)
-                for partition, token in sorted(self._membership.held(monotonic()).items())
-            ]
+            last = self._membership.end()
             self._membership = Membership(self._membership.ttl, self._membership.seen)
         self._tell(last)
         try:
@@ -571,6 +575,8 @@ class BaseMember(ABC):
             ChangeKind.WARMUP: callbacks.on_warmup,
             ChangeKind.DRAIN: callbacks.on_drain,
             ChangeKind.COOLED: None,
+            ChangeKind.ACTIVE: callbacks.on_active,
+            ChangeKind.INACTIVE: callbacks.on_active,
         }[change.kind] is not None
 
     def _call_back(self, change: Change) -> object:
@@ -589,6 +595,8 @@ class BaseMember(ABC):
             return callbacks.on_warmup(partition)
         elif change.kind is ChangeKind.DRAIN and callbacks.on_drain is not None:
             return callbacks.on_drain(partition)
+        elif callbacks.on_active is not None:
+            return callbacks.on_active(change.kind is ChangeKind.ACTIVE)
         return None
 
     def _raised(self, change: Change) -> None:
@@ -616,7 +624,9 @@ class BaseMember(ABC):
         with self._lock:
             if not self._running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
-            for partition, token in sorted(self.held.items()):
+            for number, (partition, token) in enumerate(sorted(self.held.items())):
+                if not number:
+                    put(Change(ChangeKind.ACTIVE, partition, token))
                 put(Change(ChangeKind.ASSIGNED, partition, token))
             for partition in sorted(self._membership.cold):
                 put(Change(ChangeKind.WARMUP, partition))

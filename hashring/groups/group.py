@@ -18,12 +18,13 @@ from hashring.core.assignors import (
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.core.groups.member import Change
-from hashring.core.groups.state import GroupState, MemberFacts, Terms, View
+from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, MemberFacts, Terms, View
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.groups.base import (
     RETRY,
     BaseMember,
     Callbacks,
+    OnActive,
     OnAssigned,
     OnPartition,
     OnRevoked,
@@ -95,6 +96,8 @@ class GroupMember(BaseMember):
         on_lost: OnPartition | None = None,
         on_warmup: OnPartition | None = None,
         on_drain: OnPartition | None = None,
+        access: str = NON_EXCLUSIVE,
+        on_active: OnActive | None = None,
     ) -> None:
         self._keys = group_keys(name)
         self._assignor = as_assignor(assignor)
@@ -106,6 +109,7 @@ class GroupMember(BaseMember):
             max_handoff_time,
             handoffs,
             leave_timeout,
+            access,
         )
         super().__init__(
             redis,
@@ -116,7 +120,7 @@ class GroupMember(BaseMember):
             interval=ttl / 4 if heartbeat_interval is None else heartbeat_interval,
             grace=max_handoff_time,
             progress_timeout=progress_timeout,
-            callbacks=Callbacks(on_assigned, on_revoked, on_lost, on_warmup, on_drain),
+            callbacks=Callbacks(on_assigned, on_revoked, on_lost, on_warmup, on_drain, on_active),
         )
         self.weight = Member(self.member, weight=weight).weight
         self._partitions = partitions
@@ -160,11 +164,21 @@ class GroupMember(BaseMember):
         return foresight.status(state, reading.facts)
 
     def _foresee(
-        self, join: Iterable[str | Member], leave: Iterable[str], partitions: int | None
+        self,
+        join: Iterable[str | Member],
+        leave: Iterable[str],
+        partitions: int | None,
+        access: str | None,
     ) -> Talk[Foresight]:
         state, reading = yield from self._standing()
         return foresight.foresee(
-            state, reading.facts, self._assignor, join=join, leave=leave, partitions=partitions
+            state,
+            reading.facts,
+            self._assignor,
+            join=join,
+            leave=leave,
+            partitions=partitions,
+            access=access,
         )
 
     def _resize(self, partitions: int) -> Talk[None]:

@@ -50,6 +50,10 @@ class PartitionGroup(GroupMember, LiveMember):
             loop over :meth:`changes` has nothing to warm up: it is ready at once.
         on_drain: called with ``(partition,)`` when a held partition was removed; to be answered
             by :meth:`drained`.
+        access: ``"exclusive"``: one member has all the partitions, and the others stand by;
+            ``"non-exclusive"`` unless given.
+        on_active: called with ``(True,)`` before the first partition is assigned, and with
+            ``(False,)`` when the last is not held any more; see :attr:`active`.
 
     Callbacks run one at a time in a thread (a greenlet) of their own; what they raise is logged.
 
@@ -74,15 +78,18 @@ class PartitionGroup(GroupMember, LiveMember):
         join: Iterable[str | Member] = (),
         leave: Iterable[str] = (),
         partitions: int | None = None,
+        access: str | None = None,
     ) -> Foresight:
-        """What would happen if these joined and left and the count became this; touches nothing.
+        """What would happen if these joined and left and count and access became these.
+
+        It touches nothing.
 
         Raises:
             StoreError: the group could not be read.
             UnknownMemberError, ConfigError: the plan is none.
             AssignorError: the assignor gave a wrong answer.
         """
-        return self._ask(self._foresee(join, leave, partitions))
+        return self._ask(self._foresee(join, leave, partitions, access))
 
     def explain(self) -> Foresight:
         """What is happening, and why; touches nothing.

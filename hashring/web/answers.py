@@ -193,6 +193,7 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
         partitions=found.partitions,
         until=found.until,
         latest=found.latest,
+        access=found.access,  # type: ignore[arg-type]
         waits=[
             api.Wait(
                 kind=wait.kind.value, member=wait.member, partition=wait.partition, until=wait.until
@@ -206,6 +207,7 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
                 name=member.name,
                 state=member.state.value,
                 partitions=list(member.partitions),
+                active=member.active,
                 expires_in=member.expires_in,
             )
             for member in found.members

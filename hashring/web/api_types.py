@@ -257,11 +257,12 @@ class Wait(Answer):
 
 
 class Member(Answer):
-    """A member of a group."""
+    """A member of a group; ``active`` if it has a partition, otherwise it stands by."""
 
     name: str
     state: str
     partitions: list[Count]
+    active: bool
     expires_in: float
 
 
@@ -276,6 +277,7 @@ class Group(Answer):
     partitions: Count
     until: float | None
     latest: float | None
+    access: Literal["non-exclusive", "exclusive"]
     waits: list[Wait]
     unowned: list[Count]
     draining: list[Count]

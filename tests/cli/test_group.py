@@ -96,7 +96,7 @@ def test_show_says_who_has_what(ask: Ask, pair: Pair) -> None:
     assert output.startswith("orders: Ready, generation ")
     assert "8 partitions, 2 members, assignor balanced" in output
     rows = [line.split() for line in output.splitlines()[-2:]]
-    assert [row[:2] for row in rows] == [["4", "active"], ["4", "active"]]
+    assert [row[:3] for row in rows] == [["4", "yes", "active"], ["4", "yes", "active"]]
     found = json.loads(ask("show", "orders", "--json").output)
     assert [member["name"] for member in found["members"]] == ["a", "b"]
     assert found["blocking"] == []
@@ -119,6 +119,30 @@ def test_plan_says_what_would_move(ask: Ask, pair: Pair) -> None:
     assert ask("plan", "orders").output.startswith("nothing moves\n")
     found = json.loads(ask("plan", "orders", "--leave", "a", "--json").output)
     assert found["after"] == {"a": 0, "b": 8}
+
+
+def test_access_changes_who_has_what_at_once(ask: Ask, pair: Pair) -> None:
+    found = json.loads(ask("plan", "orders", "--access", "exclusive", "--json").output)
+    assert (found["after"], found["delay"]) == ({"a": 8, "b": 0}, 0.0)
+    output = ask("access", "orders", "exclusive", "--yes").output
+    assert output == "orders: non-exclusive -> exclusive access\n"
+    eventually(lambda: len(pair[0].held) == 8, "a has everything")
+    output = ask("show", "orders").output
+    assert "2 members, exclusive access: one member has everything" in output
+    rows = [line.split() for line in output.splitlines()[-2:]]
+    assert [row[:3] for row in rows] == [["8", "yes", "active"], ["0", "no", "active"]]
+    ask("access", "orders", "non-exclusive", "--yes")
+    eventually(lambda: len(pair[0].held) == len(pair[1].held) == 4, "four each")
+    found = json.loads(ask("access", "orders", "non-exclusive", "--yes", "--json").output)
+    assert found == {"group": "orders", "before": "non-exclusive", "after": "non-exclusive"}
+
+
+def test_access_is_asked_about_and_must_be_one_of_two(ask: Ask, pair: Pair) -> None:
+    assert ask("access", "orders", "exclusive").exit_code == 1
+    assert "nothing was changed" in ask("access", "orders", "exclusive").output
+    assert "'shared' is not one of" in ask("access", "orders", "shared", "--yes").output
+    error = str(ask("plan", "orders", "--access", "shared").exception)
+    assert "access='shared': must be 'non-exclusive' or 'exclusive'" in error
 
 
 def test_plan_takes_weights(ask: Ask, pair: Pair) -> None:

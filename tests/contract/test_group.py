@@ -156,7 +156,7 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
 
     thread = threading.Thread(target=follow)
     thread.start()
-    eventually(lambda: len(told) == 2, "what is held is told first")
+    eventually(lambda: len(told) == 3, "what is held is told first")
     b.start()
     assert entered.wait(60)
     assert a.owns(1)
@@ -164,7 +164,14 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
     eventually(shared(a, b, count=2), "one each")
     a.stop()
     thread.join()
-    assert told == [("assigned", 0), ("assigned", 1), ("revoked", 1), ("revoked", 0)]
+    assert told == [
+        ("active", 0),
+        ("assigned", 0),
+        ("assigned", 1),
+        ("revoked", 1),
+        ("revoked", 0),
+        ("inactive", 0),
+    ]
 
 
 def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
@@ -182,6 +189,72 @@ def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
     eventually(shared(a, b, count=4), "two each")
     assert sorted(b.held) == sorted(warming)
     assert not b.ready(3)
+
+
+def test_a_member_is_active_while_it_has_a_partition(make: Make) -> None:
+    # Solace's active indicator: of three members on two partitions one stands by.
+    told: list[tuple[str, object]] = []
+
+    def telling(name: str) -> dict[str, Any]:
+        return {
+            "on_active": lambda active: told.append((name, active)),
+            "on_assigned": lambda partition, token: told.append((name, "assigned")),
+        }
+
+    a, b, c = (make(name, 2, **telling(name)) for name in "abc")
+    for member in (a, b, c):
+        member.start()
+    eventually(lambda: a.active and b.active, "one each")
+    assert not c.active
+    assert [(m.name, m.active) for m in c.status().members] == [
+        ("a", True),
+        ("b", True),
+        ("c", False),
+    ]
+    b.stop()
+    eventually(lambda: c.active, "the spare takes over")
+    assert not b.active
+    eventually(lambda: ("c", "assigned") in told, "and is told so")
+    assert [what for name, what in told if name == "b"] == [True, "assigned", False]
+    assert [what for name, what in told if name == "c"] == [True, "assigned"]
+
+
+def test_exclusive_access_gives_one_member_everything_and_the_next_takes_over(make: Make) -> None:
+    a, b, c = (make(name, access="exclusive") for name in "abc")
+    for member in (a, b, c):
+        member.start()
+    eventually(shared(a), "a has everything")
+    assert a.status().access == "exclusive"
+    assert a.status().phase is Phase.READY
+    assert [member.active for member in (a, b, c)] == [True, False, False]
+    a.stop()
+    eventually(shared(b), "b, which joined next, has everything")
+    a.start()
+    assert a.status().phase is Phase.READY
+    assert shared(b)()
+
+
+def test_a_switch_to_non_exclusive_access_rebalances_at_once(make: Make) -> None:
+    # Solace: "if the parent queue access type changes from exclusive to non-exclusive"; the delay
+    # of an hour is not waited out.
+    a = make("a", access="exclusive", rebalance_delay=3600.0)
+    b = make("b", access="exclusive", rebalance_delay=3600.0)
+    a.start()
+    b.start()
+    eventually(shared(a), "a has everything")
+    foreseen = a.plan(access="non-exclusive")
+    assert (len(foreseen.moves), foreseen.delay) == (4, 0.0)
+    b.stop()
+    b = make("b", rebalance_delay=3600.0, migrate=True)
+    b.start()
+    eventually(shared(a, b), "four each")
+    assert {move.partition for move in foreseen.moves} == set(b.held)
+
+
+def test_a_member_with_another_access_type_is_refused_by_name(make: Make) -> None:
+    make("a").start()
+    with pytest.raises(GroupMismatch, match="access"):
+        make("b", access="exclusive").start()
 
 
 HARDLY: dict[str, Any] = {"ttl": 7200.0, "rebalance_delay": 0.3, "heartbeat_interval": 2400.0}

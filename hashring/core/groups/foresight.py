@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from hashring.core.assignors.protocol import (
@@ -21,7 +21,15 @@ from hashring.core.assignors.protocol import (
 )
 from hashring.core.assignors.quotas import fair_shares
 from hashring.core.groups import succession
-from hashring.core.groups.state import Facts, GroupState, MemberFacts, Phase, check_partitions
+from hashring.core.groups.kernel import rule
+from hashring.core.groups.state import (
+    NON_EXCLUSIVE,
+    Facts,
+    GroupState,
+    MemberFacts,
+    Phase,
+    check_partitions,
+)
 from hashring.core.groups.succession import Place
 from hashring.errors import ConfigError, UnknownMemberError
 
@@ -71,12 +79,14 @@ class MemberStatus:
         name: its name.
         state: what may be given to it.
         partitions: what it holds.
+        active: whether it holds any, Solace's active indicator; the others stand by.
         expires_in: seconds until its lease ends unless it is renewed.
     """
 
     name: str
     state: MemberState
     partitions: tuple[int, ...]
+    active: bool
     expires_in: float
 
 
@@ -97,6 +107,7 @@ class GroupStatus:
         latest: Redis time by which the group acts on ``until`` in any case. A few members wait
             for that time and act at once; if all of them stop first, the next renewal of any
             member does, a third of the ttl later at most.
+        access: ``"non-exclusive"``, or ``"exclusive"`` if one member has all the partitions.
     """
 
     phase: Phase
@@ -108,6 +119,7 @@ class GroupStatus:
     draining: tuple[int, ...]
     members: tuple[MemberStatus, ...]
     latest: float | None = None
+    access: str = NON_EXCLUSIVE
 
     @property
     def blocking(self) -> tuple[str, ...]:
@@ -166,11 +178,13 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
                 member.name,
                 _kind(member),
                 tuple(having.get(member.name, ())),
+                member.name in having,
                 member.expires - facts.now,
             )
             for member in sorted(present.values(), key=lambda m: _place(state, m))
         ),
         None if until is None else until + state.terms.ttl / 3,
+        state.terms.access,
     )
 
 
@@ -276,8 +290,9 @@ def foresee(
     join: Iterable[str | Member] = (),
     leave: Iterable[str] = (),
     partitions: int | None = None,
+    access: str | None = None,
 ) -> Foresight:
-    """What would happen if these members joined and left and the count became this.
+    """What would happen if these members joined and left and count and access became these.
 
     Without any change: what is happening. Handoffs under way count as done.
 
@@ -287,7 +302,8 @@ def foresee(
 
     Raises:
         UnknownMemberError: one that is to leave is not there.
-        ConfigError: one that is to join is there already, or the count cannot work.
+        ConfigError: one that is to join is there already, or the count cannot work, or there is
+            no such access type.
         AssignorError: the assignor gave a wrong answer.
     """
     present = {m.name: m for m in facts.members if m.expires > facts.now}
@@ -299,6 +315,7 @@ def foresee(
         if name not in present:
             raise UnknownMemberError(name)
     count = check_partitions(state.terms.partitions if partitions is None else partitions)
+    terms = state.terms if access is None else replace(state.terms, access=access)
     owners = list(state.owners)
     held: list[str | None] = [state.holder(p) for p in range(len(owners))]
     for partition, handoff in state.handoffs.items():
@@ -315,7 +332,7 @@ def foresee(
         {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
         heirs,
     )
-    target = checked_target(assignor, situation)
+    target = checked_target(rule(terms, assignor), situation)
     reasons = _Reasons(situation, state, present, leaving)
     moves = [
         reasons.move(p, held[p] if p < len(held) else None, to, target.interim[p] != to)
@@ -330,13 +347,14 @@ def foresee(
     handoffs = math.ceil(sum(move.handoff for move in moves) / state.terms.handoffs)
     waiting = sum(move.warm_up for move in moves)
     warmups = math.ceil(waiting / max(1, len(target.warmups)))
-    urgent = count != state.terms.partitions or not any(move.handoff for move in moves)
+    switched = terms.access != state.terms.access or count != state.terms.partitions
+    urgent = switched or not any(move.handoff for move in moves)
     delay = 0.0
     if state.holddown is not None and not urgent:
         delay = max(0.0, state.holddown.until - facts.now)
     elif state.phase is Phase.READY and moves and joins_or_leaves:
         fewer = sum(m.state is MemberState.ACTIVE for m in members) < state.settled
-        if not urgent or (fewer and count == state.terms.partitions):
+        if not urgent or (fewer and not switched):
             delay = state.terms.rebalance_delay
     had = counts([state.holder(p) for p in range(len(state.owners))])
     before, after = counts(held), counts(target.owners)

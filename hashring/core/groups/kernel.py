@@ -26,8 +26,8 @@ survives whoever set it. The holddown ends early when
 
 - nothing is left to do, because the members are the previous ones again, or others have taken
   the places of those that are gone: **Ready**;
-- the partition count changes, or a member that leaves or is stalled has to hand over:
-  **Rebalancing** at once.
+- the partition count or the access type changes, or a member that leaves or is stalled has to
+  hand over: **Rebalancing** at once.
 
 During it, what nobody holds is granted to members that have nothing (spares take over at once):
 what a member that is gone had, all of it to the one that took its place.
@@ -40,6 +40,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from hashring.core.assignors.exclusive import Exclusive
 from hashring.core.assignors.protocol import (
     Assignor,
     Member,
@@ -51,6 +52,7 @@ from hashring.core.assignors.protocol import (
 )
 from hashring.core.groups import succession
 from hashring.core.groups.state import (
+    EXCLUSIVE,
     Event,
     EventKind,
     Facts,
@@ -132,8 +134,16 @@ def resize(state: GroupState, partitions: int) -> Outcome:
     return Outcome(changed, (Event(EventKind.RESIZED, why=why),), None)
 
 
+def rule(terms: Terms, assignor: Assignor) -> Assignor:
+    """What says where partitions should be: the assignor, unless access is exclusive."""
+    return Exclusive() if terms.access == EXCLUSIVE else assignor
+
+
 def migrate(state: GroupState, terms: Terms) -> Outcome:
-    """Change what the members have to agree on; the partition count as :func:`resize` does."""
+    """Change what the members have to agree on; the partition count as :func:`resize` does.
+
+    Another access type takes effect without any delay, like another count.
+    """
     outcome = resize(state, terms.partitions)
     if outcome.state.terms == terms:
         return outcome
@@ -150,6 +160,8 @@ def migrate(state: GroupState, terms: Terms) -> Outcome:
         committed=None,
         longest_ttl=state.longest_lease,
     )
+    if terms.access != state.terms.access:
+        migrated = replace(migrated, phase=Phase.REBALANCING, holddown=None)
     return Outcome(migrated, (*outcome.events, event), None)
 
 
@@ -466,20 +478,26 @@ class _Step:
         previous = list(self.owners)
         for partition, handoff in self.handoffs.items():
             self.destined[partition] = handoff.to
+        warming = dict(self.warming)
         for partition, to in self.destined.items():
-            if to in self.members:
+            if to not in self.members:
+                continue
+            if self.standbys.get(partition) and previous[partition] not in self.members:
+                # The owner is gone, and another may be warm: the assignor decides.
+                warming[partition] = to
+            else:
                 previous[partition] = to
         count = self.terms.partitions
         situation = Situation(
             tuple(self.members.values()),
             count,
             tuple(previous[:count]),
-            {p: name for p, name in self.warming.items() if p < count},
+            {p: name for p, name in warming.items() if p < count},
             {p: names for p, names in self.standbys.items() if p < count},
             {name: member.lags for name, member in self.present.items() if member.lags},
             self.heirs,
         )
-        target = checked_target(self.assignor, situation)
+        target = checked_target(rule(self.terms, self.assignor), situation)
         wanted: list[str | None] = [*target.interim, *previous[count:]]
         # A partition that drains stays where it is; without an owner that can stay, it goes to
         # the member that has the least.

@@ -39,6 +39,11 @@ class ChangeKind(str, Enum):
     """No need to be ready for the partition any more."""
     DRAIN = "drain"
     """The partition is removed: nothing new comes; say so when it is empty."""
+    ACTIVE = "active"
+    """The member gets its first partition: Solace's active indicator. It comes before the
+    assignment."""
+    INACTIVE = "inactive"
+    """The member has lost its last partition: it stands by."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Change:
 
     Attributes:
         kind: what changes.
-        partition: its number.
+        partition: its number; for ``ACTIVE`` the first that the member gets, for ``INACTIVE`` the
+            last that it had.
         token: the fencing token it is or was held under; 0 for warm-ups.
         deadline: for ``REVOKED``, the monotonic time by which work must have ended.
     """
@@ -126,6 +132,9 @@ class Membership:
         self.holding = Holding(MappingProxyType({}))
         self.warming: frozenset[int] = frozenset()
         self.step_at = math.inf
+        # What the application was told, and the last partition that was let go of.
+        self._active = False
+        self._last = 0
         self.stalled = False
         self._lags: dict[int, float] = {}
         # The greatest token under which each partition was ever held.
@@ -200,17 +209,19 @@ class Membership:
             redis_now: Redis time of the answer.
             now: monotonic time.
         """
-        changes = self.tick(now)
+        earlier = self.tick(now)
+        changes: list[Change] = []
         if view.generation < self.seen or now >= asked_at + self.ttl:
             # A group that lost its history, an answer that was overtaken, or one that lay in the
             # socket while this process was stopped. None of them may prolong anything.
-            return changes
+            return earlier
         self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
         if not view.seated:
-            return changes
+            return earlier
         self.seen = view.generation
         partitions = dict(self.holding.partitions)
         for partition in sorted(partitions.keys() - view.held.keys()):
+            self._last = partition
             changes.append(Change(ChangeKind.LOST, partition, partitions.pop(partition).token))
         for partition, token in sorted(view.held.items()):
             mine = partitions.get(partition)
@@ -246,7 +257,7 @@ class Membership:
         changes.extend(Change(ChangeKind.COOLED, p) for p in sorted(self.warming - view.warming))
         self.warming = view.warming
         self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
-        return changes
+        return earlier + self._with_activity(changes)
 
     def tick(self, now: float) -> list[Change]:
         """Let go of what time has ended: everything with the lease, a handoff with its deadline.
@@ -263,6 +274,25 @@ class Membership:
                 self._drop(partition)
                 self._released[partition] = held.token
                 changes.append(Change(ChangeKind.LOST, partition, held.token))
+        return self._with_activity(changes)
+
+    def end(self) -> list[Change]:
+        """Lose everything: the member leaves, and nobody works on anything any more."""
+        changes = []
+        for partition, held in sorted(self.holding.partitions.items()):
+            self._drop(partition)
+            changes.append(Change(ChangeKind.LOST, partition, held.token))
+        return self._with_activity(changes)
+
+    def _with_activity(self, changes: list[Change]) -> list[Change]:
+        """These changes, and whether the member has become active or inactive by them."""
+        active = bool(self.holding.partitions)
+        if active and not self._active:
+            at = next(i for i, c in enumerate(changes) if c.kind is ChangeKind.ASSIGNED)
+            changes.insert(at, replace(changes[at], kind=ChangeKind.ACTIVE))
+        elif self._active and not active:
+            changes.append(Change(ChangeKind.INACTIVE, self._last))
+        self._active = active
         return changes
 
     def due(self) -> float:
@@ -278,4 +308,5 @@ class Membership:
     def _drop(self, partition: int) -> None:
         partitions = dict(self.holding.partitions)
         del partitions[partition]
+        self._last = partition
         self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)

@@ -10,6 +10,7 @@ What is checked after every event, by somebody who sees all processes at once:
 - no two processes count the same partition as held, not even one that is paused or cut off;
 - generations rise with every decision, and tokens with every grant of a partition;
 - while there are as many members as when the group was Ready, nothing is handed off;
+- a member is told in turns that it is active and that it is not;
 - with ``learner``, what an owner that is gone had goes to no cold member while another is warm;
 
 and by :meth:`World.at_rest` at the end: that the group is Ready, everything is held, and what
@@ -32,6 +33,8 @@ from hashring.core.groups import kernel
 from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Change, ChangeKind, Membership, Words
 from hashring.core.groups.state import (
+    EXCLUSIVE,
+    NON_EXCLUSIVE,
     Event,
     EventKind,
     Facts,
@@ -254,6 +257,7 @@ class Peer:
         self.name = name
         self.weight = weight
         self.warms_up = warms_up
+        self.active = False
         self.session = world.new_session()
         self.membership = Membership(world.terms.ttl)
         self.joined = False
@@ -411,7 +415,12 @@ class Peer:
     def _apply(self, changes: list[Change]) -> None:
         rng, habits = self.world.rng, self.world.habits
         for change in changes:
-            if change.kind is ChangeKind.REVOKED:
+            if change.kind in (ChangeKind.ACTIVE, ChangeKind.INACTIVE):
+                active = change.kind is ChangeKind.ACTIVE
+                if active is self.active:
+                    raise Violation(f"{self.name} is told twice that it is {change.kind.value}")
+                self.active = active
+            elif change.kind is ChangeKind.REVOKED:
                 wait = rng.uniform(0, habits.handoff)
                 self._soon(wait, lambda c=change: self._said(self._release(c)))  # type: ignore[misc]
             elif change.kind is ChangeKind.WARMUP and self.warms_up:
@@ -572,6 +581,16 @@ class World:
         self.redis = replace(snapshot, server=f"run-{next(self._runs)}")
         self.terms = snapshot.terms
 
+    def switch_access(self) -> None:
+        """Somebody changes whether one member has everything."""
+        base = self.redis.state
+        access = NON_EXCLUSIVE if base.terms.access == EXCLUSIVE else EXCLUSIVE
+        outcome = kernel.migrate(base, replace(base.terms, access=access))
+        outcome = replace(outcome, due=self.now)
+        self.redis.commit(base, outcome, self.redis.changes, self.now)
+        self.decided(base, outcome, self.redis.read()[1], "an operator", stays=False)
+        self.terms = self.redis.terms = self.redis.state.terms
+
     def last_step(self, by: str) -> None:
         """A process that has left decides once more, so that nobody has to notice it."""
         state, facts, changes = self.redis.read()
@@ -643,7 +662,7 @@ class World:
         self, before: GroupState, outcome: kernel.Outcome, facts: Facts
     ) -> None:
         """What must hold of a decision that was computed from these facts."""
-        if not isinstance(self.assignor, Learner):
+        if before.terms.access == EXCLUSIVE or not isinstance(self.assignor, Learner):
             return
         present = {each.name: each for each in facts.members if each.expires > facts.now}
         for event in outcome.events:
@@ -704,6 +723,12 @@ class World:
                     f"partition {partition} is {state.holder(partition)}'s, but held by "
                     f"{beliefs.get(partition)}"
                 )
+        owners = {state.holder(partition) for partition in range(state.terms.partitions)}
+        if state.terms.access == EXCLUSIVE and len(owners) > 1:
+            raise Violation(f"access is exclusive, but {len(owners)} members have partitions")
+        for peer in self.peers:
+            if peer.active is not bool(peer.membership.held(self.now)):
+                raise Violation(f"{peer.name} was told that active={peer.active}, wrongly")
         # That Redis was restarted is noticed by the next step, and nothing makes one due.
         facts = replace(self.redis.read()[1], server=state.server)
         again = kernel.step(state, facts, self.assignor)
@@ -807,6 +832,10 @@ class History:
         """The count changes."""
         self.world.resize(1 + int(self.rng.random() * 12))
 
+    def switch_access(self) -> None:
+        """The access type changes."""
+        self.world.switch_access()
+
     def lose(self) -> None:
         """Redis comes back empty."""
         settled_in = all(peer.membership.seen for peer in self.world.peers)
@@ -839,6 +868,7 @@ FAULTS: tuple[Fault, ...] = (
     History.cut,
     History.stall,
     History.resize,
+    History.switch_access,
 )
 """What can happen, while Redis keeps what it is told."""
 

@@ -24,6 +24,10 @@ MAX_PARTITIONS: Final = 1_000_000
 """More would make every decision slower than the handoffs it decides on."""
 
 
+NON_EXCLUSIVE: Final = "non-exclusive"
+EXCLUSIVE: Final = "exclusive"
+
+
 @dataclass(frozen=True)
 class Terms:
     """What all members of a group must agree on.
@@ -37,6 +41,8 @@ class Terms:
         max_handoff_time: seconds an owner may take to let go of a partition.
         handoffs: how many partitions may be on their way at once.
         leave_timeout: seconds a leaving member may wait for others to warm up.
+        access: ``"non-exclusive"``: the assignor shares the partitions out; ``"exclusive"``: one
+            member has all of them, the others stand by, and no assignor is asked.
 
     Raises:
         ConfigError: a value that cannot work.
@@ -49,6 +55,7 @@ class Terms:
     max_handoff_time: float = 3.0
     handoffs: int = 1
     leave_timeout: float = 30.0
+    access: str = NON_EXCLUSIVE
 
     def __post_init__(self) -> None:
         check_partitions(self.partitions)
@@ -62,6 +69,18 @@ class Terms:
             raise ConfigError("handoffs", self.handoffs, "must be a whole number")
         if self.handoffs < 1:
             raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
+        check_access(self.access)
+
+
+def check_access(access: str) -> str:
+    """The access type itself, when there is such a one.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if access not in (NON_EXCLUSIVE, EXCLUSIVE):
+        raise ConfigError("access", access, f"must be {NON_EXCLUSIVE!r} or {EXCLUSIVE!r}")
+    return access
 
 
 def check_partitions(partitions: int) -> int:

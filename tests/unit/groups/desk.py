@@ -96,6 +96,12 @@ class Desk:
         self.events = list(outcome.events)
         return self
 
+    def migrate(self, **terms: Any) -> Desk:
+        """The terms change."""
+        outcome = kernel.migrate(self.state, replace(self.state.terms, **terms))
+        self.state, self.events = outcome.state.stamped(self.now), list(outcome.events)
+        return self
+
     def settle(self) -> Desk:
         """Everybody does as it is asked, at once, until nothing is left to do."""
         for _ in range(10_000):

@@ -293,6 +293,18 @@ def test_planted_a_member_that_takes_nobodys_place(monkeypatch: pytest.MonkeyPat
     assert "as before" in finds()
 
 
+def test_planted_a_member_that_is_not_told_that_it_stands_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Membership, "_with_activity", lambda self, changes: changes)
+    assert "active=False, wrongly" in finds()
+
+
+def test_planted_an_access_type_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "rule", lambda terms, assignor: assignor)
+    assert "access is exclusive, but" in finds()
+
+
 # --- due times ----------------------------------------------------------------------------------
 
 

@@ -19,13 +19,17 @@ def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> Membersh
 
 
 def kinds(changes: list[Change]) -> list[tuple[str, int]]:
-    return [(change.kind.value, change.partition) for change in changes]
+    """What is assigned, revoked and so on; whether the member is active has tests of its own."""
+    activity = (ChangeKind.ACTIVE, ChangeKind.INACTIVE)
+    return [
+        (change.kind.value, change.partition) for change in changes if change.kind not in activity
+    ]
 
 
 def test_what_the_group_grants_is_assigned_with_its_token() -> None:
     fresh = Membership(10.0)
     changes = fresh.heard(view(held={3: 77}), 0.0, 5000.0, 0.1)
-    assert changes == [Change(ChangeKind.ASSIGNED, 3, 77)]
+    assert changes == [Change(ChangeKind.ACTIVE, 3, 77), Change(ChangeKind.ASSIGNED, 3, 77)]
     assert fresh.held(0.2) == {3: 77}
 
 
@@ -190,6 +194,45 @@ def test_a_member_that_holds_nothing_waits_for_a_step_as_well() -> None:
     one = Membership(10.0)
     one.watch(4.0)
     assert one.due() == 4.0
+
+
+def activity(changes: list[Change]) -> list[str]:
+    return [change.kind.value for change in changes]
+
+
+def test_a_member_becomes_active_before_its_first_partition_is_assigned() -> None:
+    # Solace: the active indicator.
+    one = Membership(10.0)
+    assert activity(one.heard(view(), 0.0, 5000.0, 0.0)) == []
+    changes = one.heard(view(2, held={1: 7, 2: 8}), 1.0, 5001.0, 1.0)
+    assert activity(changes) == ["active", "assigned", "assigned"]
+    assert activity(one.heard(view(3, held={1: 7, 2: 8, 3: 9}), 2.0, 5002.0, 2.0)) == ["assigned"]
+
+
+def test_a_member_stays_active_if_only_some_of_its_partitions_go() -> None:
+    # Solace: "flows remain active if only some of their assigned partitions are removed".
+    one = member({1: 7, 2: 8})
+    assert activity(one.heard(view(2, held={2: 8}), 1.0, 5001.0, 1.0)) == ["lost"]
+    assert activity(one.heard(view(3, held={3: 9}), 2.0, 5002.0, 2.0)) == ["lost", "assigned"]
+    assert activity(one.heard(view(4), 3.0, 5003.0, 3.0)) == ["lost", "inactive"]
+
+
+def test_a_member_that_lets_go_of_its_last_partition_is_inactive() -> None:
+    one = member({1: 7})
+    assert one.release(1, 7)
+    assert one.tick(1.0) == [Change(ChangeKind.INACTIVE, 1)]
+    assert one.tick(1.0) == []
+
+
+def test_a_member_whose_lease_ends_is_inactive() -> None:
+    assert activity(member({1: 7, 2: 8}).tick(10.0)) == ["lost", "lost", "inactive"]
+
+
+def test_a_member_that_leaves_loses_everything_also_what_time_has_ended() -> None:
+    one = member({1: 7, 2: 8})
+    one.release(1, 7)
+    assert activity(one.end()) == ["lost", "inactive"]
+    assert activity(one.end()) == []
 
 
 def test_readers_keep_a_whole_picture() -> None:

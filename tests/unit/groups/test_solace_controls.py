@@ -270,3 +270,28 @@ def test_an_old_decision_cannot_be_mistaken_for_a_new_one() -> None:
     outcome = kernel.step(desk.state, desk.join("d").facts, desk.assignor)
     assert outcome.state.generation == desk.state.generation + 1
     assert outcome.state.committed is None
+
+
+def test_with_exclusive_access_one_consumer_has_everything_and_the_next_takes_over_at_once() -> (
+    None
+):
+    desk = Desk(7, rebalance_delay=60, access="exclusive").join("a", "b", "c").step()
+    assert desk.sizes == {"a": 7}
+    assert desk.phase is Phase.READY
+    desk.leave("a").step()
+    assert desk.sizes == {"b": 7}
+    assert desk.phase is Phase.READY
+    # Who returns stands by.
+    assert desk.join("a").step().wait(60).step().sizes == {"b": 7}
+    assert desk.asked == {}
+
+
+def test_a_switch_from_exclusive_to_non_exclusive_starts_at_once_even_while_holding_down() -> None:
+    # S: "if the parent queue access type changes from exclusive to non-exclusive".
+    desk = Desk(7, rebalance_delay=60, access="exclusive").join("a", "b", "c").step()
+    desk.migrate(access="non-exclusive").step()
+    assert desk.phase is Phase.REBALANCING
+    assert len(desk.asked) == 1
+    assert sorted(desk.settle().sizes.values()) == [2, 2, 3]
+    desk.migrate(access="exclusive").settle()
+    assert sorted(desk.sizes.values()) == [7]
