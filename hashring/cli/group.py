@@ -217,6 +217,7 @@ def _document(name: str, state: GroupState, status: GroupStatus) -> dict[str, An
     return {
         "group": name,
         **asdict(status),
+        "members": [asdict(member) | {"active": member.active} for member in status.members],
         "blocking": status.blocking,
         "terms": asdict(state.terms),
     }

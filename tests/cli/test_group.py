@@ -98,7 +98,10 @@ def test_show_says_who_has_what(ask: Ask, pair: Pair) -> None:
     rows = [line.split() for line in output.splitlines()[-2:]]
     assert [row[:3] for row in rows] == [["4", "yes", "active"], ["4", "yes", "active"]]
     found = json.loads(ask("show", "orders", "--json").output)
-    assert [member["name"] for member in found["members"]] == ["a", "b"]
+    assert [(each["name"], each["active"]) for each in found["members"]] == [
+        ("a", True),
+        ("b", True),
+    ]
     assert found["blocking"] == []
 
 
@@ -138,8 +141,9 @@ def test_access_changes_who_has_what_at_once(ask: Ask, pair: Pair) -> None:
 
 
 def test_access_is_asked_about_and_must_be_one_of_two(ask: Ask, pair: Pair) -> None:
-    assert ask("access", "orders", "exclusive").exit_code == 1
-    assert "nothing was changed" in ask("access", "orders", "exclusive").output
+    refused = ask("access", "orders", "exclusive")
+    assert refused.exit_code == 2
+    assert "confirm the change of 'orders' from non-exclusive to exclusive access" in refused.output
     assert "'shared' is not one of" in ask("access", "orders", "shared", "--yes").output
     error = str(ask("plan", "orders", "--access", "shared").exception)
     assert "access='shared': must be 'non-exclusive' or 'exclusive'" in error

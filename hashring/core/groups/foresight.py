@@ -79,15 +79,18 @@ class MemberStatus:
         name: its name.
         state: what may be given to it.
         partitions: what it holds.
-        active: whether it holds any, Solace's active indicator; the others stand by.
         expires_in: seconds until its lease ends unless it is renewed.
     """
 
     name: str
     state: MemberState
     partitions: tuple[int, ...]
-    active: bool
     expires_in: float
+
+    @property
+    def active(self) -> bool:
+        """Whether it holds a partition: Solace's active indicator. The others stand by."""
+        return bool(self.partitions)
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,6 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
                 member.name,
                 _kind(member),
                 tuple(having.get(member.name, ())),
-                member.name in having,
                 member.expires - facts.now,
             )
             for member in sorted(present.values(), key=lambda m: _place(state, m))
