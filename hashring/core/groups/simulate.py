@@ -584,11 +584,14 @@ class World:
     def switch_access(self) -> None:
         """Somebody changes whether one member has everything."""
         base = self.redis.state
+        if not self.redis.joins:
+            return
         access = NON_EXCLUSIVE if base.terms.access == EXCLUSIVE else EXCLUSIVE
         outcome = kernel.migrate(base, replace(base.terms, access=access))
         outcome = replace(outcome, due=self.now)
-        self.redis.commit(base, outcome, self.redis.changes, self.now)
-        self.decided(base, outcome, self.redis.read()[1], "an operator", stays=False)
+        facts = self.redis.read()[1]
+        self.redis.commit(base, outcome, self.redis.changes, facts)
+        self.decided(base, outcome, facts, "an operator", stays=False)
         self.terms = self.redis.terms = self.redis.state.terms
 
     def last_step(self, by: str) -> None:
