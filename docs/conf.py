@@ -66,3 +66,20 @@ def inventory(names: Path) -> str:
 intersphinx_mapping = {
     "python": ("https://docs.python.org/3", inventory(DOCS / "_inventories" / "python.txt")),
 }
+
+
+def measured() -> str:
+    """Each measured value as a substitution: |join| is how long a join takes."""
+    # Numbers of the benchmarks are written down in one place, and formatted by one program.
+    sys.path.append(str(DOCS.parent / "scripts" / "bench"))
+    from frame import number  # noqa: PLC0415
+    from pages import found, kept  # noqa: PLC0415
+
+    return "".join(
+        f".. |{key}| replace:: {number(line.value, line.unit)}\n"
+        for key, line in found(kept()).items()
+        if line.value is not None
+    )
+
+
+rst_epilog = measured()

@@ -2,6 +2,7 @@
 
 - ``.. http-api::`` describes the service's API from its OpenAPI document.
 - ``.. settings:: hashring.RingNode`` is a table of a class' arguments with their defaults.
+- ``.. peaks::`` is a table of how uneven random rings are.
 - ``.. picture:: FILE`` puts an SVG file into the page.
 - Help texts of commands are escaped for reStructuredText.
 """
@@ -21,6 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import hashring
+from hashring.core.balance import expected_peak_to_mean
 from hashring.web.openapi import document
 
 
@@ -86,6 +88,23 @@ class Settings(SphinxDirective):
         return self.parse_text_to_nodes(text)
 
 
+class Peaks(SphinxDirective):
+    """The busiest node's share over its fair share, expected on random rings, as a table."""
+
+    replicas = (16, 64, 128, 256, 512)
+    nodes = (10, 50, 100, 1000)
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        text = ".. list-table::\n   :header-rows: 1\n\n   * - replicas\n"
+        text += "".join(f"     - {count:,} nodes\n" for count in self.nodes)
+        for points in self.replicas:
+            text += f"   * - {points}\n"
+            for count in self.nodes:
+                text += f"     - {expected_peak_to_mean(((points, count),)):.2f}\n"
+        return self.parse_text_to_nodes(text)
+
+
 class Picture(SphinxDirective):
     """An SVG file as a part of the page, so that it follows dark and light with it."""
 
@@ -113,6 +132,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("http-api", HttpApi)
     app.add_directive("settings", Settings)
     app.add_directive("picture", Picture)
+    app.add_directive("peaks", Peaks)
     app.setup_extension("sphinx_click")
     for part in ("description", "epilog", "usage"):
         app.connect(f"sphinx-click-process-{part}", escape)

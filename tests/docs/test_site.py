@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import yaml
 from sphinx.util.inventory import InventoryFile
 
 import hashring
@@ -99,3 +100,20 @@ def test_pictures_are_what_the_script_draws() -> None:
     spec.loader.exec_module(pictures)
     for name, draw in pictures.PICTURES.items():
         assert (ROOT / "docs" / "_pictures" / f"{name}.svg").read_text() == draw(), name
+
+
+def test_every_alert_has_a_description_and_a_section_of_the_runbooks(site: Path) -> None:
+    groups = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    page = Page(site / "operations" / "runbooks.html")
+    text = (ROOT / "docs" / "operations" / "runbooks.rst").read_text()
+    sections = re.findall(r"^(Hashring\w+)\n=+\n(.*?)(?=^\.\. _|\Z)", text, re.M | re.S)
+    assert [name for name, _ in sections] == [rule["alert"] for rule in rules]
+    for rule in rules:
+        assert rule["annotations"]["description"], rule["alert"]
+        address, _, place = rule["annotations"]["runbook_url"].partition("#")
+        assert address == "operations/runbooks.html"
+        assert place in page.places
+    for name, section in sections:
+        for part in ("Meaning", "Impact", "Check", "Fix", "Escalate"):
+            assert f"**{part}.**" in section, name
