@@ -67,6 +67,12 @@ intersphinx_mapping = {
     "python": ("https://docs.python.org/3", inventory(DOCS / "_inventories" / "python.txt")),
 }
 
+# The pictures show the rings, layers and actors of this very tree.
+sys.path.append(str(DOCS.parent / "scripts"))
+import pictures  # noqa: E402
+
+pictures.main()
+
 
 def measured() -> str:
     """Each measured value as a substitution: |join| is how long a join takes."""
