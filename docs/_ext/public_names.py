@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
+from contextlib import suppress
 from typing import Any
 
 from docutils import nodes
@@ -19,11 +21,6 @@ import hashring
 
 _SEVERAL = re.compile(r"^(\s+)(\w+(?:, \w+)+):(.*)$")
 _HOMES = ("hashring", "hashring.testing", "hashring.errors")
-# Types that signatures name and the text beside them describes.
-_DESCRIBED = {
-    "AsOf", "AssignFunction", "DataFrame", "OnAssigned", "OnChange", "OnPartition", "OnRevoked",
-    "RingFile", "RingHistory",
-}  # fmt: skip
 
 
 def split_errors(  # noqa: PLR0917 - Sphinx calls it so
@@ -44,13 +41,15 @@ def split_errors(  # noqa: PLR0917 - Sphinx calls it so
 
 
 def _is_plain(target: str) -> bool:
-    """Whether it is no name of the documentation: prose, a described type, or an inner name."""
-    if not target.replace(".", "").isidentifier():
+    """Whether it is not in the reference, and right: prose, a name of its module, an inner name."""
+    if not target.replace(".", "").isidentifier() or "." not in target:
         return True
-    first, _, rest = target.partition(".")
-    return (first == "hashring" and "." in rest) or (
-        not rest and (first.islower() or first in _DESCRIBED or first == "T")
-    )
+    with suppress(ImportError):
+        return pkgutil.resolve_name(target) is not None
+    module, _, name = target.rpartition(".")
+    with suppress(ImportError, AttributeError):
+        return hasattr(pkgutil.resolve_name(module), name)
+    return False
 
 
 def resolve(
