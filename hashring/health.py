@@ -153,7 +153,7 @@ def _ring_reasons(
         since = max(-node.expires_in for node in expired)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(expired), 'node')} expired, up to {_seconds(since)} ago: "
+            f"{_counted(len(expired), 'node')} expired up to {_seconds(since)} ago: "
             f"{_names(expired)}",
             "the next heartbeat of another node removes it; if it stays, remove it here",
         )
@@ -162,9 +162,9 @@ def _ring_reasons(
         worst_one = max(late, key=lambda node: node.delay)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(late), 'node')} late, {worst_one.name} by {_seconds(worst_one.delay)}: "
-            f"{_names(late)}",
-            f"see whether its process runs and reaches Redis; it expires in "
+            f"{_counted(len(late), 'node')} late: {_names(late)}; no heartbeat for up to "
+            f"{_seconds(worst_one.delay)}",
+            f"see whether {worst_one.name} runs and reaches Redis; it expires in "
             f"{_seconds(max(0.0, worst_one.expires_in))} unless it renews",
         )
     others = [node for node in live if node.sees is Sees.ANOTHER]

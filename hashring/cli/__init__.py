@@ -30,6 +30,7 @@ from hashring.errors import (
 )
 
 COMMANDS: Final = {
+    "status": "hashring.cli.status",
     "print": "hashring.cli.print_ring",
     "plot": "hashring.cli.plot",
     "nodes": "hashring.cli.nodes",

@@ -142,6 +142,8 @@ def ring_picture(
     nodes = ring.nodes
     hues = colors if colors and all(node in colors for node in nodes) else node_colors(nodes)
     width = 2 * _HALF
+    # Links in an image would be hidden from those who have the page read to them.
+    role = "img" if link is None else "figure"
     body: list[str] = []
     if legend and nodes:
         width += 20 + _COLUMN * ceil(len(nodes) / _ROWS)
@@ -159,7 +161,7 @@ def ring_picture(
     if legend:
         body.extend(_legend(ring, hues))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="hr-ring" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="hr-ring" role="{role}" '
         f'viewBox="{-_HALF} {-_HALF} {width} {2 * _HALF}" font-family="sans-serif">'
         + "".join(body)
         + "</svg>"

@@ -67,6 +67,10 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
     return kept
 
 
+_CONNECTIONS: Final = 1 << 31
+"""As many as are wanted: redis-py 8 allows 100, and a service of 100 rings needs more."""
+
+
 def derive(client: Any, timeout: float) -> Any:
     """A client with connections of its own to where ``client`` connects.
 
@@ -91,7 +95,9 @@ def derive(client: Any, timeout: float) -> Any:
         if "path" in settings or "socket_connect_timeout" not in _parameters(pool):
             settings.pop("socket_connect_timeout", None)
         connection = importlib.import_module(f"{prefix}.connection")
-        own = connection.ConnectionPool(connection_class=pool.connection_class, **settings)
+        own = connection.ConnectionPool(
+            connection_class=pool.connection_class, max_connections=_CONNECTIONS, **settings
+        )
     return _plain(package, prefix)(connection_pool=own)
 
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 from hashring.core.groups.foresight import Foresight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.health import Health, State, exit_status, unreadable, worst, worst_first
+from hashring.health import Health, State, exit_status, worst, worst_first
 from hashring.store.commands import Event
 from hashring.store.events import event_json, iso_time
 from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
-from hashring.web.live_pages import Lookup
+from hashring.web.live_pages import Lookup, verdict_of
 from hashring.web.ring_view import NodeView, RingView
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
@@ -27,13 +27,6 @@ def failure(watcher: RingWatcher | GroupWatcher) -> api.Failure | None:
     """Why there is nothing newer."""
     found = watcher.failure
     return None if found is None else api.Failure(since=found.since, error=str(found.error))
-
-
-def verdict(watcher: RingWatcher | GroupWatcher) -> Health:
-    """The verdict on what is watched: unknown while it cannot be read."""
-    if watcher.failure is not None:
-        return unreadable(watcher.failure.error)
-    return Health(State.UNKNOWN) if watcher.view is None else watcher.view.health
 
 
 def status(health: Health) -> api.Status:
@@ -50,8 +43,8 @@ def _reasons(health: Health) -> list[api.Reason]:
 
 def overview(rings: Iterable[RingWatcher], groups: Iterable[GroupWatcher]) -> api.Overview:
     """The verdict on everything."""
-    of_rings = {f"ring {ring.name}": verdict(ring) for ring in rings}
-    of_groups = {f"group {group.name}": verdict(group) for group in groups}
+    of_rings = {f"ring {ring.name}": verdict_of(ring) for ring in rings}
+    of_groups = {f"group {group.name}": verdict_of(group) for group in groups}
     every = of_rings | of_groups
     reasons = [
         api.Reason(state=reason.state, text=f"{name}: {reason.text}", remedy=reason.remedy)
@@ -75,7 +68,7 @@ def ring(watcher: RingWatcher, view: RingView) -> api.Ring:
     """A ring."""
     return api.Ring(
         ring=view.name,
-        status=status(verdict(watcher)),
+        status=status(verdict_of(watcher)),
         at=iso_time(view.now),
         epoch=view.epoch,
         fingerprint=view.ring.fingerprint,
@@ -101,7 +94,7 @@ def ring_in_list(watcher: RingWatcher) -> api.RingInList:
     view = watcher.view
     return api.RingInList(
         ring=watcher.name,
-        status=status(verdict(watcher)),
+        status=status(verdict_of(watcher)),
         epoch=view.epoch if view else None,
         nodes=len(view.live) if view else None,
         expired=len(view.expired) if view else None,
@@ -186,7 +179,7 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
     found = view.status
     return api.Group(
         group=view.name,
-        status=status(verdict(watcher)),
+        status=status(verdict_of(watcher)),
         at=iso_time(view.now),
         phase=found.phase.value,
         generation=found.generation,
@@ -224,7 +217,7 @@ def group_in_list(watcher: GroupWatcher) -> api.GroupInList:
     found = watcher.view.status if watcher.view else None
     return api.GroupInList(
         group=watcher.name,
-        status=status(verdict(watcher)),
+        status=status(verdict_of(watcher)),
         phase=found.phase.value if found else None,
         generation=found.generation if found else None,
         partitions=found.partitions if found else None,

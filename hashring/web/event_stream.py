@@ -143,9 +143,9 @@ class Feed:
         if 0 <= missed <= len(self._sent):
             return [chunk for number, chunk in self._sent if number > known]
         if self._whole is None or self._whole[0] != self._number:
-            rows = "".join(html for _, html in self._rows.values())
-            parts = {**self._parts, "rows": rows}
-            self._whole = self._number, self._chunk({"at": at, "parts": parts})
+            rows = {name: html for name, (_, html) in self._rows.items()}
+            message = {"at": at, "parts": self._parts, "rows": rows, "whole": True}
+            self._whole = self._number, self._chunk(message)
         return [self._whole[1]]
 
     def _chunk(self, message: Mapping[str, Any]) -> Chunk:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -18,12 +18,13 @@ from markupsafe import Markup
 from hashring._version import __version__
 from hashring.core.picture import PALETTE, Mark, node_colors, ring_picture
 from hashring.errors import RedisUnavailable
+from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.store.commands import Snapshot
 from hashring.store.lock_commands import Lock
 from hashring.web import formatting
 from hashring.web.event_stream import Feed
 from hashring.web.group_view import GroupView
-from hashring.web.ring_view import Heir, RingView
+from hashring.web.ring_view import Heir, NodeState, RingView, element_id
 from hashring.web.service import Service
 from hashring.web.watchers import Failure, GroupWatcher, RingWatcher, Watcher
 
@@ -105,6 +106,53 @@ class Templates:
         return self._environment.get_template(template).render(**values)
 
 
+_MARKS: Final = {
+    State.CHANGING: "◐ changing · ",
+    State.DEGRADED: "▲ degraded · ",
+    State.UNKNOWN: "◇ unknown · ",
+    State.DOWN: "■ down · ",
+}
+_SIGNS: Final = {
+    "none": ("#6b7280", '<circle cx="8" cy="8" r="4.5" fill="none" stroke-width="3"/>'),
+    "healthy": ("#1a7f43", '<circle cx="8" cy="8" r="6"/>'),
+    "stopped": ("#6b7280", '<circle cx="8" cy="8" r="5" fill="none" stroke-width="2.5"/>'),
+    "changing": ("#2563eb", '<path d="M8 2a6 6 0 0 1 0 12Z"/><path d="M8 3a5 5 0 0 0 0 10"/>'),
+    "degraded": ("#d97706", '<path d="M8 1L15.5 15H.5Z"/>'),
+    "unknown": ("#6b7280", '<path d="M8 1L15 8L8 15L1 8Z" fill="none" stroke-width="2.5"/>'),
+    "down": ("#dc2626", '<path d="M1 1H15V15H1Z"/>'),
+}
+ICONS: Final = {
+    state: f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" fill="{color}" '
+    f'stroke="{color}" stroke-width="0">{sign}</svg>'
+    for state, (color, sign) in _SIGNS.items()
+}
+"""The icon of a page in each state; ``none`` for pages without one."""
+_ROW_ORDER: Final = {
+    NodeState.EXPIRED: 0,
+    NodeState.LATE: 1,
+    NodeState.FULL: 2,
+    NodeState.UP: 3,
+}
+_WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
+_REASONS: Final = 12  # of the list's verdict
+
+
+def mark(state: State) -> str:
+    """What a page's title begins with in this state; nothing when all is well."""
+    return _MARKS.get(state, "")
+
+
+def _reason(reason: Reason) -> dict[str, str]:
+    return {"state": reason.state.value, "text": reason.text, "remedy": reason.remedy, "link": ""}
+
+
+def verdict_of(watcher: Watcher[Any]) -> Health:
+    """The verdict on what is watched: unknown while it cannot be read."""
+    if watcher.failure is not None:
+        return unreadable(watcher.failure.error)
+    return Health(State.UNKNOWN) if watcher.view is None else watcher.view.health
+
+
 def failure_values(failure: Failure | None) -> dict[str, Any] | None:
     """What a page says of a failure."""
     if failure is None:
@@ -132,7 +180,7 @@ class LivePage(ABC):
         self._rendering = threading.Lock()
         self._made: Any = None
         self._parts: Parts = {}
-        self._rows = Markup()
+        self._rows: dict[str, Markup] = {}
 
     @abstractmethod
     def _state(self) -> Any:
@@ -147,13 +195,13 @@ class LivePage(ABC):
         if self.feed.readers:
             self.current()
 
-    def current(self) -> tuple[str, Parts, Markup]:
-        """The version of what there is now, its parts, and the rows of its table."""
+    def current(self) -> tuple[str, Parts, dict[str, Markup]]:
+        """The version of what there is now, its parts, and the rows of its tables by their ids."""
         with self._rendering:
             state = self._state()
             if state != self._made:
                 at, self._parts, rows = self._make()
-                self._rows = Markup("".join(html for _, html in rows.values()))
+                self._rows = {name: html for name, (_, html) in rows.items()}
                 self.feed.publish(at, self._parts, rows)
                 self._made = state
             return self.feed.version, self._parts, self._rows
@@ -174,17 +222,29 @@ class WatchedPage(LivePage, Generic[V]):
     def _state(self) -> Any:
         return (self._watcher.looks, self._watcher.view is None)
 
+    @property
+    def health(self) -> Health:
+        """The verdict: unknown while it cannot be read."""
+        return verdict_of(self._watcher)
+
     def _make(self) -> tuple[float, Parts, Rows]:
         view, part = self._watcher.view, self._templates.part
         failure = failure_values(self._watcher.failure)
+        health = self.health
+        # What Redis reports is in the banner already.
+        reasons = [] if failure else [_reason(reason) for reason in health.reasons]
+        common = {
+            "failure": part("failure", failure, view.now if view else None),
+            "verdict": part("verdict", health.state.value, mark(health.state), reasons),
+        }
         if view is None:
-            return 0.0, {"failure": part("failure", failure, None)}, {}
-        parts, rows = self._made_of(view)
-        return view.now, {"failure": part("failure", failure, view.now)} | parts, rows
+            return 0.0, common, {}
+        parts, rows = self._made_of(view, stale=failure is not None)
+        return view.now, common | parts, rows
 
     @abstractmethod
-    def _made_of(self, view: V) -> tuple[Parts, Rows]:
-        """The parts and the rows of a view."""
+    def _made_of(self, view: V, *, stale: bool) -> tuple[Parts, Rows]:
+        """The parts and the rows of a view; stale when Redis does not respond since."""
 
 
 class RingPage(WatchedPage[RingView]):
@@ -199,7 +259,7 @@ class RingPage(WatchedPage[RingView]):
         self._picture_of: tuple[str, tuple[str, ...]] | None = None
         self._picture = Markup()
 
-    def _made_of(self, view: RingView) -> tuple[Parts, Rows]:
+    def _made_of(self, view: RingView, *, stale: bool) -> tuple[Parts, Rows]:
         part, colors = self._templates.part, self.colors(view)
         parts = {
             "notes": part("notes", view),
@@ -208,7 +268,8 @@ class RingPage(WatchedPage[RingView]):
             "log": part("log", view, _LOG),
         }
         rows = {
-            node.id: (node.key, part("row", node, view, colors[node.name])) for node in view.nodes
+            node.id: ((node.key, stale), part("row", node, view, colors[node.name], stale))
+            for node in sorted(view.nodes, key=lambda node: _ROW_ORDER[node.state])
         }
         return parts, rows
 
@@ -277,7 +338,7 @@ def _points(snapshot: Snapshot, node: str) -> tuple[int, ...]:
 class GroupPage(WatchedPage[GroupView]):
     """The page of a partition group."""
 
-    def _made_of(self, view: GroupView) -> tuple[Parts, Rows]:
+    def _made_of(self, view: GroupView, *, stale: bool) -> tuple[Parts, Rows]:
         part, colors = self._templates.part, self._colors_of(view)
         parts = {
             "head": part("group_head", view),
@@ -310,27 +371,92 @@ class IndexPage(LivePage):
     def _state(self) -> Any:
         return self._service.looks
 
+    @property
+    def health(self) -> Health:
+        """The verdict on everything."""
+        if self._service.failure is not None:
+            return unreadable(self._service.failure.error)
+        rings, groups = self._service.listed()
+        every: list[Watcher[Any]] = [*rings, *groups]
+        return Health(worst(verdict_of(watcher) for watcher in every))
+
     def _make(self) -> tuple[float, Parts, Rows]:
         part = self._templates.part
         rings, groups = self._service.listed()
-        known = [ring.view.now for ring in rings if ring.view is not None]
-        known += [group.view.now for group in groups if group.view is not None]
-        at = max(known, default=0.0)
-        failure = failure_values(self._service.failure)
-        parts = {
-            "failure": part("failure", failure, at or None),
-            "rings": part("rings", [_entry(ring) for ring in rings]),
-            "groups": part("groups", [_entry(group) for group in groups]),
+        entries = {
+            "ring": [self._entry("ring", ring) for ring in rings],
+            "group": [self._entry("group", group) for group in groups],
         }
-        return at, parts, {}
+        every: list[Watcher[Any]] = [*rings, *groups]
+        known = [watcher.view.now for watcher in every if watcher.view is not None]
+        at = max(known, default=0.0)
+        parts = {
+            "failure": part("failure", failure_values(self._service.failure), at or None),
+            "verdict": self._verdict(entries),
+            "totals": part(
+                "totals",
+                len(rings),
+                len(groups),
+                sum(len(ring.view.live) for ring in rings if ring.view),
+                sum(len(group.view.status.members) for group in groups if group.view),
+            ),
+        }
+        rows = {
+            entry["id"]: (entry["key"], part(f"{kind}_row", entry))
+            for kind, found in entries.items()
+            for entry in sorted(found, key=lambda entry: entry["order"])
+        }
+        return at, parts, rows
 
+    def _entry(self, kind: str, watcher: RingWatcher | GroupWatcher) -> dict[str, Any]:
+        health = verdict_of(watcher)
+        view = watcher.view
+        shown: list[Any] = [health.state, [reason.text for reason in health.reasons[:1]]]
+        if isinstance(view, RingView):
+            peak = view.balance.peak_to_mean if view.balance else 0.0
+            last = view.events[-1].id if view.events else ""
+            shown += [len(view.live), len(view.expired), round(peak, 2), last]
+        elif view is not None:
+            shown += [len(view.status.members), view.status.partitions, view.status.generation]
+        return {
+            "id": f"{kind}-{element_id(watcher.name)}",
+            "kind": kind,
+            "name": watcher.name,
+            "view": view,
+            "health": health,
+            "state": health.state.value,
+            "reasons": health.reasons,
+            "order": worst_first(health),
+            "key": shown,
+        }
 
-def _entry(watcher: RingWatcher | GroupWatcher) -> Mapping[str, Any]:
-    return {
-        "name": watcher.name,
-        "view": watcher.view,
-        "failure": failure_values(watcher.failure),
-    }
+    def _verdict(self, entries: dict[str, list[dict[str, Any]]]) -> Markup:
+        state = self.health.state
+        every = [entry for found in entries.values() for entry in found]
+        wrong = [entry for entry in every if entry["health"].state in _WRONG]
+        wrong.sort(key=lambda entry: entry["order"])
+        reasons = [
+            _reason(reason)
+            | {
+                "name": entry["name"],
+                "link": self._templates.link(f"/{entry['kind']}", name=entry["name"]),
+            }
+            for entry in wrong
+            for reason in entry["reasons"]
+        ]
+        if self._service.failure is not None:
+            reasons, headline = [], "Redis does not respond, so nothing is known."
+        elif wrong:
+            verb = "needs" if len(wrong) == 1 else "need"
+            headline = f"{len(wrong)} of {len(every)} {verb} attention."
+        elif every:
+            headline = "All rings and groups are as they should be."
+        else:
+            headline = "There is nothing here yet."
+        more = max(0, len(reasons) - _REASONS)
+        return self._templates.part(
+            "overview", state.value, mark(state), headline, reasons[:_REASONS], more
+        )
 
 
 class LivePages:

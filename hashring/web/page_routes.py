@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gzip
+from typing import Any, Final
 
 from flask import Blueprint, Response, abort, jsonify, request
+from markupsafe import Markup
 from prometheus_client import (
     CollectorRegistry,
     GCCollector,
@@ -14,14 +16,18 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from hashring.errors import KeyValueError
+from hashring.health import State
 from hashring.web.costly import Turns
 from hashring.web.event_stream import Streams
-from hashring.web.live_pages import LivePage, LivePages, Lookup, Templates
+from hashring.web.live_pages import ICONS, LivePage, LivePages, Lookup, Templates, mark
 from hashring.web.login_routes import Login
 from hashring.web.parameters import group_of, looked_up, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
+
+_FIRST_ROWS: Final = 100
+"""Rows of a page's table; the stream brings the rest."""
 
 
 class PageRoutes:
@@ -68,29 +74,39 @@ class PageRoutes:
             ("/healthz", self._alive),
             ("/readyz", self._ready),
             ("/metrics", self._metrics),
+            ("/icon/<state>.svg", self._icon),
         ):
             self.blueprint.add_url_rule(rule, view_func=view, methods=["GET"])
 
     # --- the list -----------------------------------------------------------------------------
 
-    def _index(self) -> str:
-        version, parts, _ = self._pages.index.current()
+    def _index(self) -> Response:
+        version, parts, every = self._pages.index.current()
         live = {"feed": self._templates.link("/feed"), "version": version, "at": 0.0}
-        return self._page("index.html", part=parts, live=live)
+        rows = {
+            f"{kind}s": Markup("".join(html for id_, html in every.items() if id_.startswith(kind)))
+            for kind in ("ring", "group")
+        }
+        state = self._pages.index.health.state
+        return self._page("index.html", state, part=parts, live=live, rows=rows)
 
     def _index_feed(self) -> Response:
         return self._stream(self._pages.index, 0.0)
 
     # --- a ring -------------------------------------------------------------------------------
 
-    def _ring(self) -> str:
+    def _ring(self) -> Response:
         name = text_of(request, "name")
         watcher = self._service.ring(name)
         if watcher is None:
             abort(404, f"There is no ring {name!r}. A ring appears once its first node has joined.")
         page = self._pages.ring(watcher)
-        version, parts, rows = page.current()
+        version, parts, every = page.current()
         view = watcher.view
+        rows, more = list(every.values()), 0
+        if len(rows) > _FIRST_ROWS and "all" not in request.args:
+            # The rest comes by the stream, whose version this page therefore does not have.
+            rows, more, version = rows[:_FIRST_ROWS], len(rows), ""
         key, node = request.args.get("key"), request.args.get("node")
         leaves = lookup = ""
         if view is not None:
@@ -106,12 +122,15 @@ class PageRoutes:
             "version": version,
             "at": _redis_time(watcher, view),
         }
-        empty = dict.fromkeys(("failure", "notes", "figures", "picture", "log"), "")
+        empty = dict.fromkeys(("failure", "verdict", "notes", "figures", "picture", "log"), "")
         return self._page(
             "ring.html",
+            page.health.state,
             name=name,
             part={**empty, **parts},
-            rows=rows,
+            rows=Markup("".join(rows)),
+            more=more,
+            shown_rows=len(rows),
             leaves=leaves,
             lookup=lookup,
             key=key,
@@ -150,22 +169,25 @@ class PageRoutes:
 
     # --- a group ------------------------------------------------------------------------------
 
-    def _group(self) -> str:
+    def _group(self) -> Response:
         name = text_of(request, "name")
         watcher = self._service.group(name)
         if watcher is None:
             abort(404, f"There is no group {name!r}. It appears once its first member has joined.")
-        version, parts, _ = self._pages.group(watcher).current()
+        page = self._pages.group(watcher)
+        version, parts, _ = page.current()
         view = watcher.view
         live = {
             "feed": self._templates.link("/group/feed", name=name),
             "version": version,
             "at": 0.0 if view is None else view.now + watcher.since_seen,
         }
-        empty = dict.fromkeys(("failure", "head", "waits", "grid", "members", "log"), "")
+        empty = dict.fromkeys(("failure", "verdict", "head", "waits", "grid", "members", "log"), "")
         seen = view.now if view else None
         part = {**empty, **parts}
-        return self._page("group.html", name=name, part=part, seen=seen, live=live)
+        return self._page(
+            "group.html", page.health.state, name=name, part=part, seen=seen, live=live
+        )
 
     def _group_feed(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "name"))
@@ -203,8 +225,23 @@ class PageRoutes:
         response.vary.add("Accept-Encoding")
         return response
 
-    def _page(self, template: str, **values: Any) -> str:
-        return self._templates.page(template, **self._login.visitor(), **values)
+    def _page(self, template: str, state: State, **values: Any) -> Response:
+        text = self._templates.page(
+            template, state=state.value, mark=mark(state), **self._login.visitor(), **values
+        )
+        response = Response(text, mimetype="text/html")
+        response.vary.add("Accept-Encoding")
+        if request.accept_encodings["gzip"]:
+            response.set_data(gzip.compress(text.encode(), 3))
+            response.headers["Content-Encoding"] = "gzip"
+        return response
+
+    def _icon(self, state: str) -> Response:
+        if state not in ICONS:
+            abort(404)
+        return Response(
+            ICONS[state], mimetype="image/svg+xml", headers={"Cache-Control": "max-age=3600"}
+        )
 
 
 def _redis_time(watcher: RingWatcher, view: RingView | None) -> float:

@@ -25,7 +25,7 @@ def test_rings_and_groups_are_found_without_being_named(redis: Redis, visit: Vis
 def test_a_named_ring_is_listed_before_it_has_nodes(visit: Visit) -> None:
     visitor = visit(rings=["later"])
     assert [ring["ring"] for ring in visitor.json("/api/rings")["rings"]] == ["later"]
-    assert "no node on this ring" in visitor.page("/ring", name="later")
+    assert "no node has joined yet" in visitor.page("/ring", name="later")
 
 
 def test_a_ring_that_was_not_found_yet_is_looked_for(redis: Redis, visit: Visit) -> None:

@@ -7,8 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from redis import Redis
 
@@ -131,7 +133,7 @@ def test_a_node_that_joins_and_one_that_is_killed_change_the_page(
             ).start()
             expect(row(page, "dies")).to_be_visible()
             expect(page.locator(".hr-node")).to_have_count(2)
-            expect(page.locator("#figures")).to_contain_text("Nodes2")
+            expect(page.locator("#figures dl dd").first).to_have_text("2")
             expect(page.locator("#log")).to_contain_text("dies")
             expect(page.locator("#news")).to_have_text("dies joined")
             host.kill()
@@ -232,6 +234,7 @@ def test_the_page_fits_its_window(
     for size in (DESKTOP, PHONE):
         tab.page.set_viewport_size(size)  # type: ignore[arg-type]
         page = opened(tab, running, f"/ring?name={ring}")
+        expect(page.locator("#more")).to_have_count(0)
         expect(page.locator("#rows tr")).to_have_count(nodes)
         expect(page.locator(".hr-node")).to_have_count(nodes)
         assert tab.wide() == []
@@ -291,10 +294,10 @@ def test_landmarks_tables_and_fields_have_names(
     page = opened(tab, running, "/ring?name=names")
     for role, name in (
         ("navigation", "Where you are"),
-        ("heading", "Ring names"),
+        ("heading", "names ring"),
         ("region", "Whose is a key?"),
         ("region", "Nodes"),
-        ("img", re.compile("Hash ring")),
+        ("figure", re.compile("Hash ring")),
         ("table", re.compile("The nodes of ring names")),
         ("textbox", "Key"),
     ):
@@ -378,6 +381,159 @@ def test_whoever_signs_in_can_take_a_node_off(
     expect(page.locator("footer")).to_contain_text("sign in to act")
     # The browser reports the answer to the wrong token.
     assert [line for line in tab.wrong if "401" not in line] == []
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def test_the_list_begins_with_what_is_wrong_and_leads_there(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    client.flushall()
+    for number in range(12):
+        put(client, "a", 0, ring=f"well-{number}", told={"ttl": 900})
+        client.set(f"{{well-{number}}}:epoch", "1 ab")
+    put(client, "full", 0, ring="sick", told={"ttl": 900, "unserved": 25})
+    client.set("{sick}:epoch", "1 ab")
+    page = opened(tab, running, "/")
+    verdict = page.locator("#verdict")
+    expect(verdict).to_contain_text("sick: 25 keys unserved")
+    expect(verdict).to_contain_text("1 of 13 needs attention.")
+    expect(verdict).to_contain_text("start another node, or raise the limit")
+    expect(page).to_have_title("▲ degraded · Rings and groups · hashring")
+    expect(page.locator("#icon")).to_have_attribute("href", "/icon/degraded.svg")
+    # The worst comes first, whatever its name.
+    expect(page.locator("#rings a.node").first).to_have_text("sick")
+    page.get_by_label("Search").fill("well-1")
+    expect(page.locator("#rings tr")).to_have_count(3)
+    page.get_by_label("Search").fill("no such ring")
+    expect(page.locator("#nothing")).to_be_visible()
+    page.get_by_label("Search").fill("")
+    page.get_by_role("button", name="Pin well-7").click()
+    expect(page.locator("#rings a.node").first).to_have_text("well-7")
+    page.reload()
+    expect(page.locator("#rings a.node").first).to_have_text("well-7")
+    put(client, "full", 0, ring="sick", told={"ttl": 900, "unserved": 0})
+    expect(verdict).to_contain_text("All rings and groups are as they should be.")
+    expect(page).to_have_title("Rings and groups · hashring")
+    expect(page.locator("#icon")).to_have_attribute("href", "/icon/healthy.svg")
+    put(client, "full", 0, ring="sick", told={"ttl": 900, "unserved": 1})
+    verdict.get_by_role("link", name="sick").click()
+    expect(page.locator("#verdict")).to_contain_text("1 key unserved")
+    expect(page).to_have_title("▲ degraded · sick · hashring")
+    assert tab.wrong == []
+
+
+def test_while_redis_is_away_nothing_is_green_and_nothing_expires_in_some_time(
+    redis_server: RedisServer, context: BrowserContext
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        put(client, "a", 0, expires_in=900, told={"ttl": 900})
+    with Proxy(redis_server.socket) as proxy, serving(proxy.url, "--ring", "ring") as running:
+        page = opened(Watched(context.new_page(), running.url), running, "/ring?name=ring")
+        expect(page.locator("#verdict")).to_contain_text("healthy")
+        expect(row(page, "a").locator(".expires")).to_contain_text("min")
+        proxy.refuse()
+        expect(page.locator("#verdict")).to_contain_text("unknown")
+        expect(page).to_have_title("◇ unknown · ring · hashring")
+        expect(row(page, "a").locator(".state")).to_have_text("unknown")
+        expect(row(page, "a").locator(".expires")).to_have_text("-")
+        green = page.evaluate(
+            """() => [...document.querySelectorAll("main .badge, main .state")]
+            .filter((e) => getComputedStyle(e).color ===
+              getComputedStyle(document.documentElement).getPropertyValue("--good")).length
+            + document.querySelectorAll("main .s-healthy").length"""
+        )
+        assert green == 0
+        page.goto(f"{running.url}/")
+        expect(page.locator("#verdict")).to_contain_text("Redis does not respond")
+        expect(page.locator("#rings .badge")).to_have_text("unknown")
+        page.close()
+
+
+def test_a_page_whose_service_is_gone_does_not_count_down(
+    redis_server: RedisServer, context: BrowserContext
+) -> None:
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        put(client, "a", 0, expires_in=900, told={"ttl": 900})
+    with serving(redis_server.url, "--ring", "ring") as running:
+        page = opened(Watched(context.new_page(), running.url), running, "/ring?name=ring")
+        expect(row(page, "a").locator(".expires")).to_contain_text("min")
+    expect(page.locator("#live")).to_have_text("not connected")
+    expect(row(page, "a").locator(".expires")).to_have_text("-")
+    page.close()
+
+
+def test_a_thousand_nodes_are_a_small_page_and_few_rows_at_a_time(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    for number in range(1000):
+        put(client, f"node-{number:04}", number * 4_000_000, ring="thousand", told={"ttl": 900})
+    answer = urlopen(
+        Request(f"{running.url}/ring?name=thousand", headers={"Accept-Encoding": "gzip"}),
+        timeout=PATIENCE,
+    )
+    assert len(answer.read()) < 150_000
+    page = opened(tab, running, "/ring?name=thousand")
+    expect(page.locator("#more")).to_have_count(0)
+    assert page.locator("#rows tr").count() < 200
+    expect(row(page, "node-0999")).to_have_count(0)
+    page.locator(".scroll.tall").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
+    expect(row(page, "node-0999")).to_be_visible()
+    page.get_by_label("Filter").fill("0500")
+    expect(page.locator("#rows tr")).to_have_count(1)
+    page.get_by_label("Filter").fill("no such node")
+    expect(page.locator("#nothing")).to_be_visible()
+    assert tab.wide() == []
+    assert tab.wrong == []
+
+
+def test_a_tab_in_the_background_leaves_its_connection_to_others(
+    client: Redis, running: Running, context: BrowserContext
+) -> None:
+    put(client, "a", 0, ring="tabs", told={"ttl": 900})
+    pages = [context.new_page() for _ in range(8)]
+    for page in pages:
+        page.goto(f"{running.url}/ring?name=tabs")
+        expect(page.locator("#live")).to_have_text("live")
+        # What a browser does to a tab that another one covers.
+        page.evaluate(
+            """() => {
+            Object.defineProperty(document, "hidden", {get: () => window.covered, set: undefined});
+            window.covered = true;
+            document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+        )
+    put(client, "b", 1, ring="tabs", told={"ttl": 900})
+    pages[0].evaluate(
+        "() => {window.covered = false; document.dispatchEvent(new Event('visibilitychange'))}"
+    )
+    expect(row(pages[0], "b")).to_be_visible()
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, scheme: Any) -> None:
+    put(client, "well", 0, ring="axe", told={"ttl": 900, "held": 3, "limit": 5, "unserved": 2})
+    put(client, "late", 7, ring="axe", expires_in=60, told={"ttl": 900})
+    put(client, "dead", 7, ring="axe", expires_in=-60)
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
+    with PartitionGroup(client, "axes", partitions=6, member="m", rebalance_delay=0):
+        for path in (
+            "/",
+            "/ring?name=axe",
+            "/ring?name=axe&node=well&key=hello",
+            "/group?name=axes",
+            "/login",
+            "/nothing",
+        ):
+            page.goto(running.url + path)
+            found = Axe().run(page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
+    context.close()
 
 
 def test_a_report_of_the_pipeline_fits_a_phone(context: BrowserContext, tmp_path: Path) -> None:

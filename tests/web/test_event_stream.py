@@ -54,7 +54,9 @@ def test_a_reader_that_was_away_for_long_gets_everything() -> None:
         [message] = sent(feed, since)
         assert message == {
             "at": 5.0,
-            "parts": {"a": "same", "b": "text 99", "rows": "<tr>x 99"},
+            "parts": {"a": "same", "b": "text 99"},
+            "rows": {"x": "<tr>x 99"},
+            "whole": True,
         }
 
 

@@ -69,7 +69,20 @@ def test_a_ring_that_is_forgotten_in_the_middle_of_a_request_is_shown_once_more(
     assert isinstance(watcher.view, RingView)
     watcher.stop()
     pages.forgotten(watcher)
-    assert "a" in pages.ring(watcher).current()[2]
+    assert ">a</a>" in "".join(pages.ring(watcher).current()[2].values())
     # Nothing of it is kept.
     assert pages.ring(watcher) is not pages.ring(watcher)
     service.stop()
+
+
+def test_more_rings_than_redis_py_allows_connections_are_watched(redis: Redis) -> None:
+    names = [f"ring-{number:03}" for number in range(120)]
+    for name in names:
+        put(redis, "a", 0, ring=name)
+    service = Service(redis, rings=names)
+    service.start()
+    rings, _ = service.listed()
+    eventually(lambda: all(ring.looks > 1 for ring in rings), "all of them are read")
+    failures = [str(ring.failure.error) for ring in rings if ring.failure]
+    service.stop()
+    assert failures == []

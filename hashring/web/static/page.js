@@ -23,9 +23,11 @@ function duration(seconds) {
 
 function tick() {
   const now = Date.now() / 1000 + offset;
+  const away = document.body.classList.contains("away");
   for (const each of document.querySelectorAll("time[data-since], time[data-until]")) {
     const {since, until} = each.dataset;
-    const text = duration(since === undefined ? until - now : now - since);
+    // While nothing arrives, nobody knows whether a node has renewed.
+    const text = since !== undefined ? duration(now - since) : away ? "-" : duration(until - now);
     if (each.textContent !== text) each.textContent = text;
   }
 }
@@ -48,15 +50,9 @@ function put(id, html) {
   }
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   const address = focused && focused.getAttribute("href");
-  if (element.tagName === "TR") {
-    const holder = document.createElement("tbody");
-    holder.innerHTML = html;
-    element.replaceWith(holder.firstElementChild);
-  } else {
-    const top = element.scrollTop;
-    element.innerHTML = html;
-    element.scrollTop = top;
-  }
+  const top = element.scrollTop;
+  element.innerHTML = html;
+  element.scrollTop = top;
   if (!address) return;
   for (const link of byId(id).querySelectorAll("a")) {
     if (link.getAttribute("href") !== address) continue;
@@ -75,65 +71,114 @@ document.addEventListener("selectionchange", () => {
   }
 });
 
-function namesOfRows() {
-  return new Set([...document.querySelectorAll("#rows tr")].map((row) => row.dataset.name));
-}
-
 function list(names) {
   return names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
 }
 
-function announce(before, after) {
-  const came = [...after].filter((name) => !before.has(name));
-  const went = [...before].filter((name) => !after.has(name));
+function announce(came, went) {
   const words = [];
   if (came.length) words.push(`${list(came)} joined`);
   if (went.length) words.push(`${list(went)} left`);
   if (words.length) byId("news").textContent = words.join("; ");
-  for (const row of document.querySelectorAll("#rows tr"))
-    if (came.includes(row.dataset.name)) row.classList.add("fresh");
 }
+
+function rowOf(html) {
+  const holder = document.createElement("template");
+  holder.innerHTML = html;
+  return document.adoptNode(holder.content.querySelector("tr"));
+}
+
+function putRows({rows = {}, gone = [], whole = false}) {
+  const came = [], went = [];
+  for (const table of tables) {
+    const absent = whole ? [...table.rows.keys()].filter((id) => !(id in rows)) : gone;
+    for (const id of absent) {
+      const row = table.rows.get(id);
+      if (!row) continue;
+      went.push(row.dataset.name);
+      table.rows.delete(id);
+      row.remove();
+    }
+  }
+  for (const [id, html] of Object.entries(rows)) {
+    const row = rowOf(html);
+    const table = tables.find((each) => each.body.id === (row.dataset.into || "rows"));
+    if (!table) continue;
+    const old = table.rows.get(id);
+    if (old) table.replace(old, row);
+    else {
+      came.push(row.dataset.name);
+      row.classList.add("fresh");
+    }
+    table.rows.set(id, row);
+  }
+  // After more than a few, or the first time, it is no news.
+  if (byId("news") && !(whole && came.length > 20)) announce(came, went);
+  const more = byId("more");
+  if (whole && more) more.remove();
+}
+
+function showMood() {
+  const verdict = document.querySelector("#verdict > .verdict");
+  if (!verdict) return;
+  const {state, mark} = verdict.dataset;
+  if (document.title !== mark + plainTitle) document.title = mark + plainTitle;
+  const icon = byId("icon"), address = icon.getAttribute("href").replace(/\w+\.svg/, `${state}.svg`);
+  if (icon.getAttribute("href") !== address) icon.setAttribute("href", address);
+}
+
+const plainTitle = document.title.replace(/^\W \w+ · /, "");
 
 function update(message) {
   setTime(message.at);
-  const {rows = {}, gone = []} = message;
-  const before = byId("rows") ? namesOfRows() : null;
   for (const [id, html] of Object.entries(message.parts))
     // While something is asked, the picture comes with the answer, marked.
     if (id !== "picture" || !asked.any()) put(id, html);
-  for (const [id, html] of Object.entries(rows)) {
-    if (byId(id)) put(id, html);
-    else byId("rows").insertAdjacentHTML("beforeend", html);
-  }
-  for (const id of gone) {
-    const row = byId(id);
-    if (row) row.remove();
-  }
-  if (before) announce(before, namesOfRows());
+  putRows(message);
+  showMood();
   arrange();
   tick();
   if ("picture" in message.parts && asked.any()) ask(false);
 }
 
+let source = null, version = body.dataset.version;
+
 function follow() {
   const live = byId("live");
   const address = new URL(body.dataset.feed, location.href);
-  address.searchParams.set("since", body.dataset.version);
-  const source = new EventSource(address);
-  const say = (text, off) => {
+  address.searchParams.set("since", version);
+  const own = source = new EventSource(address);
+  const say = (text, away) => {
     live.hidden = false;
     live.textContent = text;
-    live.classList.toggle("off", off);
+    live.classList.toggle("off", away);
+    body.classList.toggle("away", away);
+    tick();
   };
-  source.onopen = () => say("live", false);
-  source.onmessage = (event) => update(JSON.parse(event.data));
-  source.onerror = () => {
+  own.onopen = () => say("live", false);
+  own.onmessage = (event) => {
+    version = event.lastEventId;
+    update(JSON.parse(event.data));
+  };
+  own.onerror = () => {
     say("not connected", true);
     // Refused, and not merely interrupted: the browser has given up, so try again later.
-    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && follow(), 3000);
   };
-  addEventListener("pagehide", () => source.close());
 }
+
+// A browser opens six connections to a host: tabs in the background leave theirs to the others.
+function rest() {
+  if (source) source.close();
+  source = null;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) rest();
+  else if (!source && body.dataset.feed) follow();
+});
+addEventListener("pagehide", rest);
+addEventListener("pageshow", (event) => event.persisted && !source && body.dataset.feed && follow());
 
 // --- a key, and who inherits -------------------------------------------------------------------
 
@@ -202,76 +247,173 @@ function ringPage() {
   });
 }
 
-// --- the table ---------------------------------------------------------------------------------
+// --- tables ------------------------------------------------------------------------------------
 
-const order = {by: "name", down: false};
-const states = {expired: 0, late: 1, full: 2, up: 3};
+const states = {expired: 0, late: 1, unknown: 1, full: 2, up: 3};
 const byName = new Intl.Collator(undefined, {numeric: true}).compare;
+const textual = new Set(["name", "state", "sees"]);
+const tables = [];
+const WINDOW = 200; // more rows than that are in the page only where they can be seen
 let filter = "";
 
-function value(row) {
-  return order.by === "state" ? states[row.dataset.state] : Number(row.dataset[order.by]);
+function pinned() {
+  try {
+    return new Set(JSON.parse(localStorage.getItem("hashring.pinned") || "[]"));
+  } catch (error) {
+    return new Set();
+  }
 }
 
-function compare(a, b) {
-  const names = byName(a.dataset.name, b.dataset.name);
-  const way = order.by === "name" ? names : value(a) - value(b);
-  return (order.down ? -way : way) || names;
+class Table {
+  constructor(element) {
+    this.element = element;
+    this.body = element.tBodies[0];
+    this.box = element.closest(".scroll");
+    this.rows = new Map([...this.body.rows].map((row) => [row.id, row]));
+    this.by = "state";
+    this.down = false;
+    this.shown = [];
+    this.heads = [...element.querySelectorAll("th[data-sort]")];
+    for (const head of this.heads) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => this.sort(head.dataset.sort));
+    }
+    this.mark();
+    this.box.addEventListener("scroll", () => this.render(), {passive: true});
+  }
+
+  sort(by) {
+    const firstUp = textual.has(by) || by === "expires";
+    this.down = this.by === by ? !this.down : !firstUp;
+    this.by = by;
+    this.mark();
+    this.arrange();
+  }
+
+  mark() {
+    for (const head of this.heads) {
+      const on = head.dataset.sort === this.by;
+      head.classList.toggle("sorted", on);
+      if (on) head.setAttribute("aria-sort", this.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    }
+  }
+
+  value(row) {
+    if (this.by !== "state") return Number(row.dataset[this.by]);
+    return row.dataset.order === undefined ? states[row.dataset.state] : Number(row.dataset.order);
+  }
+
+  compare(a, b) {
+    const names = byName(a.dataset.name, b.dataset.name);
+    let way = names;
+    if (this.by === "sees") way = byName(a.dataset.sees, b.dataset.sees);
+    else if (this.by !== "name") way = this.value(a) - this.value(b);
+    return (this.down ? -way : way) || names;
+  }
+
+  replace(old, row) {
+    if (!old.isConnected) return;
+    const focused = old.contains(document.activeElement);
+    old.replaceWith(row);
+    if (focused) (row.querySelector("a.node") || row).focus({preventScroll: true});
+  }
+
+  arrange() {
+    const pins = pinned();
+    const rank = (row) => (row.dataset.into && pins.has(row.id) ? 0 : 1);
+    this.shown = [...this.rows.values()].filter(
+      (row) => filter === "" || row.textContent.toLowerCase().includes(filter));
+    this.shown.sort((a, b) => rank(a) - rank(b) || this.compare(a, b));
+    for (const row of this.shown) dress(row, pins);
+    this.render();
+  }
+
+  // Puts the rows into the page: all of them, or those around what can be seen.
+  render() {
+    let from = 0, to = this.shown.length, above = 0, below = 0;
+    if (to > WINDOW) {
+      this.box.classList.add("window");
+      const height = this.height || 28;
+      from = Math.max(0, Math.floor(this.box.scrollTop / height) - 30);
+      to = Math.min(to, from + Math.ceil(this.box.clientHeight / height) + 60);
+      above = from * height;
+      below = (this.shown.length - to) * height;
+    }
+    const wanted = this.shown.slice(from, to);
+    const inside = [...this.body.rows].filter((row) => !row.classList.contains("space"));
+    const same = inside.length === wanted.length && wanted.every((row, i) => row === inside[i]);
+    if (!same) {
+      const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
+      const before = above ? [space(above)] : [], after = below ? [space(below)] : [];
+      this.body.replaceChildren(...before, ...wanted, ...after);
+      if (focused && focused.isConnected) focused.focus({preventScroll: true});
+      if (wanted.length && !this.height) this.height = wanted[0].offsetHeight;
+      tick();
+    }
+  }
+}
+
+function space(height) {
+  const row = document.createElement("tr");
+  row.className = "space";
+  row.setAttribute("aria-hidden", "true");
+  row.innerHTML = "<td></td>";
+  row.firstChild.style.height = `${height}px`;
+  return row;
+}
+
+function dress(row, pins) {
+  const link = row.querySelector("a.node");
+  const node = new URL(link.href).searchParams.get("node");
+  if (!row.dataset.into) {
+    const chosen = node === asked.node;
+    row.classList.toggle("chosen", chosen);
+    if (chosen) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  const pin = row.querySelector(".pin");
+  if (pin) {
+    pin.hidden = false;
+    pin.setAttribute("aria-pressed", String(pins.has(row.id)));
+  }
 }
 
 function arrange() {
-  const rows = byId("rows");
-  if (!rows) return;
-  const all = [...rows.children];
-  const sorted = [...all].sort(compare);
-  if (sorted.some((row, index) => row !== all[index])) {
-    const focused = rows.contains(document.activeElement) ? document.activeElement : null;
-    rows.append(...sorted);
-    if (focused) focused.focus({preventScroll: true});
-  }
-  for (const row of sorted) {
-    row.hidden = filter !== "" && !row.textContent.toLowerCase().includes(filter);
-    const link = row.querySelector("a.node");
-    const node = new URL(link.href).searchParams.get("node");
-    row.classList.toggle("chosen", node === asked.node);
-    if (node === asked.node) link.setAttribute("aria-current", "true");
-    else link.removeAttribute("aria-current");
-  }
+  for (const table of tables) table.arrange();
+  const nothing = byId("nothing");
+  if (nothing) nothing.hidden = filter === "" || tables.some((table) => table.shown.length);
 }
 
-function table() {
-  const heads = document.querySelectorAll("th[data-sort]");
-  for (const head of heads) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => {
-      const by = head.dataset.sort;
-      const firstUp = ["name", "state", "expires"].includes(by);
-      order.down = order.by === by ? !order.down : !firstUp;
-      order.by = by;
-      for (const other of heads) {
-        other.classList.toggle("sorted", other === head);
-        if (other === head) other.setAttribute("aria-sort", order.down ? "descending" : "ascending");
-        else other.removeAttribute("aria-sort");
-      }
-      arrange();
-    });
-  }
+function prepareTables() {
+  for (const body of document.querySelectorAll("tbody.rows"))
+    tables.push(new Table(body.closest("table")));
   const field = byId("filter");
+  if (!field) return;
   field.closest("label").hidden = false;
   field.addEventListener("input", () => { filter = field.value.toLowerCase(); arrange(); });
+  document.addEventListener("click", (event) => {
+    const pin = event.target.closest(".pin");
+    if (!pin) return;
+    const pins = pinned(), id = pin.closest("tr").id;
+    if (!pins.delete(id)) pins.add(id);
+    localStorage.setItem("hashring.pinned", JSON.stringify([...pins]));
+    arrange();
+    pin.focus({preventScroll: true});
+  });
 }
 
 // -----------------------------------------------------------------------------------------------
 
 if (body.dataset.feed) {
   setTime(Number(body.dataset.at));
+  prepareTables();
   if (byId("ask")) ringPage();
-  if (byId("rows")) table();
   arrange();
   tick();
   setInterval(tick, 1000);
-  follow();
+  if (!document.hidden) follow();
 }

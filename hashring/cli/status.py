@@ -1,0 +1,144 @@
+"""``hashring status``: whether all is well, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.output import counted, document
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.groups import foresight
+from hashring.errors import RedisRefused
+from hashring.health import (
+    Health,
+    State,
+    exit_status,
+    group_health,
+    ring_health,
+    unreadable,
+    worst,
+    worst_first,
+)
+from hashring.store.commands import Scoring, snapshot
+from hashring.store.discovery import discover
+from hashring.store.events import newest
+from hashring.store.facts import node_facts, told_algorithms
+from hashring.store.group_commands import group_keys, read, read_decision
+from hashring.store.keys import ring_keys
+from hashring.store.tables import printable
+
+_EVENTS: Final = 20
+_DECISIONS: Final = 5
+
+
+@click.command("status")
+@ring_options()
+@click.pass_obj
+def command(settings: Settings) -> int:
+    """Say whether all rings and groups are well, and if not, why.
+
+    Looks at all rings and groups on this Redis, or at the one that --ring names. The worst comes
+    first, each with its reasons and what to do.
+
+    Exit status: 0 when all are healthy, changing or stopped on purpose; 1 when one is degraded;
+    2 when one is down or cannot be read.
+
+    \b
+    Examples:
+      hashring status
+      hashring status --ring accounts || page-somebody
+      hashring status --json | jq -r .state
+    """
+    with connected(settings) as connection:
+        if "ring" in settings.given:
+            verdicts = {("ring", settings.ring): _of_ring(connection, settings.ring, settings)}
+        else:
+            verdicts = dict(_of_all(connection, settings))
+    if settings.json:
+        _write_json(verdicts)
+    else:
+        click.echo("\n".join(_lines(verdicts)))
+    return exit_status(verdicts.values())
+
+
+def _of_all(connection: Connection, settings: Settings) -> Iterator[tuple[tuple[str, str], Health]]:
+    for found in sorted({found for found in discover(connection) if found is not None}):
+        of = _of_ring if found.kind == "ring" else _of_group
+        yield (found.kind, found.name), of(connection, found.name, settings)
+
+
+def _of_ring(connection: Connection, name: str, settings: Settings) -> Health:
+    try:
+        return _ring(connection, name, settings.scoring)
+    except RedisRefused as error:
+        return unreadable(error)
+
+
+def _ring(connection: Connection, name: str, scoring: Scoring) -> Health:
+    keys = ring_keys(name)
+    seen = connection.run(snapshot(keys, scoring=scoring))
+    return ring_health(
+        node_facts(seen, scoring),
+        newest(connection, keys.events, _EVENTS),
+        now=seen.now,
+        algorithms=told_algorithms(seen),
+    )
+
+
+def _of_group(connection: Connection, name: str, _: Settings) -> Health:
+    keys = group_keys(name)
+    try:
+        reading = connection.run(read(keys))
+        state = reading.standing()
+        if state is None:
+            return Health(State.STOPPED)
+        entries = connection.call("XREVRANGE", keys.control, "+", "-", "COUNT", _DECISIONS)
+        decisions = [read_decision(entry) for entry in entries]
+        status = foresight.status(state, reading.facts)
+        return group_health(status, decisions, now=reading.facts.now)
+    except RedisRefused as error:
+        return unreadable(error)
+
+
+def _lines(verdicts: dict[tuple[str, str], Health]) -> Iterator[str]:
+    if not verdicts:
+        yield "no rings and no groups here"
+        return
+    states = [health.state for health in verdicts.values()]
+    tally = ", ".join(
+        f"{states.count(state)} {state.value}" for state in reversed(State) if state in states
+    )
+    yield f"{worst(verdicts.values()).value}: of {counted(len(states), 'verdict')}, {tally}"
+    for (kind, name), health in sorted(verdicts.items(), key=lambda item: worst_first(item[1])):
+        if health.state is State.HEALTHY:
+            continue
+        yield ""
+        yield f"{health.state.value}: {kind} {printable(name)}"
+        for reason in health.reasons:
+            yield f"  {printable(reason.text)}"
+            if reason.remedy:
+                yield f"    to do: {printable(reason.remedy)}"
+
+
+def _write_json(verdicts: dict[tuple[str, str], Health]) -> None:
+    document(
+        {
+            "state": worst(verdicts.values()).value,
+            "verdicts": [
+                {
+                    kind: name,
+                    "state": health.state.value,
+                    "reasons": [
+                        {"state": r.state.value, "text": r.text, "remedy": r.remedy}
+                        for r in health.reasons
+                    ],
+                }
+                for (kind, name), health in sorted(
+                    verdicts.items(), key=lambda item: (worst_first(item[1]), item[0])
+                )
+            ],
+        }
+    )

@@ -1,0 +1,60 @@
+"""status: the verdict on a real Redis, and its exit status."""
+
+from __future__ import annotations
+
+import json
+
+from redis import Redis
+
+from hashring import PartitionGroup, RingNode
+from tests.cli.conftest import Run
+from tests.web.conftest import put
+
+
+def test_a_redis_without_rings_is_healthy(run: Run) -> None:
+    assert run("status", status=0).out == "no rings and no groups here\n"
+
+
+def test_the_worst_ring_comes_first_with_what_to_do(client: Redis, run: Run) -> None:
+    with (
+        RingNode(client, "well", name="a"),
+        PartitionGroup(client, "orders", partitions=2, member="m", rebalance_delay=0),
+    ):
+        with RingNode(client, "stopped", name="b"):
+            pass
+        put(client, "c:1", 0, ring="full", told={"ttl": 60, "unserved": 25})
+        client.set("{full}:epoch", "1 ab")
+        lines = run("status", status=1).lines
+    assert lines[0] == "degraded: of 4 verdicts, 1 degraded, 1 stopped, 2 healthy"
+    assert lines[2:5] == [
+        "degraded: ring full",
+        "  25 keys unserved: every node is at its limit",
+        "    to do: start another node, or raise the limit",
+    ]
+    assert "stopped: ring stopped" in lines
+    assert not any("well" in line or "orders" in line for line in lines)
+
+
+def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:
+    put(client, "a:1", 0, ring="dead", expires_in=-5)
+    put(client, "b:1", 0, ring="well")
+    assert "every node expired (1)" in run("status", "--ring", "dead", status=2).out
+    assert run("status", "--ring", "well", status=0).lines[0].startswith("healthy")
+
+
+def test_as_json(client: Redis, run: Run) -> None:
+    put(client, "a:1", 0, ring="dead", expires_in=-5)
+    told = json.loads(run("status", "--ring", "dead", "--json", status=2).out)
+    assert told["state"] == "down"
+    assert told["verdicts"][0]["ring"] == "dead"
+    assert told["verdicts"][0]["reasons"][0]["remedy"] == "start the nodes again"
+
+
+def test_a_ring_that_cannot_be_read_does_not_hide_the_others(client: Redis, run: Run) -> None:
+    put(client, "a:1", 0, ring="well")
+    client.set("{well}:epoch", "1 ab")
+    client.set("broken", "a text")
+    client.set("{broken}:epoch", "1 ab")
+    lines = run("status", status=2).lines
+    assert "unknown: ring broken" in lines
+    assert lines[0] == "unknown: of 2 verdicts, 1 unknown, 1 healthy"

@@ -1,0 +1,184 @@
+"""The verdict: each thing that can be wrong makes the state it should, with its reason in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hashring.core.assignors.protocol import MemberState
+from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.groups.foresight import GroupStatus, MemberStatus, Wait, WaitKind
+from hashring.core.groups.state import Event as GroupEvent
+from hashring.core.groups.state import EventKind, Phase
+from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
+from hashring.store.commands import Event
+from hashring.store.facts import NodeFacts, Sees
+from hashring.store.group_commands import Decision
+
+NOW = 1_000_000.0
+WELL = NodeFacts(
+    name="a",
+    host="h",
+    pid="1",
+    replicas=16,
+    share=0.5,
+    delay=2.0,
+    expires_in=58.0,
+    expired=False,
+    ttl=60.0,
+    weight=1.0,
+    started=0.0,
+    version="1",
+    hash_algorithm="crc-32",
+    held=None,
+    limit=None,
+    unserved=0,
+    fingerprint="f",
+    sees=Sees.CURRENT,
+)
+
+
+def event(kind: ChangeKind, ago: float, reason: str = "") -> Event:
+    stamp = Stamp(1, "tag", 1, int((NOW - ago) * 1e6))
+    change = Change(kind, ("a",), (), "", stamp, reason=reason)
+    return Event(f"{int((NOW - ago) * 1000)}-0", kind.value, "by", change)
+
+
+def verdict(*nodes: NodeFacts, events: tuple[Event, ...] = (), **more: Any) -> Health:
+    return ring_health(nodes, events, now=NOW, **more)
+
+
+def text(health: Health) -> str:
+    return "; ".join(reason.text for reason in health.reasons)
+
+
+def test_a_ring_without_fault_is_healthy_and_gives_no_reason() -> None:
+    assert verdict(WELL, replace(WELL, name="b")) == Health(State.HEALTHY)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({"unserved": 25}, "25 keys unserved: every node is at its limit"),
+        ({"unserved": 1}, "1 key unserved"),
+        ({"delay": 40.0, "expires_in": 20.0}, "1 node late: b; no heartbeat for up to 40 s"),
+        ({"expired": True, "expires_in": -65.0, "delay": 125.0}, "1 node expired up to 65 s ago"),
+        ({"sees": Sees.ANOTHER}, "1 node sees another ring than Redis has: b"),
+    ],
+)
+def test_what_is_wrong_with_a_node_degrades_its_ring(node: dict[str, Any], expected: str) -> None:
+    health = verdict(WELL, replace(WELL, name="b", **node))
+    assert health.state is State.DEGRADED
+    assert expected in text(health)
+    assert all(reason.remedy for reason in health.reasons)
+
+
+def test_after_a_change_a_ring_is_changing_until_half_a_ttl_has_passed() -> None:
+    behind = replace(WELL, name="b", sees=Sees.OLDER)
+    health = verdict(WELL, behind, events=(event(ChangeKind.JOIN, 29),))
+    assert (health.state, text(health)) == (
+        State.CHANGING,
+        "join 29 s ago; 1 of 2 nodes confirmed it",
+    )
+    health = verdict(WELL, behind, events=(event(ChangeKind.JOIN, 31),))
+    assert (health.state, text(health)) == (
+        State.DEGRADED,
+        "1 node did not confirm the change of 31 s ago: b",
+    )
+
+
+def test_a_ring_whose_nodes_left_is_stopped_and_one_whose_nodes_expired_is_down() -> None:
+    assert verdict(events=(event(ChangeKind.LEAVE, 7200),)).state is State.STOPPED
+    assert "2 h ago" in text(verdict(events=(event(ChangeKind.LEAVE, 7200),)))
+    assert verdict().state is State.STOPPED
+    assert verdict(events=(event(ChangeKind.EXPIRE, 5),)).state is State.DOWN
+    assert verdict(replace(WELL, expired=True, expires_in=-3.0)).state is State.DOWN
+
+
+def test_an_event_that_is_no_change_does_not_hide_the_last_leave() -> None:
+    events = (event(ChangeKind.LEAVE, 60), Event(f"{int(NOW * 1000)}-0", "release", "by", None))
+    assert verdict(events=events).state is State.STOPPED
+
+
+def test_two_hash_algorithms_are_worse_than_anything_else_and_come_first() -> None:
+    health = verdict(replace(WELL, unserved=3), algorithms=("crc-32", "xxh32"))
+    assert [reason.state for reason in health.reasons] == [State.DOWN, State.DEGRADED]
+
+
+def test_of_many_nodes_three_are_named() -> None:
+    late = [replace(WELL, name=f"n{n}", delay=40, expires_in=20) for n in range(5)]
+    assert "n0, n1, n2 and 2 more;" in text(verdict(*late))
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+def group(**more: Any) -> GroupStatus:
+    fields: dict[str, Any] = {
+        "phase": Phase.READY,
+        "generation": 7,
+        "partitions": 8,
+        "until": None,
+        "waits": (),
+        "unowned": (),
+        "draining": (),
+        "members": (MemberStatus("m", MemberState.ACTIVE, (0,), 5.0),),
+    }
+    return GroupStatus(**{**fields, **more})
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "expected"),
+    [
+        ({}, State.HEALTHY, ""),
+        ({"phase": Phase.HOLDDOWN, "until": NOW + 12}, State.CHANGING, "holddown, 12 s more"),
+        ({"phase": Phase.REBALANCING}, State.CHANGING, "rebalancing"),
+        ({"unowned": (1, 2)}, State.DEGRADED, "2 partitions without an owner"),
+        (
+            {"waits": (Wait(WaitKind.LEASE, "m", 1, NOW + 5),)},
+            State.DEGRADED,
+            "1 member not responding: m",
+        ),
+        (
+            {"members": (MemberStatus("m", MemberState.STALLED, (), 5.0),)},
+            State.DEGRADED,
+            "1 member stalled: m",
+        ),
+        ({"members": ()}, State.STOPPED, "it has no members"),
+    ],
+)
+def test_a_group_is_as_its_status_says(status: dict[str, Any], state: State, expected: str) -> None:
+    health = group_health(group(**status), (), now=NOW)
+    assert health.state is state
+    assert expected in text(health)
+
+
+def test_a_group_whose_last_member_expired_is_down() -> None:
+    gone = Decision("1-0", 8, "Ready", "m", (GroupEvent(EventKind.EXPIRED, "m"),))
+    older = Decision("0-1", 7, "Ready", "m", (GroupEvent(EventKind.LEFT, "n"),))
+    assert group_health(group(members=()), (older, gone), now=NOW).state is State.DOWN
+    assert group_health(group(members=()), (older,), now=NOW).state is State.STOPPED
+
+
+# --- all together -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "overall", "status"),
+    [
+        ([], State.HEALTHY, 0),
+        ([State.HEALTHY, State.STOPPED], State.HEALTHY, 0),
+        ([State.STOPPED], State.STOPPED, 0),
+        ([State.HEALTHY, State.CHANGING], State.CHANGING, 0),
+        ([State.CHANGING, State.DEGRADED], State.DEGRADED, 1),
+        ([State.DEGRADED, State.UNKNOWN], State.UNKNOWN, 2),
+        ([State.UNKNOWN, State.DOWN], State.DOWN, 2),
+    ],
+)
+def test_the_worst_counts_and_makes_the_exit_status(
+    states: list[State], overall: State, status: int
+) -> None:
+    verdicts = [Health.of([Reason(state, "x")]) for state in states]
+    assert (worst(verdicts), exit_status(verdicts)) == (overall, status)
