@@ -56,6 +56,9 @@ _LONGEST_WAIT: Final = 3600.0
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
+_OF_HELD: Final = (ChangeKind.ASSIGNED, ChangeKind.REVOKED, ChangeKind.DRAIN)
+"""What is told only while the partition is held under the token that the change names."""
+
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
 OnPartition = Callable[[int], object]
@@ -145,6 +148,7 @@ class BaseMember(ABC):
     """
 
     _asynchronous = False
+    _fenced = True
     _twins = ("PartitionGroup", "AsyncPartitionGroup")
     """What takes a sync client, and what takes an asyncio one."""
 
@@ -188,7 +192,7 @@ class BaseMember(ABC):
         self._timeout = min(5.0, ttl / 3)
         # The renewer's alone.
         self._store = self._new_store()
-        self._membership = Membership(ttl)
+        self._membership = self._new_membership(ttl)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
         self._iterators: list[Callable[[Change | None], None]] = []
@@ -207,6 +211,9 @@ class BaseMember(ABC):
         if self._asynchronous:
             return LoopStore(self._redis, self._timeout)
         return RedisStore(self._redis, self._timeout)
+
+    def _new_membership(self, ttl: float, seen: int = 0) -> Membership:
+        return Membership(ttl, seen, fenced=self._fenced)
 
     # --- the protocol -------------------------------------------------------------------------
 
@@ -368,7 +375,7 @@ class BaseMember(ABC):
 
     def _launch(self, run: Run) -> None:
         """Start the renewer."""
-        self._membership = Membership(self._membership.ttl, self._membership.seen)
+        self._membership = self._new_membership(self._membership.ttl, self._membership.seen)
         self._leave_at = math.inf
         self._last_tick = self._began = monotonic()
         self._error = None
@@ -416,13 +423,22 @@ class BaseMember(ABC):
             if isinstance(item, Stop):
                 if not item.handover:
                     return
-                handing_over = True
-                self._leave_at = now + self._hand_over()
+                if not handing_over:
+                    # Only once: to ask again must not put off leaving.
+                    handing_over = True
+                    self._leave_at = now + self._hand_over()
             if now >= self._leave_at:
                 return
             next_beat = now + self._try_beat()
             if handing_over and self._empty_handed():
                 return
+
+    def _renew_lease(self) -> float:
+        """Renew while the application ends its work; seconds until it is to be done again.
+
+        Unless the protocol can renew without taking part, the lease ends the work if need be.
+        """
+        return _LONGEST_WAIT
 
     def _try_beat(self) -> float:
         try:
@@ -473,19 +489,21 @@ class BaseMember(ABC):
 
     def _finish(self, run: Run) -> None:
         """Revoke everything, give the callbacks their time, and leave."""
-        now = monotonic()
-        deadline = min(now + self._grace, self._membership.holding.lease_until)
-        for partition, token in sorted(self._membership.held(now).items()):
-            self._tell([Change(ChangeKind.REVOKED, partition, token, deadline)])
-        while not run.deaf and self._membership.held(monotonic()) and monotonic() < deadline:
-            try:
-                run.inbox.get(timeout=max(0.0, deadline - monotonic()))
-            except queue.Empty:
-                break
+        now = next_beat = monotonic()
+        self._tell(self._tick(now))
         with self._lock:
-            last = self._membership.end()
-            self._membership = Membership(self._membership.ttl, self._membership.seen)
-        self._tell(last)
+            changes = self._membership.close(now + self._grace)
+        self._tell(changes)
+        while not run.deaf and self._membership.holding.partitions:
+            self._next(run, next_beat)
+            now = monotonic()
+            self._tell(self._tick(now))
+            if now >= next_beat and self._membership.holding.partitions:
+                next_beat = now + self._renew_lease()
+        with self._lock:
+            changes = self._membership.end()
+            self._membership = self._new_membership(self._membership.ttl, self._membership.seen)
+        self._tell(changes)
         try:
             self._depart()
         except HashringError as error:
@@ -582,20 +600,20 @@ class BaseMember(ABC):
     def _call_back(self, change: Change) -> object:
         """Call what is to be called now; what it returns."""
         callbacks, partition = self._callbacks, change.partition
+        if change.kind in _OF_HELD and self.token(partition) != change.token:
+            # It has gone meanwhile, behind a callback that took long.
+            return None
         if change.kind is ChangeKind.ASSIGNED and callbacks.on_assigned is not None:
-            # Not when it has gone meanwhile, behind a callback that took long.
-            if self.token(partition) == change.token:
-                return callbacks.on_assigned(partition, change.token)
-        elif change.kind is ChangeKind.REVOKED and callbacks.on_revoked is not None:
-            if self.token(partition) == change.token:
-                return callbacks.on_revoked(partition, change.deadline)
-        elif change.kind is ChangeKind.LOST and callbacks.on_lost is not None:
+            return callbacks.on_assigned(partition, change.token)
+        if change.kind is ChangeKind.REVOKED and callbacks.on_revoked is not None:
+            return callbacks.on_revoked(partition, change.deadline)
+        if change.kind is ChangeKind.LOST and callbacks.on_lost is not None:
             return callbacks.on_lost(partition)
-        elif change.kind is ChangeKind.WARMUP and callbacks.on_warmup is not None:
+        if change.kind is ChangeKind.WARMUP and callbacks.on_warmup is not None:
             return callbacks.on_warmup(partition)
-        elif change.kind is ChangeKind.DRAIN and callbacks.on_drain is not None:
+        if change.kind is ChangeKind.DRAIN and callbacks.on_drain is not None:
             return callbacks.on_drain(partition)
-        elif callbacks.on_active is not None:
+        if callbacks.on_active is not None:
             return callbacks.on_active(change.kind is ChangeKind.ACTIVE)
         return None
 
@@ -643,7 +661,7 @@ class BaseMember(ABC):
         self._run = None
         # Connections, too: closing them here would close them there.
         self._store = self._new_store()
-        self._membership = Membership(self._membership.ttl)
+        self._membership = self._new_membership(self._membership.ttl)
 
 
 def _made_up() -> str:

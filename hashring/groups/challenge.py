@@ -241,6 +241,8 @@ class FaithfulChallenge(BaseMember):
     a race; nothing ends it when Redis is silent.
     """
 
+    _fenced = False
+
     _twins = _TWINS
 
     def __init__(

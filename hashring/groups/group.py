@@ -298,6 +298,9 @@ class GroupMember(BaseMember):
                 facts = self._facts()
             answer = self._store.run(beat(self._keys, facts, self._terms.ttl, self._known))
             if answer is None:
+                if self._membership.closing:
+                    # It leaves anyway. What it still holds ends with the lease it had.
+                    return self.heartbeat_interval
                 if back:
                     # Nobody decides, as when the assignor fails: not again and again at once.
                     return min(RETRY, self.heartbeat_interval)
@@ -331,6 +334,9 @@ class GroupMember(BaseMember):
             # Say soon that the deadlines are known.
             return min(RETRY, self.heartbeat_interval)
         return self.heartbeat_interval
+
+    def _renew_lease(self) -> float:
+        return self._try_beat()
 
     @property
     def _is_told(self) -> bool:

@@ -299,6 +299,75 @@ def test_the_end_of_the_time_to_leave_is_acted_upon_without_a_renewal(make: Make
     eventually(shared(b, count=2), "b has both, though it never was warm")
 
 
+def test_work_that_ends_may_take_longer_than_a_lease(make: Make, redis: Redis) -> None:
+    over, called = threading.Event(), threading.Event()
+
+    def end(partition: int, deadline: float) -> None:
+        called.set()
+        over.wait()
+
+    settings = {"ttl": 2.0, "heartbeat_interval": 0.2, "max_handoff_time": 60.0}
+    a = make("a", 4, on_revoked=end, **settings)
+    a.start()
+    eventually(shared(a, count=4), "a has everything")
+    tokens = a.held
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    assert called.wait(PATIENCE)
+    begin = redis.time()[0]
+    eventually(lambda: redis.time()[0] >= begin + 5, "two leases have gone by")
+    assert a.held == tokens
+    over.set()
+    stopping.join()
+    assert a.held == {}
+
+
+def test_every_partition_ends_by_a_callback_when_a_member_stops(make: Make) -> None:
+    began, over = threading.Event(), threading.Event()
+    ended: list[tuple[str, int]] = []
+
+    def end(partition: int, deadline: float) -> None:
+        began.set()
+        over.wait()
+        ended.append(("revoked", partition))
+
+    def lost(partition: int) -> None:
+        ended.append(("lost", partition))
+
+    # It has as long as its lease, and reaches one partition.
+    a = make("a", 4, on_revoked=end, on_lost=lost, ttl=1.5, max_handoff_time=1.5)
+    a.start()
+    eventually(shared(a, count=4), "a has everything")
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    assert began.wait(PATIENCE)
+    eventually(lambda: a.held == {}, "its time is over")
+    over.set()
+    stopping.join()
+    eventually(lambda: len(ended) == 5, "it is told of each")
+    assert ended == [("revoked", 0), *(("lost", partition) for partition in range(4))]
+
+
+def test_a_second_request_to_hand_over_does_not_put_off_leaving(make: Make) -> None:
+    settings = {"assignor": Learner(1.0), "leave_timeout": 1.0, "max_handoff_time": 0.1}
+    a = make("a", 4, **settings)
+    # It never says that it is warm.
+    b = make("b", 4, on_warmup=lambda partition: None, **settings)
+    a.start()
+    eventually(shared(a, count=4), "a has everything")
+    b.start()
+    stopping = threading.Thread(target=lambda: a.stop(handover=True))
+    stopping.start()
+
+    def again() -> bool:
+        # More often than it may stay.
+        threading.Thread(target=lambda: a.stop(handover=True), daemon=True).start()
+        return not a.running
+
+    eventually(again, "a has left")
+    stopping.join()
+
+
 def test_a_stalled_member_sheds_in_its_time_without_a_renewal(make: Make) -> None:
     settings = HARDLY | {"rebalance_delay": 0.0, "max_handoff_time": 0.3, "handoffs": 1}
     a = make("a", 4, progress_timeout=0.5, **settings)
@@ -442,6 +511,31 @@ def test_a_redis_from_before_a_drain_gives_nothing_removed_back(make: Make, redi
     eventually(lambda: sorted(a.held) == [0, 2], "what Redis knows of is granted")
     assert min(a.held.values()) > 0
     assert a.status().unowned == ()
+
+
+def test_a_partition_that_was_let_go_of_is_not_drained_any_more(make: Make) -> None:
+    told: list[tuple[str, int, bool]] = []
+    called, over = threading.Event(), threading.Event()
+
+    def begin(partition: int, token: int) -> None:
+        if partition == 0:
+            called.set()
+            over.wait()
+
+    def drain(partition: int) -> None:
+        told.append(("drain", partition, a.owns(partition)))
+
+    a = make("a", 3, on_assigned=begin, on_drain=drain)
+    a.start()
+    assert called.wait(PATIENCE)
+    # Both wait behind a callback that takes long.
+    a.resize(1)
+    eventually(lambda: a.status().draining == (1, 2), "two are to be drained")
+    eventually(lambda: a._membership.holding.partitions[1].draining, "a knows")
+    assert a.release(1)
+    over.set()
+    eventually(lambda: ("drain", 2, True) in told, "the one that it has is drained")
+    assert all(held for _, _, held in told)
 
 
 def test_a_plan_says_what_a_join_would_move(make: Make) -> None:

@@ -72,11 +72,13 @@ class Held:
         token: its fencing token.
         until: monotonic time from which it is not held any more, whatever the lease says.
         draining: the partition was removed, and is to be emptied.
+        asked: the group asked for it, to give it to another member.
     """
 
     token: int
     until: float = math.inf
     draining: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,11 +126,14 @@ class Membership:
     Args:
         ttl: seconds the lease lasts without renewal.
         seen: the latest generation an earlier session of this process acted on.
+        fenced: whether every grant of a partition has a greater token than the one before.
     """
 
-    def __init__(self, ttl: float, seen: int = 0) -> None:
+    def __init__(self, ttl: float, seen: int = 0, *, fenced: bool = True) -> None:
         self.ttl = ttl
+        self.fenced = fenced
         self.seen = seen
+        self.closing = False
         self.holding = Holding(MappingProxyType({}))
         self.warming: frozenset[int] = frozenset()
         self.step_at = math.inf
@@ -156,6 +161,22 @@ class Membership:
             self.seen, dict(self._released), dict(self._drained), dict(self._lags), self.stalled
         )
 
+    def close(self, until: float) -> list[Change]:
+        """Begin to leave: everything has to end by that monotonic time, and nothing new begins.
+
+        Renewals may go on meanwhile. They do not report what ends, unless the group asked for
+        it: the group would grant it to this member again. It is free once the member has left.
+        """
+        self.closing = True
+        changes = []
+        partitions = dict(self.holding.partitions)
+        for partition, held in sorted(partitions.items()):
+            if held.until == math.inf:
+                changes.append(Change(ChangeKind.REVOKED, partition, held.token, until))
+            partitions[partition] = replace(held, until=min(held.until, until))
+        self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
+        return changes
+
     # --- what the application says ------------------------------------------------------------
 
     def release(self, partition: int, token: int) -> bool:
@@ -163,8 +184,7 @@ class Membership:
         held = self.holding.partitions.get(partition)
         if held is None or held.token != token:
             return False
-        self._drop(partition)
-        self._released[partition] = token
+        self._let_go(partition, held)
         return True
 
     def drained(self, partition: int) -> bool:
@@ -229,9 +249,13 @@ class Membership:
                 changes.append(Change(ChangeKind.LOST, partition, mine.token))
                 mine = None
             if mine is None:
+                if self.closing:
+                    # Let go of already, or never begun: free once this member has left.
+                    continue
                 if token in (self._released.get(partition), self._drained.get(partition)):
                     continue
-                if partition in view.revoked or token <= self._past.get(partition, 0):
+                used = self.fenced and token <= self._past.get(partition, 0)
+                if used or partition in view.revoked:
                     # Granted and asked back before we heard of it: never begun, so given up. Or
                     # Redis has forgotten that it was let go of: others may have had it since.
                     self._released[partition] = token
@@ -239,13 +263,16 @@ class Membership:
                 self._past[partition] = token
                 mine = Held(token)
                 changes.append(Change(ChangeKind.ASSIGNED, partition, token))
-            if partition in view.revoked and mine.until == math.inf:
+            if partition in view.revoked and not mine.asked:
                 until = asked_at + view.revoked[partition] - redis_now
-                mine = replace(mine, until=until)
-                changes.append(Change(ChangeKind.REVOKED, partition, token, until))
+                if mine.until == math.inf:
+                    changes.append(Change(ChangeKind.REVOKED, partition, token, until))
+                mine = replace(mine, until=min(mine.until, until), asked=True)
             if partition in view.draining and not mine.draining:
                 mine = replace(mine, draining=True)
-                changes.append(Change(ChangeKind.DRAIN, partition, token))
+                if mine.until == math.inf:
+                    # Not if it is to be let go of: another member empties it.
+                    changes.append(Change(ChangeKind.DRAIN, partition, token))
             elif mine.draining and partition not in view.draining:
                 mine = replace(mine, draining=False)
             partitions[partition] = mine
@@ -271,8 +298,7 @@ class Membership:
             self.step_at = math.inf
         for partition, held in sorted(self.holding.partitions.items()):
             if now >= self.holding.lease_until or now >= held.until:
-                self._drop(partition)
-                self._released[partition] = held.token
+                self._let_go(partition, held)
                 changes.append(Change(ChangeKind.LOST, partition, held.token))
         return self._with_activity(changes)
 
@@ -304,6 +330,11 @@ class Membership:
         held = self.holding.partitions.values()
         ends = min((min(h.until, self.holding.lease_until) for h in held), default=math.inf)
         return min(ends, self.step_at)
+
+    def _let_go(self, partition: int, held: Held) -> None:
+        self._drop(partition)
+        if held.asked or not self.closing:
+            self._released[partition] = held.token
 
     def _drop(self, partition: int) -> None:
         partitions = dict(self.holding.partitions)

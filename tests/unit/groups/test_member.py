@@ -159,6 +159,36 @@ def test_a_removed_partition_is_to_be_drained_and_then_let_go() -> None:
     assert one.held(1.0) == {}
 
 
+def test_what_another_member_is_to_empty_is_not_to_be_drained_here() -> None:
+    one = member({0: 1})
+    told = view(2, held={0: 1}, draining=frozenset({0}), revoked={0: 5005.0})
+    assert kinds(one.heard(told, 1.0, 5001.0, 1.0)) == [("revoked", 0)]
+
+
+def test_a_member_that_leaves_renews_and_begins_nothing() -> None:
+    one = member({0: 1, 1: 2})
+    assert one.close(30.0) == [
+        Change(ChangeKind.REVOKED, 0, 1, 30.0),
+        Change(ChangeKind.REVOKED, 1, 2, 30.0),
+    ]
+    assert one.release(0, 1)
+    # The group would grant it to this member again.
+    assert one.words().released == {}
+    assert one.heard(view(2, held={0: 1, 1: 2, 2: 3}), 9.0, 5009.0, 9.0) == []
+    assert one.held(18.9) == {1: 2}
+    assert kinds(one.tick(19.0)) == [("lost", 1)]
+
+
+def test_a_member_that_leaves_ends_in_time_for_a_handoff() -> None:
+    one = member({0: 1, 1: 2})
+    one.close(9.0)
+    # Asked for before that, heard of after: the group counts on the earlier deadline.
+    assert one.heard(view(2, held={0: 1, 1: 2}, revoked={0: 5003.0}), 1.0, 5001.0, 1.0) == []
+    assert kinds(one.tick(3.0)) == [("lost", 0)]
+    assert one.words().released == {0: 1}
+    assert kinds(one.tick(9.0)) == [("lost", 1)]
+
+
 def test_warm_ups_begin_and_end_and_their_lags_are_told() -> None:
     one = member({})
     assert kinds(one.heard(view(2, warming=frozenset({4})), 1.0, 5001.0, 1.0)) == [("warmup", 4)]
