@@ -11,8 +11,8 @@ from hashring.cli.connection import connected
 from hashring.cli.output import write_text
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.balance import balance
-from hashring.core.plot import balance_plot, ranked_loads
 from hashring.core.ring import Ring
+from hashring.drawing.balance import balance_plot, ranked_loads
 from hashring.errors import EmptyRingError
 
 

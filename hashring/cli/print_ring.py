@@ -9,7 +9,7 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.output import counted, document, write_text
 from hashring.cli.settings import Settings, ring_options
-from hashring.core.picture import ring_picture
+from hashring.drawing.ring import ring_picture
 from hashring.store.commands import Snapshot
 from hashring.store.facts import node_facts
 from hashring.store.tables import replica_rows, ring_tables

@@ -6,24 +6,20 @@ the same from a mail, an archive or a file of ten years ago.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
-from hashring.core.picture import PALETTE, PICTURE_CSS, node_colors, ring_picture
 from hashring.core.ring import Ring
+from hashring.drawing.charts import CHART_CSS, INK, bar_chart, flow_chart, line_chart
+from hashring.drawing.palette import PICTURE_CSS
+from hashring.drawing.ring import ring_picture
 
-WIDTH: Final = 920
 MOST_BARS: Final = 40
 MOST_FLOWS: Final = 60
 MOST_NAMED: Final = 60
-_COLOURS: Final = (
-    "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951",
-    "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0",
-)  # fmt: skip
 
 _NUMBER: Final = re.compile(r"[-+]?[\d.,]+%?")
 
@@ -40,7 +36,6 @@ th{color:#5a6474;font-weight:600;vertical-align:bottom}
 td:first-child,th:first-child,.w{text-align:left}td.w{white-space:nowrap}
 .plot{overflow-x:auto;margin:.6rem 0}.plot svg{width:100%;min-width:660px;height:auto;display:block}
 .plot .hr-ring{max-height:560px}
-svg:not(.hr-ring) text{font:12px system-ui,sans-serif;fill:#1c2330}svg .dim{fill:#5a6474}
 nav{display:flex;flex-wrap:wrap;gap:.2rem 1.4rem;margin:.8rem 0}nav a{color:#2f52ab}
 dl{display:grid;grid-template-columns:fit-content(65%) auto;gap:.15rem 1.2rem;margin:.8rem 0;
 justify-content:start}
@@ -103,28 +98,7 @@ class Report:
         """
         ordered = sorted(rows, key=lambda row: -row[1])
         shown = ordered[:MOST_BARS]
-        top = max([v for _, v, _ in shown] + [m for *_, m in shown if m is not None] + [1e-12])
-        left, right, step = _room(name for name, *_ in shown), 130, 22
-        scale = (WIDTH - left - right) / top
-        parts = []
-        for index, (name, value, mark) in enumerate(shown):
-            y = index * step + 6
-            ends = left + max(value, mark or 0.0) * scale
-            parts.append(
-                f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{_text(_short(name))}'
-                f"<title>{_text(name)}</title></text>"
-                f'<rect x="{left}" y="{y}" width="{value * scale:.1f}" height="15" '
-                f'fill="{_COLOURS[0]}"/>'
-                f'<text x="{ends + 6:.1f}" y="{y + 12}" class="dim">'
-                f"{_measure(value, unit)}</text>"
-            )
-            if mark is not None:
-                x = left + mark * scale
-                parts.append(
-                    f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 3}" y2="{y + 18}" '
-                    f'stroke="#1c2330" stroke-width="2"/>'
-                )
-        self._svg(label, parts, len(shown) * step + 12)
+        self._plot(bar_chart(label, shown, unit))
         if len(ordered) > len(shown):
             self._parts.append(f'<p class="note">the {len(shown)} largest of {len(ordered):,}</p>')
 
@@ -137,51 +111,9 @@ class Report:
             nodes: all there are, for the same colours as in a picture of the ring.
         """
         shown = sorted(rows, key=lambda row: -row[2])[:MOST_FLOWS]
-        total = sum(amount for *_, amount in shown)
-        if not total:
+        if not sum(amount for *_, amount in shown):
             return
-        sources, targets = (_sums(shown, side) for side in (0, 1))
-        gap, thick = 8, 12
-        # Behind a name stands its amount.
-        left, right = (_room(f"{name} 0.00M" for name in sums) for sums in (sources, targets))
-        height = max(160, 24 * max(len(sources), len(targets)))
-        colour = {name: PALETTE[hue] for name, hue in node_colors(nodes).items()}
-        places: list[dict[str, float]] = []
-        parts: list[str] = []
-        scales = []
-        for sums, x, anchor, dx in (
-            (sources, left, "end", -8),
-            (targets, WIDTH - right, "start", 20),
-        ):
-            scale = (height - gap * (len(sums) - 1)) / total
-            scales.append(scale)
-            y, at = 6.0, {}
-            for name, amount in sums.items():
-                size = amount * scale
-                parts.append(
-                    f'<rect x="{x}" y="{y:.1f}" width="{thick}" height="{max(size, 1):.1f}" '
-                    f'fill="{colour[name]}"/>'
-                    f'<text x="{x + dx}" y="{y + size / 2 + 4:.1f}" text-anchor="{anchor}">'
-                    f"{_text(_short(name, 22))} {_compact(amount)}"
-                    f"<title>{_text(name)}: {amount:,.0f}</title></text>"
-                )
-                at[name] = y
-                y += size + gap
-            places.append(at)
-        for source, target, amount in shown:
-            y1, y2 = places[0][source], places[1][target]
-            h1, h2 = amount * scales[0], amount * scales[1]
-            places[0][source] += h1
-            places[1][target] += h2
-            x1, x2 = left + thick, WIDTH - right
-            middle = (x1 + x2) / 2
-            parts.append(
-                f'<path d="M{x1},{y1:.1f} C{middle},{y1:.1f} {middle},{y2:.1f} {x2},{y2:.1f} '
-                f"L{x2},{y2 + h2:.1f} C{middle},{y2 + h2:.1f} {middle},{y1 + h1:.1f} "
-                f'{x1},{y1 + h1:.1f} Z" fill="{colour[source]}" fill-opacity=".35">'
-                f"<title>{_text(source)} to {_text(target)}: {amount:,.0f}</title></path>"
-            )
-        self._svg(label, parts, height + 12)
+        self._plot(flow_chart(label, shown, nodes))
         if len(rows) > len(shown):
             self._parts.append(
                 f'<p class="note">the {len(shown)} largest of {len(rows):,} flows</p>'
@@ -191,8 +123,7 @@ class Report:
         """The ring as a picture, with its nodes named when they are not too many."""
         self._has_ring = True
         legend = ring.node_count <= MOST_NAMED
-        picture = ring_picture(ring, title=name, legend=legend, style=False)
-        self._parts.append(f'<div class="plot">{picture}</div>')
+        self._plot(ring_picture(ring, title=name, legend=legend, style=False))
 
     def lines(
         self,
@@ -202,68 +133,11 @@ class Report:
         y_title: str,
     ) -> None:
         """A line for each series of (x, y, upper y), on a logarithmic x axis."""
-        points = [point for _, own in series for point in own]
-        if not points:
-            return
-        left, top, bottom, height = 60, 14, 44, 340
-        # A name is written after its line's end.
-        right = _room(name for name, _ in series)
-        low_x, high_x = (math.log2(f(x for x, *_ in points)) for f in (min, max))
-        low_y, high_y = min(y for _, y, _ in points), max(u for *_, u in points)
-        low_y, high_y = min(low_y, 1.0), high_y + 0.05 * (high_y - low_y or 1)
+        if any(own for _, own in series):
+            self._plot(line_chart(label, series, x_title, y_title))
 
-        def place(x: float, y: float) -> tuple[float, float]:
-            across = (math.log2(x) - low_x) / ((high_x - low_x) or 1)
-            up = (y - low_y) / (high_y - low_y)
-            return left + across * (WIDTH - left - right), top + (1 - up) * (height - top - bottom)
-
-        parts = []
-        for tick in _ticks(low_y, high_y):
-            _, y = place(2**low_x, tick)
-            parts.append(
-                f'<line x1="{left}" x2="{WIDTH - right}" y1="{y:.1f}" y2="{y:.1f}" '
-                f'stroke="#eceff4"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" '
-                f'class="dim">{tick:g}</text>'
-            )
-        for x in sorted({x for x, *_ in points}):
-            across, _ = place(x, low_y)
-            parts.append(
-                f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle" '
-                f'class="dim">{x:g}</text>'
-            )
-        label_y: list[float] = []
-        for index, (name, own) in enumerate(series):
-            colour = _COLOURS[index % len(_COLOURS)]
-            places = [place(x, y) for x, y, _ in own]
-            uppers = [place(x, u) for x, _, u in own]
-            band = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*uppers, *reversed(places)])
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-            marks = "".join(
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places
-            )
-            end_y = places[-1][1] + 4
-            while any(abs(end_y - other) < 14 for other in label_y):
-                end_y -= 14
-            label_y.append(end_y)
-            parts.append(
-                f'<polygon points="{band}" fill="{colour}" fill-opacity=".13"/>'
-                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
-                f"{marks}"
-                f'<text x="{places[-1][0] + 8:.1f}" y="{end_y:.1f}" style="fill:{colour}">'
-                f"{_text(name)}</text>"
-            )
-        parts.append(
-            f'<text x="{(left + WIDTH - right) / 2}" y="{height - 6}" text-anchor="middle" '
-            f'class="dim">{_text(x_title)}</text><text x="{left}" y="{top - 2}" class="dim">'
-            f"{_text(y_title)}</text>"
-        )
-        self._svg(label, parts, height)
-
-    def _svg(self, label: str, parts: Sequence[str], height: float) -> None:
-        self._parts.append(
-            f'<div class="plot"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
-            f'aria-label="{_text(label)}">{"".join(parts)}</svg></div>'
-        )
+    def _plot(self, svg: str) -> None:
+        self._parts.append(f'<div class="plot">{svg}</div>')
 
     def _contents(self) -> str:
         links = (
@@ -274,7 +148,8 @@ class Report:
 
     def _style(self) -> str:
         # The page is white in the dark, too.
-        return f"{PICTURE_CSS}{_STYLE}.hr-ring{{color:#1c2330}}" if self._has_ring else _STYLE
+        style = f"{_STYLE}{CHART_CSS}"
+        return f"{PICTURE_CSS}{style}.hr-ring{{color:{INK}}}" if self._has_ring else style
 
     def html(self) -> str:
         """The page."""
@@ -292,15 +167,6 @@ def _text(value: Any) -> str:
     return escape(str(value))
 
 
-def _room(names: Iterable[str]) -> int:
-    """What names take beside a plot: some 7 a letter, of as many as :func:`_short` leaves."""
-    return min(24 + 7 * max(map(len, names)), 240)
-
-
-def _short(name: str, most: int = 30) -> str:
-    return name if len(name) <= most else name[: most // 2] + "…" + name[-(most // 2 - 1) :]
-
-
 def _is_word(value: Any) -> bool:
     return isinstance(value, str) and not _NUMBER.fullmatch(value)
 
@@ -315,30 +181,3 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     return _text(value)
-
-
-def _measure(value: float, unit: str) -> str:
-    return f"{100 * value:.2f}%" if unit == "%" else f"{_value(value)} {unit}".rstrip()
-
-
-def _compact(amount: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if amount >= size:
-            return f"{amount / size:.3g}{letter}"
-    return f"{amount:.3g}"
-
-
-def _sums(rows: Sequence[tuple[str, str, float]], side: int) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for row in rows:
-        name = (row[0], row[1])[side]
-        sums[name] = sums.get(name, 0.0) + row[2]
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    raw = (high - low) / 6
-    size = 10 ** math.floor(math.log10(raw))
-    step = next(size * m for m in (1, 2, 5, 10) if size * m >= raw)
-    first = math.ceil(low / step)
-    return [round(k * step, 10) for k in range(first, math.floor(high / step) + 1)]

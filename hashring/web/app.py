@@ -10,7 +10,7 @@ from typing import Any, Final
 from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException
 
-from hashring.core.picture import PICTURE_CSS
+from hashring.drawing.palette import PICTURE_CSS
 from hashring.errors import ConfigError, HashringError
 from hashring.web.action_routes import ActionRoutes
 from hashring.web.actions import Actions

@@ -16,7 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hashring._version import __version__
-from hashring.core.picture import PALETTE, Mark, node_colors, ring_picture
+from hashring.drawing.palette import PALETTE, node_colors
+from hashring.drawing.ring import Mark, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.store.commands import Snapshot

@@ -6,47 +6,24 @@ The inner band has one arc a node, as long as the node's share, in order of name
 all arcs of its node.
 
 The text needs no other file and holds no script. Every colour can be changed by the page around
-it: see :data:`PICTURE_CSS`. Names are escaped, so they may be anybody's.
+it: see :data:`hashring.drawing.palette.PICTURE_CSS`. Names are escaped, so they may be anybody's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from math import ceil, cos, pi, sin
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from hashring.core.balance import node_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
+from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, name_order, node_colors
+from hashring.drawing.text import counted, short, shown
 
-PALETTE: Final = (
-    "#2ab4c1", "#8f0b16", "#5c21bc", "#f6621c", "#9f79f4", "#b2527e", "#842e82", "#b7b688",
-    "#228ab9", "#cb2307", "#b98681", "#06764a", "#eb90fc", "#1a504a", "#fc982c", "#7052ef",
-)  # fmt: skip
-"""The colours of nodes. Any two differ by 0.08 or more in OKLab, to protanopes, deuteranopes and
-tritanopes (after Machado, Oliveira and Fernandes, 2009) as to others; all are visible on white and
-on black."""
-
-PICTURE_CSS: Final = (
-    ".hr-ring{color:#1b1f24;font-family:system-ui,sans-serif}"
-    "@media(prefers-color-scheme:dark){.hr-ring{color:#e6e8eb}}"
-    + "".join(f".hr-c{i}{{stroke:var(--hr-c{i},{color})}}" for i, color in enumerate(PALETTE))
-    + ".hr-node{transition:opacity .15s}"
-    ".hr-ring:has(.hr-node:hover) .hr-node:not(:hover),.hr-dim{opacity:.18}"
-    ".hr-node:focus-visible{outline:2px solid currentColor}"
-    "@media(prefers-reduced-motion:reduce){.hr-node{transition:none}}"
-)
-"""What the picture's classes look like. A page that has pictures without a style of their own
-takes this into its style sheet, and may override it after: ``color`` of ``.hr-ring`` for text and
-lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes."""
-
-GROUND_CSS: Final = (
-    ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#15181c}}"
-)
 _OUTER: Final = 273.0  # radius of the middle of the band of replicas
 _OUTER_WIDTH: Final = 54
 _INNER: Final = 215.0  # the same of the band of shares
@@ -54,7 +31,6 @@ _INNER_WIDTH: Final = 38
 _HALF: Final = 340  # half the picture's side
 _GAP: Final = 1.2  # length between two neighbouring arcs, where they are long enough
 _STRAIGHT: Final = 1 / 400  # a shorter part of the circle is a line, to a hundredth of a pixel
-_LONGEST_NAME: Final = 80
 _ARCS_WITH_TITLES: Final = 600
 _ROWS: Final = 30  # rows in a column of the legend
 _COLUMN: Final = 260
@@ -74,45 +50,6 @@ class Mark:
     text: str
 
 
-def node_colors(nodes: Iterable[str], keep: Mapping[str, int] | None = None) -> dict[str, int]:
-    """A colour for each node: its place in :data:`PALETTE`.
-
-    Up to 16 nodes have different colours; of more, no colour has more than its part. The colours
-    depend on nothing but the names, so every picture of a ring has the same. When a node joins or
-    leaves, few others change theirs, and none whose colour is in ``keep``.
-
-    Each node has a liking for each colour, by a hash of its name. The strongest liking of all is
-    granted first, then the next whose node and colour are still to be had: the stable marriage
-    of nodes and colours, which one more or one less disturbs little.
-
-    Args:
-        keep: what an earlier call answered, for a picture that is drawn again and again.
-    """
-    names = sorted(set(nodes), key=_name_order)
-    colors = len(PALETTE)
-    room = [ceil(len(names) / colors)] * colors
-    found: dict[str, int] = {}
-    for name in names:
-        kept = (keep or {}).get(name)
-        if kept is not None and 0 <= kept < colors:
-            found[name] = kept
-            room[kept] -= 1
-    likings: list[tuple[int, str, int]] = []
-    for name in names:
-        if name not in found:
-            digest = blake2b(_name_order(name), digest_size=2 * colors).digest()
-            likings.extend(
-                (int.from_bytes(digest[2 * color : 2 * color + 2], "big"), name, color)
-                for color in range(colors)
-            )
-    likings.sort(reverse=True)
-    for _, name, color in likings:
-        if name not in found and room[color] > 0:
-            found[name] = color
-            room[color] -= 1
-    return {name: found[name] for name in names}
-
-
 def ring_picture(
     ring: Ring,
     *,
@@ -130,14 +67,15 @@ def ring_picture(
     Args:
         ring: the ring; one without nodes is drawn empty.
         title: the ring's name, shown in the middle.
-        colors: the answer of :func:`node_colors`, where the caller keeps it.
+        colors: the answer of :func:`~hashring.drawing.palette.node_colors`, if the caller keeps it.
         expired: nodes that are still there but own nothing, with their points: dashes outside.
         highlight: these nodes stay as they are, the others fade.
         mark: a point to point at.
         link: for a node's name the address that its arcs link to. The links are out of the
             keyboard's way: put the same into the table beside the picture.
         legend: whether to put the names and shares of all nodes beside the ring.
-        style: whether to bring a style of its own; without it the page has :data:`PICTURE_CSS`.
+        style: whether to bring a style of its own; without it the page has
+            :data:`~hashring.drawing.palette.PICTURE_CSS`.
     """
     nodes = ring.nodes
     hues = colors if colors and all(node in colors for node in nodes) else node_colors(nodes)
@@ -168,32 +106,11 @@ def ring_picture(
     )
 
 
-def _name_order(name: str) -> bytes:
-    return name.encode("utf-8", "surrogatepass")
-
-
 # --- words ------------------------------------------------------------------------------------
-
-
-def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Anybody's text as it may be shown: printable, and cut to so many characters."""
-    # Cut before escaping, so that a name of a megabyte costs nothing.
-    cut = printable(text[: longest + 1])
-    return cut if len(text) <= longest and len(cut) <= longest else cut[: longest - 1] + "…"
-
-
-def shown(text: str) -> str:
-    """The text as XML has it."""
-    return escape(text)
 
 
 def _title(title: str) -> str:
     return shown(f"Hash ring {short(title)}" if title else "Hash ring")
-
-
-def counted(number: int, thing: str) -> str:
-    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def _summary(ring: Ring) -> str:
@@ -307,7 +224,7 @@ def _nodes(
 
 
 def _expired(expired: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    for node in sorted(expired, key=_name_order):
+    for node in sorted(expired, key=name_order):
         lines = "".join(
             f"M{_at(point / RING_SIZE, 303)}L{_at(point / RING_SIZE, 313)}"
             for point in expired[node]

@@ -8,16 +8,9 @@ from math import ceil
 from typing import Final
 
 from hashring.core.balance import ExpectedLoad, balance, expected_loads, node_loads
-from hashring.core.picture import (
-    GROUND_CSS,
-    PALETTE,
-    PICTURE_CSS,
-    counted,
-    node_colors,
-    short,
-    shown,
-)
 from hashring.core.ring import Ring
+from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, node_colors
+from hashring.drawing.text import counted, short, shown
 
 _WIDTH: Final = 760
 _HEIGHT: Final = 420
@@ -63,8 +56,8 @@ def balance_plot(
     Args:
         ring: the ring; one without nodes is drawn empty.
         title: the ring's name.
-        colors: the answer of :func:`hashring.core.picture.node_colors`, where the caller keeps it.
-        style: whether to bring a style of its own; see :data:`hashring.core.picture.PICTURE_CSS`.
+        colors: the answer of :func:`~hashring.drawing.palette.node_colors`, if the caller keeps it.
+        style: whether to bring a style of its own; see :data:`~.palette.PICTURE_CSS`.
     """
     loads = ranked_loads(ring)
     hues = colors if colors and all(node in colors for node in ring.nodes) else None

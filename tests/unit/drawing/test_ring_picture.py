@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.picture import PALETTE, PICTURE_CSS, Mark, node_colors, ring_picture
 from hashring.core.ring import Ring
+from hashring.drawing.palette import PALETTE, PICTURE_CSS, node_colors
+from hashring.drawing.ring import Mark, ring_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [

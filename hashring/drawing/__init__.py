@@ -1,0 +1,1 @@
+"""Rings, balance and charts as SVG text: pure functions of values, with one palette."""

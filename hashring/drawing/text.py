@@ -1,0 +1,27 @@
+"""Anybody's text in a drawing."""
+
+from __future__ import annotations
+
+from typing import Final
+from xml.sax.saxutils import escape
+
+from hashring.core.printable import printable
+
+_LONGEST_NAME: Final = 80
+
+
+def short(text: str, longest: int = _LONGEST_NAME) -> str:
+    """Anybody's text as it may be shown: printable, and cut to so many characters."""
+    # Cut before escaping, so that a name of a megabyte costs nothing.
+    cut = printable(text[: longest + 1])
+    return cut if len(text) <= longest and len(cut) <= longest else cut[: longest - 1] + "…"
+
+
+def shown(text: str) -> str:
+    """The text as XML has it."""
+    return escape(text)
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
