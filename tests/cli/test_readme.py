@@ -14,7 +14,6 @@ import pytest
 from redis import Redis
 
 from hashring.cli import COMMANDS, main
-from hashring.cli.demo import _TITLES
 from hashring.store.embedded import RedisServer
 from tests.cli.conftest import ending, until
 from tests.conftest import PATIENCE, ROOT
@@ -39,7 +38,7 @@ def started(program: str, server: RedisServer, directory: Path) -> subprocess.Po
     return subprocess.Popen([sys.executable, file], stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("program", GROUP_PROGRAMS, ids=["threads", "asyncio"])
+@pytest.mark.parametrize("program", GROUP_PROGRAMS, ids=["threads"])
 def test_a_program_with_a_group_holds_partitions_and_leaves(
     client: Redis, redis_server: RedisServer, tmp_path: Path, program: str
 ) -> None:
@@ -64,7 +63,7 @@ def test_a_program_runs_owns_keys_and_leaves_the_ring(
         line = process.stdout.readline()
         if "while True" in PROGRAMS[number]:
             assert client.zcard("accounts") == 16
-            assert line in ("syncing 0\n", f"{list(range(100))}\n")
+            assert line == f"{list(range(100))}\n"
             process.send_signal(signal.SIGINT)
         else:
             assert line == "['alice', 'bob', 'carol']\n"
@@ -73,7 +72,6 @@ def test_a_program_runs_owns_keys_and_leaves_the_ring(
 
 
 def test_every_command_it_shows_is_one() -> None:
-    shown = set()
     for block in blocks("bash"):
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
@@ -81,16 +79,16 @@ def test_every_command_it_shows_is_one() -> None:
                 name, *arguments = words[1:]
                 context = click.Context(main)
                 found = main.get_command(context, name)
-                shown.add(name)
                 while isinstance(found, click.Group):
                     context = click.Context(found, parent=context, info_name=name)
                     name, *arguments = arguments
                     found = found.get_command(context, name)
                 assert found is not None, line
                 found.make_context(name, arguments, parent=context)
+            elif words[0] == "pip":
+                assert words[1:] == ["install", "hashring-fleet"]
             else:
                 assert (ROOT / words[0]).stat().st_mode & 0o111, words[0]
-    assert shown == set(COMMANDS)
 
 
 def test_every_file_it_names_is_there() -> None:
@@ -99,11 +97,12 @@ def test_every_file_it_names_is_there() -> None:
         assert (ROOT / (first or second)).exists(), first or second
 
 
-def test_its_list_names_documents_that_are_there() -> None:
-    table = TEXT.partition("\nMore\n====\n")[2]
-    named = set(re.findall(r"<(docs/[\w/-]+\.rst)>", table))
+def test_it_is_short_and_has_no_link_that_an_index_page_breaks() -> None:
+    assert len(TEXT.splitlines()) <= 150
+    assert re.findall(r"<(?!https?:)[^>\s]+>`_", TEXT) == []
+    named = set(re.findall(r"``hashring (\w+)``", TEXT))
     assert named
-    assert all((ROOT / name).exists() for name in named)
+    assert named <= set(COMMANDS)
 
 
 def test_every_option_of_example_it_names_is_one() -> None:
@@ -121,12 +120,3 @@ def test_every_extra_it_names_is_one() -> None:
         assert extras.issuperset(named.split(","))
     listed = TEXT.partition("Extras of the package: ")[2].partition("\n\n")[0]
     assert extras - {"dev"} == set(re.findall(r"``(\w+)``", listed))
-
-
-def test_the_summary_it_shows_has_the_form_of_the_real_one() -> None:
-    shown = TEXT.partition("  how long until every key had exactly one owner again\n")[2]
-    lines = shown.partition("\n\n")[0].splitlines()
-    titles = [re.escape(title).replace(r"\{node\}", r"\w+") for title in _TITLES.values()]
-    for line in lines:
-        assert any(re.match(title, line.strip()) for title in titles)
-        assert re.search(r"  [\d.]+ m?s +[\d,]+ keys moved(  \(promised: within 2.5 s\))?$", line)
