@@ -76,6 +76,15 @@ def test_every_line_with_a_target_names_one_that_there_is() -> None:
     assert strangers == "[]"
 
 
+def test_every_target_is_in_a_room_that_there_is() -> None:
+    unknown = bench(
+        "import targets as t\n"
+        "rooms = (t.RING, t.LOCKS, t.GROUPS, t.SERVICE, t.PIPELINE, t.SCALE)\n"
+        "print([target.key for target in t.TARGETS if target.room not in rooms])"
+    )
+    assert unknown == "[]"
+
+
 def test_every_target_names_the_measure_that_takes_it() -> None:
     unknown = bench(
         "from measures import BY_NAME\n"
