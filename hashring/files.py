@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from hashring.core.ring import Ring
 from hashring.core.ringfile import RingFile, dump_ring, load_ring
 from hashring.errors import (
     MissingDependencyError,
@@ -57,16 +58,20 @@ def read_ring(path: str | os.PathLike[str]) -> RingFile:
     return load_ring(header, source)
 
 
-def write_ring(ring: RingFile, path: str | os.PathLike[str]) -> None:
+def write_ring(ring: RingFile | Ring, path: str | os.PathLike[str]) -> None:
     """Write a ring file: Parquet when the path ends in ``.parquet``, else JSON.
 
     The Parquet file is a table of ``point`` BIGINT and ``node`` STRING, one row a replica.
+
+    Args:
+        ring: the ring, alone or with where it was taken from.
 
     Raises:
         OutputExists: the path is there already.
         OutputRefused: the directory cannot be written.
         MissingDependencyError: Parquet, and pyarrow is not installed.
     """
+    ring = RingFile(ring) if isinstance(ring, Ring) else ring
     text = dump_ring(ring.ring, name=ring.name, epoch=ring.epoch, tag=ring.tag, at=ring.at)
     if Path(path).suffix != ".parquet":
         with new_file(path) as aside:

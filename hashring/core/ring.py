@@ -77,6 +77,14 @@ class SupportsRead(Protocol):
         ...
 
 
+class SupportsWrite(Protocol):
+    """An open file of text."""
+
+    def write(self, text: str, /) -> object:
+        """Append to it."""
+        ...
+
+
 class Ring:
     """An immutable consistent hash ring.
 
@@ -170,6 +178,28 @@ class Ring:
                 "file", file, "give an open file, or read_ring(path) of hashring.files"
             )
         return load_ring(file.read(), str(getattr(file, "name", "the text"))).ring
+
+    def save(self, file: SupportsWrite) -> None:
+        """Write the ring to an open file, for :meth:`load`::
+
+            with open("ring.json", "x") as file:
+                ring.save(file)
+
+        :func:`hashring.files.write_ring` writes to a path, whole or not at all, and Parquet too.
+
+        Args:
+            file: anything with a ``write()`` that takes ``str``.
+
+        Raises:
+            ConfigError: ``file`` is no open file.
+        """
+        from hashring.core.ringfile import dump_ring  # noqa: PLC0415 - it builds on this module
+
+        if not hasattr(file, "write"):
+            raise ConfigError(
+                "file", file, "give an open file, or write_ring(ring, path) of hashring.files"
+            )
+        file.write(dump_ring(self))
 
     # --- who owns what ------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hashring.core.ring import Ring
 from hashring.core.ringfile import RingFile, dump_ring, load_ring
 from hashring.errors import ConfigError, RingFileError
+from hashring.files import read_ring, write_ring
 
 RING = Ring({"a": [0, 7], "bé": [5]}, "crc-32c")
 
@@ -42,6 +43,21 @@ def test_a_ring_loads_from_an_open_file_of_text_or_of_bytes(tmp_path):
     path.write_text(dump_ring(RING), encoding="utf-8")
     with path.open(encoding="utf-8") as text, path.open("rb") as data:
         assert Ring.load(text) == Ring.load(data) == RING
+
+
+def test_a_ring_is_saved_to_an_open_file(tmp_path):
+    with (tmp_path / "ring.json").open("x", encoding="utf-8") as file:
+        RING.save(file)
+    with (tmp_path / "ring.json").open(encoding="utf-8") as file:
+        assert Ring.load(file) == RING
+    with pytest.raises(ConfigError, match=r"file='ring.json': give an open file, or write_ring"):
+        RING.save("ring.json")
+
+
+def test_a_ring_alone_is_written_to_a_path(tmp_path):
+    for name in ("ring.json", "ring.parquet"):
+        write_ring(RING, tmp_path / name)
+        assert read_ring(tmp_path / name) == RingFile(RING)
 
 
 def test_what_loads_no_ring_is_named(tmp_path):
