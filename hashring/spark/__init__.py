@@ -2,7 +2,8 @@
 
 DataFrame in, DataFrame out, on the public DataFrame API only: the same code runs on a local
 session, a cluster and Spark Connect, in batch and (:func:`with_owner`) in streaming. Needs the
-extra ``spark`` and Java 17 or 21.
+extra ``spark-local`` and Java 17 or 21; or, where a platform brings its own PySpark, the extra
+``spark``, which leaves that as it is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ try:
     import pyarrow  # type: ignore[import-untyped] # noqa: F401
     import pyspark  # noqa: F401
 except ImportError as error:
-    raise MissingDependencyError("hashring.spark", error.name or "pyspark", "spark") from error
+    missing = error.name or "pyspark"
+    extra = "spark-local" if missing.startswith("pyspark") else "spark"
+    raise MissingDependencyError("hashring.spark", missing, extra) from error
 
 from hashring.spark.asof import history_of
 from hashring.spark.audit import Audit, audit
-from hashring.spark.owner import hot_keys, load, moves, partition_by_owner, with_move, with_owner
+from hashring.spark.keys import point
+from hashring.spark.load import hot_keys, load
+from hashring.spark.moves import moves
+from hashring.spark.owner import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, planned_ring
 from hashring.spark.simulate import (
     Scenario,
@@ -28,6 +34,7 @@ from hashring.spark.simulate import (
     simulate,
     summarise,
 )
+from hashring.spark.sql_functions import register_functions
 
 __all__ = [
     "Audit",
@@ -39,9 +46,12 @@ __all__ = [
     "hot_keys",
     "load",
     "moves",
+    "owner",
     "partition_by_owner",
     "plan",
     "planned_ring",
+    "point",
+    "register_functions",
     "replicas_for",
     "scenarios",
     "simulate",

@@ -36,9 +36,9 @@ from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.history import Period, RingHistory, Version, ring_history
 from hashring.core.ringfile import RingFile
 from hashring.errors import ColumnError, HistoryError
-from hashring.spark.cells import CellTable, Longs, cell_table
 from hashring.spark.keys import column_type, quoted
-from hashring.spark.lookup import look_up
+from hashring.spark.range_lookup import look_up
+from hashring.spark.range_table import Longs, RangeTable, range_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,11 +71,11 @@ class AsOf:
     begins: int
     ends: int
     algorithm: str
-    owned: CellTable
-    _full: CellTable | None
-    _times: CellTable
-    _strips: CellTable
-    _periods: CellTable
+    owned: RangeTable
+    _full: RangeTable | None
+    _times: RangeTable
+    _strips: RangeTable
+    _periods: RangeTable
     _cell_shift: int
     _version_bits: int
     _attributes: dict[str, Any]
@@ -142,7 +142,7 @@ def as_of(history: RingHistory) -> AsOf:
     # Of versions at one time the last counts.
     last = np.append(times[1:] != times[:-1], True)
     begins, ends = int(times[0]), int(times[-1])
-    time_table = cell_table(
+    time_table = range_table(
         times[last] - begins, np.flatnonzero(last), max((ends - begins).bit_length(), 1)
     )
 
@@ -150,8 +150,8 @@ def as_of(history: RingHistory) -> AsOf:
     shift = 32 - cell_bits
     version_bits = (len(versions) + 1).bit_length()
     strips, pieces, which = _strips(periods, shift, version_bits)
-    strip_table = cell_table(strips, np.arange(len(strips)), cell_bits + version_bits)
-    period_table = cell_table(pieces, which, max(len(strips) - 1, 1).bit_length() + shift)
+    strip_table = range_table(strips, np.arange(len(strips)), cell_bits + version_bits)
+    period_table = range_table(pieces, which, max(len(strips) - 1, 1).bit_length() + shift)
 
     ends_at = np.append(times, NEVER)
     return AsOf(
@@ -247,19 +247,19 @@ def _repeated(counts: Longs) -> tuple[Longs, Longs]:
     return index, steps
 
 
-def _owned(periods: _Columns) -> CellTable:
+def _owned(periods: _Columns) -> RangeTable:
     held = periods.owner != NOBODY
     edges = np.concatenate([[0, 2**32], periods.start[held], periods.end[held]])
     change = np.concatenate([[0, 0], np.ones(held.sum()), -np.ones(held.sum())]).astype(np.int64)
     starts, place = np.unique(edges, return_inverse=True)
     counts = np.zeros(len(starts), dtype=np.int64)
     np.add.at(counts, place.ravel(), change)
-    return cell_table(starts[:-1], np.cumsum(counts)[:-1], 32)
+    return range_table(starts[:-1], np.cumsum(counts)[:-1], 32)
 
 
 def _full(
     history: RingHistory, number: Mapping[str | None, int], version_bits: int
-) -> CellTable | None:
+) -> RangeTable | None:
     """For (node, version) 1 when the node was full then; ``None`` when none ever was."""
     edges = {0: 0}
     for node, since, until in history.full():
@@ -271,7 +271,7 @@ def _full(
         return None
     starts = sorted(edges)
     bits = version_bits + len(number).bit_length()
-    return cell_table(starts, [edges[start] for start in starts], bits)
+    return range_table(starts, [edges[start] for start in starts], bits)
 
 
 def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:

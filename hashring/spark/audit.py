@@ -24,8 +24,8 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 from hashring.core.history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.asof import AsOf, as_of
-from hashring.spark.keys import column_type, key_text, point, quoted
-from hashring.spark.lookup import look_up, one_row
+from hashring.spark.keys import column_type, key_point, key_text, quoted
+from hashring.spark.range_lookup import look_up, one_row
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -215,7 +215,7 @@ def _checked(
 def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
     """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
     # By point first: two keys differ in it at once, which two texts do late.
-    hashed = work.withColumn("point", point(work, "key", asof.algorithm))
+    hashed = work.withColumn("point", key_point(work, "key", asof.algorithm))
     earlier = (
         Window.partitionBy("point", "key")
         .orderBy("start", "end", "node")

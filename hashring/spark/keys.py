@@ -85,13 +85,13 @@ def check_free(df: DataFrame, *names: str) -> None:
 
 
 def check_number(df: DataFrame, name: str) -> None:
-    """Check that a column is of a numeric type.
+    """Check that a column is of a numeric type, or of text, as each column of a CSV is.
 
     Raises:
         ColumnError: it is missing, or of another type.
     """
     kind = column_type(df, name)
-    if not isinstance(kind, NumericType):
+    if not isinstance(kind, NumericType | StringType):
         raise ColumnError(name, f"is {kind.simpleString()}; a weight is a number: cast it")
 
 
@@ -109,9 +109,9 @@ def key_text(df: DataFrame, key: str) -> Column:
         if kind.collation != "UTF8_BINARY":
             # A collated column groups keys that have different bytes, and so different owners.
             column = F.collate(column, "UTF8_BINARY")
-        return F.nullif(column, F.lit(""))
+        return F.when(F.octet_length(column) > 0, column)
     if isinstance(kind, BinaryType):
-        return F.nullif(column, F.lit(b""))
+        return F.when(F.octet_length(column) > 0, column)
     raise ColumnError(
         key,
         f"is {kind.simpleString()}; a key is string, binary or an integer: cast it to string "
@@ -132,18 +132,36 @@ def is_native(algorithm: str) -> bool:
     return algorithm in NATIVE_ALGORITHMS
 
 
-def point(df: DataFrame, key: str, algorithm: str) -> Column:
+def key_point(df: DataFrame, key: str, algorithm: str) -> Column:
+    """The point of each key of a frame; see :func:`point`, but integers are keys, too.
+
+    Raises:
+        ColumnError: the column is missing or of a type that is no key.
+        MissingDependencyError: the algorithm's package is not installed.
+    """
+    return _hashed(key_text(df, key), algorithm)
+
+
+def point(key: Column | str, algorithm: str = "crc-32") -> Column:
     """The point of each key, a BIGINT in ``[0, 2**32)``; null for a null or empty key.
 
     With an algorithm outside :data:`NATIVE_ALGORITHMS` the points are computed in Python, a batch
     of rows at a time through Arrow, and the log says so; every worker then needs this package
     (and for xxh32 its own).
 
+    Args:
+        key: a column of strings or binaries. Of an integer, cast it to string. Spark refuses
+            every other type when it analyses the query.
+
     Raises:
-        ColumnError: the column is missing or of a type that is no key.
         MissingDependencyError: the algorithm's package is not installed.
     """
-    text = key_text(df, key)
+    text = F.col(quoted(key)) if isinstance(key, str) else key
+    # Of a string, too, this is the number of bytes.
+    return _hashed(F.when(F.octet_length(text) > 0, text), algorithm)
+
+
+def _hashed(text: Column, algorithm: str) -> Column:
     if algorithm == "crc-32":
         return F.crc32(text)
     if algorithm == "jamcrc":

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core import planning
 from hashring.core.ring import Ring
-from hashring.spark.owner import flows
+from hashring.spark.moves import flows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

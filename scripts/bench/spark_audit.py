@@ -19,7 +19,7 @@ from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.history import ring_history
 from hashring.spark import audit
 from hashring.spark.asof import as_of
-from hashring.spark.lookup import one_row
+from hashring.spark.range_lookup import one_row
 from hashring.spark.session import spark_session
 
 WEEK = 7 * 86_400_000_000

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.ring import Ring
 from hashring.spark import load, moves, with_owner
-from hashring.spark.cells import ring_ranges
-from hashring.spark.lookup import one_row
+from hashring.spark.range_lookup import one_row
+from hashring.spark.range_table import ring_ranges
 from hashring.spark.session import spark_session
 
 

@@ -6,13 +6,25 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
-from hashring.spark import hot_keys, load, moves, partition_by_owner, with_move, with_owner
+from hashring.spark import (
+    hot_keys,
+    load,
+    moves,
+    owner,
+    partition_by_owner,
+    point,
+    register_functions,
+    with_move,
+    with_owner,
+)
 from hashring.spark.keys import is_native
+from hashring.spark.ring_columns import ring_columns, ring_table
 from tests.spark.conftest import rows
 
 
@@ -151,13 +163,108 @@ def test_a_collated_key_has_the_owner_of_its_bytes(spark, ring):
     assert found == {"Ab": ring.owner("Ab"), "aB": ring.owner("aB")}
 
 
-def test_a_filter_on_the_owner_is_not_pushed_into_the_lookup(spark, capsys):
+def plan_of(df, capsys):
+    """The plan that Spark would run, as text."""
+    capsys.readouterr()
+    df.explain()
+    return capsys.readouterr().out
+
+
+def test_the_table_travels_with_no_row(spark, ring, capsys):
+    # In a column of a joined row it would be copied with each row of a frame of 100 columns, and
+    # the join would make a planner compare all columns that are computed from the key.
+    assert "Join" not in plan_of(with_owner(spark.range(9), ring, "id"), capsys)
+
+
+def test_a_filter_on_another_column_reaches_the_files(spark, ring, tmp_path, capsys):
+    df = spark.range(20).selectExpr("cast(id as string) as key", "id % 2 as day")
+    df.write.partitionBy("day").parquet(str(tmp_path / "k"))
+    owned = with_owner(spark.read.parquet(str(tmp_path / "k")), ring)
+    assert "PartitionFilters: [isnotnull(day" in plan_of(owned.where("day = 1"), capsys)
+
+
+def test_a_filter_on_the_owner_stays_small(spark, capsys):
     ring = random_ring(50, 16)
     df = with_owner(spark.range(1000), ring, "id").where("owner = 'n7'").groupBy("owner").count()
-    df.where("count > 1").explain("extended")
-    plan = capsys.readouterr().out.partition("Optimized Logical Plan")[2]
-    # Pushed down, the definition of the owner would be written out dozens of times.
-    assert 0 < plan.count("shiftright") < 30
+    assert df.first()["count"] == sum(ring.owner(str(i)) == "n7" for i in range(1000))
+    # Written out for every use of every level, the definition would be there a hundred times.
+    assert plan_of(df, capsys).count("crc32(") < 30
+
+
+def test_points_side_by_side_are_looked_up(spark):
+    ring = Ring({f"n{i}": [2**31 + 3 * i] for i in range(40)})
+    table, _ = ring_table(ring)
+    assert len(table.levels) >= 3
+    points = spark.range(2**31 - 5, 2**31 + 130).select(F.col("id").alias("p"))
+    columns = ring_columns(spark, ring)
+    found = points.select("p", columns.told("node", columns.code(F.col("p"))).alias("o")).collect()
+    assert {r.p: r.o for r in found} == {r.p: ring.owner_of_point(r.p) for r in found}
+
+
+def test_duplicate_columns_beside_the_key_are_kept(spark, ring):
+    df = spark.range(1).selectExpr("id as key", "1 as a", "2 as a")
+    assert rows(with_owner(df, ring).select("*")) == [(0, 1, 2, 4108050209, "b")]
+
+
+# --- owner, point and SQL ---------------------------------------------------------------------
+
+
+def test_owner_and_point_are_columns(spark, ring):
+    df = keys_frame(spark, ["a", "b", "hello", "", None])
+    found = df.select("key", point("key").alias("p"), owner(ring, F.upper("key")).alias("o"))
+    assert {r.key: r.p for r in found.collect()} == {
+        **{k: hash_algorithm("crc-32").point(k) for k in ("a", "b", "hello")}, "": None, None: None
+    }  # fmt: skip
+    assert {r.key: r.o for r in found.collect()} == {
+        **{k: ring.owner(k.upper()) for k in ("a", "b", "hello")}, "": None, None: None
+    }  # fmt: skip
+    counted = df.groupBy(owner(ring, "key").alias("node")).count().collect()
+    assert sum(r["count"] for r in counted) == 5
+
+
+@pytest.mark.parametrize("kind", ["double", "date", "int", "boolean"])
+def test_a_column_of_another_type_has_no_owner(spark, ring, kind):
+    df = spark.sql(f"select cast(null as {kind}) as key")
+    with pytest.raises(AnalysisException, match=r'requires the "BINARY" type'):
+        df.select(owner(ring, "key"))
+
+
+def test_functions_answer_in_sql_and_in_views(spark, capsys):
+    ring = random_ring(9, 16)
+    keys_frame(spark, [f"k{i}" for i in range(50)] + ["", None]).createOrReplaceTempView("own_keys")
+    register_functions(spark, ring)
+    found = spark.sql("select key, hashring_owner(key) o, hashring_point(key) p from own_keys")
+    for r in found.collect():
+        assert r.o == (ring.owner(r.key) if r.key else None)
+        assert r.p == (hash_algorithm("crc-32").point(r.key) if r.key else None)
+    assert "Join" not in plan_of(found, capsys)
+    spark.sql(
+        "create or replace temp view own_by_node as "
+        "select hashring_owner(key) node, count(*) n from own_keys group by all"
+    )
+    assert spark.sql("select sum(n) from own_by_node").first()[0] == 52
+    # Integers and binaries are keys, too.
+    told = spark.sql("select hashring_owner(7) a, hashring_owner(cast('x' as binary)) b").first()
+    assert (told.a, told.b) == (ring.owner("7"), ring.owner("x"))
+
+
+def test_functions_registered_again_answer_by_the_new_ring(spark):
+    for name in ("old", "new"):
+        register_functions(spark, Ring({name: [0]}), prefix="changing")
+        assert spark.sql("select changing_owner('k')").first()[0] == name
+
+
+@pytest.mark.parametrize(
+    ("ring", "prefix", "error", "text"),
+    [
+        (Ring(), "ring", EmptyRingError, "no node"),
+        (Ring({"a": [0]}), "no name", ConfigError, "prefix='no name': give letters"),
+        (Ring({"a": [0]}, "crc-32c"), "ring", ConfigError, "SQL computes crc-32 and jamcrc only"),
+    ],
+)
+def test_functions_that_cannot_be_are_refused(spark, ring, prefix, error, text):
+    with pytest.raises(error, match=text):
+        register_functions(spark, ring, prefix)
 
 
 def test_the_result_works_in_a_stream(spark, ring, tmp_path):
@@ -220,9 +327,15 @@ def test_weights_that_are_none_are_counted_and_weigh_nothing(spark):
     assert (found["keys"], found.weight, found.bad_weights) == (4, 2.0, 3)
 
 
-def test_a_weight_that_is_no_number_is_refused(spark, ring):
-    with pytest.raises(ColumnError, match="is string; a weight is a number"):
-        load(keys_frame(spark, ["a"]), ring, weight="key")
+def test_a_weight_of_a_type_that_is_no_number_is_refused(spark, ring):
+    with pytest.raises(ColumnError, match="is boolean; a weight is a number"):
+        load(spark.sql("select 'a' as key, true as w"), ring, weight="w")
+
+
+def test_weights_in_text_are_numbers_where_they_can_be(spark):
+    df = spark.createDataFrame([("a", "2.5"), ("b", " 1e1 "), ("c", "two")], "key string, w string")
+    (found,) = load(df, Ring({"n": [0]}), weight="w").collect()
+    assert (found.weight, found.bad_weights) == (12.5, 1)
 
 
 # --- hot keys ---------------------------------------------------------------------------------
@@ -285,9 +398,19 @@ def test_nothing_moves_between_equal_rings(spark, ring):
 def test_each_node_has_a_spark_partition_of_its_own(spark):
     ring = random_ring(7, 4)
     parts = partition_by_owner(spark.range(500), ring, "id")
-    assert parts.rdd.getNumPartitions() == 7
     found = parts.select(F.spark_partition_id().alias("part"), "owner").distinct().collect()
     assert {r.part: r.owner for r in found} == dict(enumerate(ring.nodes))
+
+
+def test_a_node_may_have_several_partitions_and_no_key_one_of_its_own(spark):
+    ring = random_ring(3, 4)
+    df = spark.range(900).selectExpr("if(id < 9, null, cast(id as string)) as key")
+    parts = partition_by_owner(df, ring, files_per_owner=4)
+    found = parts.select(F.spark_partition_id().alias("part"), "owner").distinct().collect()
+    expected = {4 * i + k: node for i, node in enumerate(ring.nodes) for k in range(4)}
+    assert {r.part: r.owner for r in found} == {**expected, 12: None}
+    with pytest.raises(ConfigError, match="files_per_owner=0: give at least 1"):
+        partition_by_owner(df, ring, files_per_owner=0)
 
 
 def test_a_node_reads_its_keys_alone(spark, tmp_path):

@@ -1,4 +1,4 @@
-"""The cell table finds what a binary search finds."""
+"""The range table finds what a binary search finds."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.cells import cell_table, overlay, ring_ranges
+from hashring.spark.range_table import MAX_WORDS, overlay, range_table, ring_ranges
 
 TOP = 2**32
 
@@ -31,7 +31,7 @@ def ranges(draw, bits=32):
 @settings(max_examples=150, deadline=None)
 def test_every_boundary_and_its_neighbours_are_found(given_ranges):
     starts, codes = given_ranges
-    table = cell_table(starts, codes, 32)
+    table = range_table(starts, codes, 32)
     near = np.array(starts)[:, None] + np.arange(-2, 3)[None, :]
     numbers = np.clip(near.ravel(), 0, TOP - 1)
     assert (table.find(numbers) == searched(starts, codes, numbers)).all()
@@ -41,25 +41,38 @@ def test_every_boundary_and_its_neighbours_are_found(given_ranges):
 @settings(max_examples=50, deadline=None)
 def test_wider_numbers_are_found_too(given_ranges, number):
     starts, codes = given_ranges
-    table = cell_table(starts, codes, 50)
+    table = range_table(starts, codes, 50)
     numbers = np.array([*starts, number, 2**50 - 1])
     assert (table.find(numbers) == searched(starts, codes, numbers)).all()
 
 
 def test_a_number_space_of_few_bits_has_no_more_cells_than_numbers():
-    table = cell_table([0, 3, 5], [7, 8, 9], 3)
+    table = range_table([0, 3, 5], [7, 8, 9], 3)
     assert list(table.find(range(8))) == [7, 7, 7, 8, 8, 9, 9, 9]
-    assert len(table.cells) == 8
+    assert table.words == 8
 
 
 def test_neighbours_with_one_code_are_one_range():
-    many = cell_table(np.arange(0, 2**20, 2), np.zeros(2**19, dtype=int), 32)
-    assert len(many.cells) == 2**12
+    many = range_table(np.arange(0, 2**20, 2), np.zeros(2**19, dtype=int), 32)
+    assert many.words == 2**12
 
 
-def test_codes_that_do_not_fit_a_word_are_refused():
-    with pytest.raises(ConfigError, match="too many to look up"):
-        cell_table([0, 1], [0, 2**40], 62)
+def test_codes_may_be_any_numbers():
+    table = range_table([0, 1], [0, 2**40], 62)
+    assert list(table.find([0, 1, 2**62 - 1])) == [0, 2**40, 2**40]
+
+
+@pytest.mark.parametrize("count", [5000, 2500])
+def test_a_table_larger_than_an_array_of_java_is_refused(monkeypatch, count):
+    # The root alone, and the blocks below it.
+    monkeypatch.setattr("hashring.spark.range_table.MAX_WORDS", 2**13 - 1)
+    with pytest.raises(ConfigError, match="too many"):
+        range_table(np.arange(count), np.arange(count), 50)
+
+
+def test_no_array_is_larger_than_java_has():
+    # Of 2**28 words, one could not be had: an array ends at 2**31 bytes.
+    assert 8 * MAX_WORDS < 2**31
 
 
 @given(

@@ -1,0 +1,54 @@
+"""What goes from which node to which when a ring changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.ring import Ring
+from hashring.spark.load import CODE, counted_by_code
+from hashring.spark.ring_columns import pair_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def moves(
+    df: DataFrame, before: Ring, after: Ring, key: str = "key", weight: str | None = None
+) -> DataFrame:
+    """How many rows, and how much weight, go from which node to which.
+
+    One lookup finds both owners, so this costs what :func:`hashring.spark.load` costs.
+
+    Returns:
+        One row a pair of nodes between which anything moves, most rows first: ``before``,
+        ``after``, ``keys`` (rows), ``weight``.
+
+    Raises:
+        EmptyRingError, ColumnError, ConfigError: as for :func:`hashring.spark.with_move`.
+    """
+    return (
+        flows(df, before, after, key, weight)
+        .where(F.col("before") != F.col("after"))
+        .orderBy(F.desc("keys"), "before", "after")
+    )
+
+
+def flows(
+    df: DataFrame, before: Ring, after: Ring, key: str = "key", weight: str | None = None
+) -> DataFrame:
+    """As :func:`moves`, in no order, with also what stays (``before = after``).
+
+    One more row, of nulls, is for rows whose key is null or empty. ``bad_weights`` is that of
+    :func:`hashring.spark.load`.
+    """
+    columns = pair_columns(df.sparkSession, before, after)
+    counted = counted_by_code(df, columns, key, before.hash_algorithm.name, weight)
+    return counted.select(
+        columns.told("before", F.col(CODE)).alias("before"),
+        columns.told("after", F.col(CODE)).alias("after"),
+        "keys",
+        "weight",
+        "bad_weights",
+    )

@@ -1,0 +1,290 @@
+"""A range table as columns: which range each number of a column is in.
+
+There are two ways to bring a table to the rows. Both leave the rows and their partitioning as
+they are, and both are generated code without a join on a key.
+
+:func:`code_at` gives one expression, and :func:`with_code` the same as columns of a frame. The
+arrays are literals, or scalar subqueries where they are large, so nothing travels with the rows,
+filters before and after are pushed as for any column, and a frame may have any number of columns.
+Each task receives a copy of the arrays. What a filter needs is written out where it is pushed to,
+and each level is used twice: so the columns of a table of several levels pass through an expression
+that is formally nondeterministic (always true), through which nothing is pushed.
+
+:func:`look_up` adds columns to a narrow frame. The arrays come as one broadcast row, of which an
+executor holds one copy for all its tasks: for tables that are larger than a task should be. The
+row must not reach the end of a stage, where it would be copied into every row: each lookup drops
+an array in the projection that uses it last. Nothing is pushed through its result either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from hashring.spark.keys import quoted
+from hashring.spark.range_table import RESOLVED, RangeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_ROOT = "__hashring_root"
+_CODES = "__hashring_codes"
+_WORD = "__hashring_word"
+_SPARK_TYPES: dict[pa.DataType, DataType] = {
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+}
+MOST_LITERAL = 2**13
+_NO_BLOCK = 2**31 - 2**8
+"""Beyond any array: what is read there is null."""
+
+
+def one_row(spark: SparkSession, arrays: Mapping[str, Any]) -> DataFrame:
+    """A frame of one row whose columns hold these whole arrays.
+
+    Without a null inside, the array is declared so, which spares a check in every lookup.
+    """
+    columns, fields = {}, []
+    for name, values in arrays.items():
+        flat = pa.array(values)
+        columns[name] = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
+        items = ArrayType(_SPARK_TYPES[flat.type], containsNull=flat.null_count > 0)
+        fields.append(StructField(name, items, nullable=False))
+    return spark.createDataFrame(pa.table(columns), schema=StructType(fields))
+
+
+def table_arrays(table: RangeTable) -> dict[str, Any]:
+    """The arrays of a table, by the names that the expressions here give them."""
+    arrays = {_ROOT: table.root}
+    arrays |= {_level(index): words for index, words in enumerate(table.levels)}
+    return arrays if table.codes is None else {**arrays, _CODES: table.codes}
+
+
+def _level(index: int) -> str:
+    return f"__hashring_level{index}"
+
+
+class _Expression(Protocol):
+    """What a column of Spark and a piece of SQL have in common."""
+
+    def __add__(self, other: Any, /) -> Any: ...
+    def __lt__(self, other: Any, /) -> Any: ...
+    def bitwiseAND(self, other: Any, /) -> Any: ...  # noqa: N802 - Spark's name
+    def cast(self, kind: str, /) -> Any: ...
+
+
+class Sql(str):
+    """A piece of SQL, with the operators of a column."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> Sql:
+        return Sql(f"({self} + {other})")
+
+    def __lt__(self, other: object) -> Sql:  # type: ignore[override]
+        return Sql(f"({self} < {other})")
+
+    def bitwiseAND(self, other: object) -> Sql:  # noqa: N802 - as of a column
+        """Its bits that the other has, too."""
+        return Sql(f"({self} & {other})")
+
+    def cast(self, kind: str) -> Sql:
+        """It, as another type."""
+        return Sql(f"CAST({self} AS {kind})")
+
+
+class SqlFunctions:
+    """The functions of ``pyspark.sql.functions`` that a lookup uses, for pieces of SQL."""
+
+    @staticmethod
+    def get(array: object, index: object) -> Sql:
+        """An element of an array, null beyond its end."""
+        return Sql(f"get({array}, {index})")
+
+    @staticmethod
+    def shiftright(number: object, bits: int) -> Sql:
+        """The number without its low bits."""
+        return Sql(f"shiftright({number}, {bits})")
+
+    @staticmethod
+    def least(*numbers: object) -> Sql:
+        """The least of them."""
+        return Sql(f"least({', '.join(map(str, numbers))})")
+
+    @staticmethod
+    def coalesce(*values: object) -> Sql:
+        """The first that is not null."""
+        return Sql(f"coalesce({', '.join(map(str, values))})")
+
+    @staticmethod
+    def lit(number: int) -> Sql:
+        """A BIGINT."""
+        return Sql(f"{number}L")
+
+
+_E = TypeVar("_E", bound=_Expression)
+
+
+def code_at(number: _E, table: RangeTable, arrays: Mapping[str, _E], functions: Any = F) -> _E:
+    """The code of a number as one expression, null where the number is.
+
+    Args:
+        number: BIGINT, in ``[0, 2**table.bits)`` or null.
+        arrays: expressions for :func:`table_arrays`, each used once.
+        functions: ``pyspark.sql.functions`` for columns, :class:`SqlFunctions` for SQL.
+
+    Returns:
+        BIGINT, INT or SMALLINT, as the table's codes are.
+    """
+    word = functions.get(arrays[_ROOT], functions.shiftright(number, table.offset_bits).cast("int"))
+    for index, (shift, step) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
+        array = arrays[_level(index)]
+        word = _below(number, word, array, shift=shift, step=step, functions=functions)
+    found: _E = _code(_rank(number, word, table, functions), table, arrays, functions)
+    return found
+
+
+def _code(rank: Any, table: RangeTable, arrays: Mapping[str, Any], functions: Any) -> Any:
+    return rank if table.codes is None else functions.get(arrays[_CODES], rank.cast("int"))
+
+
+def _below(number: Any, word: Any, array: Any, *, shift: int, step: int, functions: Any) -> Any:
+    """The word of the next level; the same word where it holds a rank already."""
+    # A word with a rank is far beyond the end of the array, where `get` finds null.
+    block = functions.least(word, functions.lit(_NO_BLOCK))
+    at = block + functions.shiftright(number, shift).bitwiseAND((1 << step) - 1)
+    return functions.coalesce(functions.get(array, at.cast("int")), word)
+
+
+def _rank(number: Any, word: Any, table: RangeTable, functions: Any) -> Any:
+    width = table.offset_bits
+    mask = (1 << width) - 1
+    offset = number.bitwiseAND(mask)
+    rank = functions.shiftright(word.bitwiseAND(RESOLVED - 1), table.slots * width)
+    for slot in range(table.slots):
+        boundary = functions.shiftright(word, slot * width).bitwiseAND(mask)
+        rank = rank + (boundary < offset).cast("int")
+    return rank
+
+
+def array_columns(spark: SparkSession, arrays: Mapping[str, Any]) -> dict[str, Column]:
+    """Whole arrays as columns: small ones as literals, others as scalar subqueries.
+
+    Planning a subquery costs as much as planning a small query, and reading an element of a literal
+    a look at one more place in memory.
+    """
+    found = {}
+    for name, values in arrays.items():
+        flat = pa.array(values)
+        if len(flat) <= MOST_LITERAL and not flat.null_count:
+            found[name] = _literal(flat)
+        else:
+            # A frame each: the optimizer would copy what it selects from a wider one.
+            found[name] = one_row(spark, {name: flat}).scalar()
+    return found
+
+
+def _literal(array: Any) -> Column:
+    """An array as one text: for a call of Java an element would take long."""
+    texts = [str(value) for value in array.to_pylist()]
+    between = next(mark for mark in map(chr, range(1, 0x110000)) if mark not in "".join(texts))
+    column = F.split(F.lit(between.join(texts)), f"\\Q{between}\\E")
+    return column.cast(ArrayType(_SPARK_TYPES[array.type], containsNull=False))
+
+
+def with_code(
+    df: DataFrame, number: str, table: RangeTable, arrays: Mapping[str, Column], code: str
+) -> DataFrame:
+    """Add the code of each number to a frame: :func:`code_at`, with a projection a level.
+
+    So each array is in one place of the plan.
+
+    Args:
+        number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
+        arrays: columns for :func:`table_arrays`.
+        code: the name of the column to add, an integer; null where the number is.
+    """
+    at = F.col(quoted(number))
+    root = F.get(arrays[_ROOT], F.shiftright(at, table.offset_bits).cast("int"))
+    out = df.select("*", root.alias(_WORD))
+    word = F.col(_WORD)
+    for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
+        array = arrays[_level(level)]
+        below = _below(at, word, array, shift=shift, step=bits, functions=F)
+        out = out.withColumn(_WORD, below)
+    found = _code(_rank(at, word, table, F), table, arrays, F)
+    if len(table.levels) > 1:
+        found = F.when(F.spark_partition_id() >= 0, found)
+    return out.withColumn(code, found).drop(_WORD)
+
+
+def look_up(
+    df: DataFrame,
+    number: str,
+    table: RangeTable,
+    code: str,
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    keep_code: bool = True,
+) -> DataFrame:
+    """Add the code of each number, and what is attributed to it, from a broadcast row.
+
+    Args:
+        number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
+        code: the name of the column to add, BIGINT; null where the number is.
+        attributes: for each column to add, an array (numpy, Arrow or a list) indexed by code.
+        keep_code: whether the code itself stays in the result.
+
+    The rows, their order and their partitioning stay as they are.
+    """
+    attributes = dict(attributes or {})
+    arrays = table_arrays(table)
+    row = one_row(df.sparkSession, arrays | {f"{_CODES}_{n}": a for n, a in attributes.items()})
+    kept = [quoted(name) for name in df.columns]
+    held = [quoted(f"{_CODES}_{name}") for name in attributes]
+    left = list(arrays)
+    at = Sql(quoted(number))
+
+    # As text, since each call of a function of columns goes to Java and back.
+    def step(out: DataFrame, expression: Sql, name: str, *done: str) -> DataFrame:
+        for array in done:
+            left.remove(array)
+        return out.selectExpr(*kept, *held, *left, f"{expression} AS {quoted(name)}")
+
+    f = SqlFunctions
+    index = f.shiftright(at, table.offset_bits).cast("int")
+    out = step(df.crossJoin(F.broadcast(row)), f.get(_ROOT, index), _WORD, _ROOT)
+    for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
+        array = _level(level)
+        out = step(
+            out, _below(at, Sql(_WORD), array, shift=shift, step=bits, functions=f), _WORD, array
+        )
+    found = _code(_rank(at, Sql(_WORD), table, f), table, {_CODES: Sql(_CODES)}, f)
+    if table.codes is not None:
+        left.remove(_CODES)
+    found = Sql(f"if(spark_partition_id() >= 0, {found.cast('bigint')}, NULL)")
+    out = step(out, found, code)
+    if not attributes:
+        return out
+    told = (
+        f"{f.get(array, Sql(quoted(code)).cast('int'))} AS {quoted(name)}"
+        for array, name in zip(held, attributes, strict=True)
+    )
+    return out.selectExpr(*kept, *([quoted(code)] if keep_code else []), *told)

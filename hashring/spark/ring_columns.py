@@ -1,0 +1,159 @@
+"""Rings as columns: the owner of a point, and what else is known of the owner.
+
+A ring becomes a range table (:mod:`hashring.spark.range_table`) whose codes are the nodes' places
+in ``ring.nodes``, or pairs of nodes for two rings. Its arrays are made into columns once for each
+session and ring.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, EmptyRingError
+from hashring.spark.range_lookup import array_columns, code_at, table_arrays, with_code
+from hashring.spark.range_table import (
+    DEEP_STEP,
+    MAX_RING_ROOT_BITS,
+    Longs,
+    RangeTable,
+    overlay,
+    range_table,
+    ring_ranges,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+RING_BITS: Final = 32
+_KEPT_RINGS: Final = 4
+"""Rings whose columns a session keeps: enough for a plan, and a stream does not collect them."""
+
+
+@dataclass(frozen=True)
+class CodeColumns:
+    """A table of points as columns of one session.
+
+    Attributes:
+        table: the range table.
+        of: for each attribute, the column of an array indexed by code.
+        count: how many codes there are.
+    """
+
+    table: RangeTable
+    of: Mapping[str, Column]
+    count: int
+    _arrays: Mapping[str, Column]
+
+    def code(self, point: Column) -> Column:
+        """The code at a point, an integer; null where the point is."""
+        return code_at(point, self.table, self._arrays)
+
+    def with_code(self, df: DataFrame, point: str, name: str) -> DataFrame:
+        """The frame with the code at a column of points; see :func:`with_code`."""
+        return with_code(df, point, self.table, self._arrays, name)
+
+    def told(self, name: str, code: Column) -> Column:
+        """An attribute of a code."""
+        return F.get(self.of[name], code.cast("int"))
+
+
+_kept: WeakKeyDictionary[SparkSession, OrderedDict[Hashable, CodeColumns]] = WeakKeyDictionary()
+
+
+def _columns(
+    spark: SparkSession, which: Hashable, make: Callable[[], tuple[RangeTable, dict[str, Any]]]
+) -> CodeColumns:
+    kept = _kept.setdefault(spark, OrderedDict())
+    if which not in kept:
+        table, attributes = make()
+        kept[which] = CodeColumns(
+            table,
+            array_columns(spark, attributes),
+            len(next(iter(attributes.values()))),
+            array_columns(spark, table_arrays(table)),
+        )
+        while len(kept) > _KEPT_RINGS:
+            kept.popitem(last=False)
+    kept.move_to_end(which)
+    return kept[which]
+
+
+@lru_cache(maxsize=2)
+def ring_table(ring: Ring) -> tuple[RangeTable, tuple[str, ...]]:
+    """The table of a ring's owners, and the nodes its codes stand for.
+
+    Raises:
+        EmptyRingError: the ring has no nodes.
+    """
+    if not ring.node_count:
+        raise EmptyRingError
+    starts, owners, nodes = ring_ranges(ring)
+    return _points_table(starts, owners), nodes
+
+
+def _points_table(starts: Longs, codes: Longs) -> RangeTable:
+    return range_table(
+        starts, codes, RING_BITS, max_root_bits=MAX_RING_ROOT_BITS, deep_step=DEEP_STEP
+    )
+
+
+def ring_columns(spark: SparkSession, ring: Ring) -> CodeColumns:
+    """A ring: a code is a node's place in ``ring.nodes``.
+
+    Its attributes are ``node``, ``fair_share`` (its points over all points) and ``ring_share``
+    (the part of the ring that it owns).
+
+    Raises:
+        EmptyRingError: the ring has no nodes.
+    """
+
+    def make() -> tuple[RangeTable, dict[str, Any]]:
+        table, nodes = ring_table(ring)
+        shares = ring.shares
+        return table, {
+            "node": pa.array(nodes, pa.string()),
+            "fair_share": pa.array([len(ring.points_of(n)) / len(ring) for n in nodes]),
+            "ring_share": pa.array([shares[n] / RING_SIZE for n in nodes]),
+        }
+
+    return _columns(spark, ring, make)
+
+
+def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
+    """Two rings at once: a code is a pair of nodes, with the attributes ``before`` and ``after``.
+
+    Raises:
+        EmptyRingError: a ring has no nodes.
+        ConfigError: the rings hash keys differently.
+    """
+    if before.hash_algorithm.name != after.hash_algorithm.name:
+        raise ConfigError(
+            "after",
+            after.hash_algorithm.name,
+            f"the other ring hashes with {before.hash_algorithm.name}; every key would move, so "
+            f"compare rings of one algorithm",
+        )
+    if not before.node_count or not after.node_count:
+        raise EmptyRingError
+
+    def make() -> tuple[RangeTable, dict[str, Any]]:
+        old_starts, old_codes, old_nodes = ring_ranges(before)
+        new_starts, new_codes, new_nodes = ring_ranges(after)
+        pairs = overlay(old_starts, old_codes, new_starts, new_codes)
+        table = _points_table(pairs.starts, pairs.codes)
+        return table, {
+            "before": pa.array(old_nodes, pa.string()).take(pa.array(pairs.before)),
+            "after": pa.array(new_nodes, pa.string()).take(pa.array(pairs.after)),
+        }
+
+    return _columns(spark, (before, after), make)

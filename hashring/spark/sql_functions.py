@@ -1,0 +1,63 @@
+"""The owner of a key in SQL: functions of a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+from hashring.spark.keys import NATIVE_ALGORITHMS, is_native
+from hashring.spark.range_lookup import Sql, SqlFunctions, code_at, one_row, table_arrays
+from hashring.spark.ring_columns import ring_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NODES: Final = "__hashring_nodes"
+
+
+def register_functions(spark: SparkSession, ring: Ring, prefix: str = "hashring") -> None:
+    """Make ``hashring_owner(key)`` and ``hashring_point(key)`` known to a session's SQL.
+
+    Both are temporary functions, inlined by Spark: no Python runs, there is no join, and filters
+    are pushed as for any column. ``key`` is STRING; Spark casts integers to their digits and
+    binaries to the same bytes. It casts other types too, perhaps not as the fleet writes them:
+    cast those yourself. Registered again, the functions answer by the new ring, also in views
+    that were made before.
+
+    The ring's arrays are in temporary views whose names begin with the prefix.
+
+    Args:
+        prefix: of the functions' names, for more than one ring in a session.
+
+    Raises:
+        EmptyRingError: the ring has no nodes.
+        ConfigError: the ring hashes keys by an algorithm that Spark does not compute itself; or
+            the prefix is no name of a function.
+    """
+    if not prefix.isidentifier() or not prefix.isascii():
+        raise ConfigError("prefix", prefix, "give letters, digits and underscores")
+    algorithm = ring.hash_algorithm.name
+    if not is_native(algorithm):
+        raise ConfigError(
+            "hash_algorithm",
+            algorithm,
+            f"SQL computes {' and '.join(NATIVE_ALGORITHMS)} only; use hashring.spark.with_owner",
+        )
+    table, nodes = ring_table(ring)
+    arrays = {}
+    for name, array in {**table_arrays(table), _NODES: pa.array(nodes, pa.string())}.items():
+        view = f"{prefix}_{name.lstrip('_')}"
+        one_row(spark, {name: array}).createOrReplaceTempView(view)
+        arrays[name] = Sql(f"(SELECT {name} FROM {view})")
+    key = "if(octet_length(key) > 0, key, NULL)"
+    at = Sql(f"crc32({key})" if algorithm == "crc-32" else f"({2**32 - 1}L - crc32({key}))")
+    code = code_at(at, table, arrays, SqlFunctions)
+    owned = SqlFunctions.get(arrays[_NODES], code.cast("int"))
+    for name, kind, body in (("owner", "STRING", owned), ("point", "BIGINT", at)):
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {prefix}_{name}(key STRING) RETURNS {kind} "
+            f"RETURN {body}"
+        )
