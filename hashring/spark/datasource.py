@@ -19,8 +19,10 @@ Options: ``url`` and ``ring`` say which ring, ``table`` which of
 
 As a stream, ``events`` begins with the oldest event left, and is exact: each event once, over any
 restart from a checkpoint, because an offset is an id of the Redis stream and what lies between two
-of them never changes. When the ring has dropped changes from its capped history that the stream
-had yet to read, the query fails with ``EventsLost`` instead of going on without them.
+of them never changes. When the ring has dropped events from its capped history that the stream
+had yet to read, or must read again after a crash, the query fails with ``EventsLost`` instead of
+going on without them. Redis 7 and Valkey count all events that ever were, which shows what is gone;
+Redis 6.2 does not, so there a query also fails when the last event that it read is gone itself.
 
 Every process that reads needs this package and a way to Redis.
 """
@@ -236,8 +238,36 @@ def _event_row(event: Event) -> tuple[Any, ...]:
     )
 
 
+def _state(store: RedisStore, keys: RingKeys) -> tuple[str, str]:
+    """The id of the last event ever, and how many there ever were, if Redis counts them."""
+    if not store.call("EXISTS", keys.events):
+        return _FIRST, ""
+    found = store.call("XINFO", "STREAM", keys.events)
+    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+    told = {_text(name): value for name, value in pairs}
+    return _text(told["last-generated-id"]), str(told.get("entries-added", ""))
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _is_there(store: RedisStore, keys: RingKeys, id_: str) -> bool:
+    # After the reading: the history is cut from its old end, so nothing after it was gone then.
+    return bool(store.call("XRANGE", keys.events, id_, id_))
+
+
+def _order(id_: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in id_.split("-"))
+
+
 class _EventStream(SimpleDataSourceStreamReader):
-    """An offset is the id of the last event that was read, and the tag of the last change."""
+    """An offset is where reading ended.
+
+    ``id``: of the last event that was read. ``tag``: of the last change. ``read``: how many events
+    the stream has read in all. ``added``: how many Redis had ever added by then; empty where it
+    does not count them.
+    """
 
     def __init__(self, url: str, ring: str) -> None:
         self._url = url
@@ -245,27 +275,41 @@ class _EventStream(SimpleDataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """Before the oldest event."""
-        return {"id": _FIRST, "tag": ""}
+        return {"id": _FIRST, "tag": "", "read": "0", "added": ""}
 
     def read(self, start: dict[str, str]) -> tuple[Iterator[tuple[Any, ...]], dict[str, str]]:
         """The events since an offset, and the offset after them."""
-        events, end = self._between(start, "+")
-        return iter([_event_row(event) for event in events]), end
+        with _store(self._url) as store:
+            keys = ring_keys(self._ring)
+            # What is added after this is of the next batch.
+            last, added = _state(store, keys)
+            events = list(_events(store, keys, start["id"], last)) if last != start["id"] else []
+            follows = start["id"] == _FIRST or _is_there(store, keys, start["id"])
+        # A stream that ends before where we are, or counts less, was begun anew by an empty Redis.
+        anew = _order(last) < _order(start["id"]) or any(
+            event.change and not event.change.prev for event in events
+        )
+        if not (follows or anew):
+            known = added and start["added"]
+            if not known or len(events) != int(added) - int(start["added"]):
+                raise EventsLost(self._ring, start["id"], events[0].id if events else None)
+        end = self._after(start, events)
+        return iter([_event_row(event) for event in events]), {**end, "added": added}
 
     def readBetweenOffsets(  # noqa: N802 - Spark's name
         self, start: dict[str, str], end: dict[str, str]
     ) -> Iterator[tuple[Any, ...]]:
         """The very events that were read before between two offsets."""
-        events, reached = self._between(start, end["id"])
-        if reached != end:
-            raise EventsLost(self._ring, start["id"], reached["id"])
+        if start["id"] == end["id"]:
+            return iter([])
+        with _store(self._url) as store:
+            events = list(_events(store, ring_keys(self._ring), start["id"], end["id"]))
+        # The first batch begins before any event, so only their number tells that some are gone.
+        if {**self._after(start, events), "added": end["added"]} != end:
+            raise EventsLost(self._ring, start["id"], events[0].id if events else None)
         return iter([_event_row(event) for event in events])
 
-    def _between(self, start: dict[str, str], until: str) -> tuple[list[Event], dict[str, str]]:
-        if start["id"] == until:
-            return [], start
-        with _store(self._url) as store:
-            events = list(_events(store, ring_keys(self._ring), start["id"], until))
+    def _after(self, start: dict[str, str], events: list[Event]) -> dict[str, str]:
         tag, id_ = start["tag"], start["id"]
         for event in events:
             id_ = event.id
@@ -275,4 +319,4 @@ class _EventStream(SimpleDataSourceStreamReader):
                 if tag and event.change.prev and event.change.prev != tag:
                     raise EventsLost(self._ring, start["id"], events[0].id)
                 tag = event.change.stamp.tag
-        return events, {"id": id_, "tag": tag}
+        return {"id": id_, "tag": tag, "read": str(int(start["read"]) + len(events))}

@@ -61,6 +61,17 @@ def followed_ring(url: str, name: str, refresh: float = 1.0) -> RingNow:
     return now
 
 
+def _is_whole(spark: SparkSession, directory: str) -> bool:
+    """Whether Spark has finished what it wrote to a directory, on any file system."""
+    try:
+        spark.read.text(f"{directory}/_SUCCESS").isEmpty()
+    except SPARK_ERRORS as error:
+        if "PATH_NOT_FOUND" in str(error):
+            return False
+        raise
+    return True
+
+
 def tag_stream(
     rows: DataFrame,
     ring: RingNow,
@@ -115,7 +126,10 @@ def tag_stream(
         current = ring(session)
         owned = with_owner(batch, current, key).withColumn("ring", F.lit(current.fingerprint))
         if target is None:
-            owned.write.mode("overwrite").parquet(f"{output.rstrip('/')}/batch={number}")
+            place = f"{output.rstrip('/')}/batch={number}"
+            # What is there without its mark is of a process that was killed as it wrote.
+            if not _is_whole(session, place):
+                owned.write.mode("overwrite").parquet(place)
             return
         aside = target / f".batch={number}"
         owned.write.mode("overwrite").parquet(f"file://{aside}")

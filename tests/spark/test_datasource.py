@@ -9,13 +9,14 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.core.ring import Ring
-from hashring.errors import RedisUnavailable
+from hashring.errors import EventsLost, RedisUnavailable
 from hashring.spark.asof import history_of
-from hashring.spark.datasource import live_ring, register
+from hashring.spark.datasource import _EventStream, live_ring, register
+from hashring.store.embedded import RedisServer
 from hashring.store.executor import RedisStore
 from hashring.store.keys import ring_keys
 from hashring.store.lock_commands import take_away
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import PATIENCE, eventually, servers
 from tests.spark.conftest import rows
 from tests.spark.test_jobs import run
 
@@ -97,7 +98,7 @@ def test_events_tell_the_history(node, table):
 def test_events_that_are_no_change_are_told_counted_and_no_gap(  # noqa: PLR0917
     spark, redis, redis_server, node, table, tmp_path
 ):
-    a = node("a", lock=True, limit=1, heartbeat_interval=0.1)
+    a = node("a", lock=True, limit=1, heartbeat_interval=0.1, ttl=PATIENCE)
     assert sum(a.contains(f"key {i}") for i in range(9)) == 1
     eventually(lambda: redis.xlen(ring_keys(RING).events) >= 3, "full and unserved")
     (held,) = [bytes(r.key) for r in table("locks").collect()]
@@ -219,13 +220,75 @@ def test_events_that_the_ring_dropped_meanwhile_are_an_error(redis, node, stream
         streamed()
 
 
-def test_events_dropped_after_they_were_read_are_no_loss(redis, node, streamed):
-    node("a")
-    node("b")
-    streamed()
-    redis.xtrim(ring_keys(RING).events, maxlen=0, approximate=False)
-    node("c")
-    assert sorted(rows(streamed())) == [(1, "join"), (2, "join"), (3, "join")]
+class Told:
+    """The stream of events as Spark asks it, on one server: no Spark is needed for that."""
+
+    def __init__(self, server):
+        self.client = Redis(unix_socket_path=str(server.socket))
+        self.events = ring_keys(RING).events
+        self.counts = int(self.client.info("server")["redis_version"].split(".")[0]) >= 7
+        self.stream = _EventStream(server.url, RING)
+        self.at = self.stream.initialOffset()
+
+    def read(self):
+        found, self.at = self.stream.read(self.at)
+        return [row[2] for row in found]
+
+    def unserved(self, times=1):
+        for _ in range(times):
+            self.client.xadd(self.events, {"kind": "unserved", "by": "a", "keys": 1})
+
+    def cut_to(self, left):
+        self.client.xtrim(self.events, maxlen=left, approximate=False)
+
+
+@pytest.fixture(params=sorted(servers()))
+def told(request):
+    with RedisServer(servers()[request.param]) as server:
+        found = Told(server)
+        yield found
+        found.client.close()
+
+
+def test_the_first_batch_is_not_replayed_with_fewer_events(told):
+    told.unserved(3)
+    start = told.at
+    assert told.read() == ["unserved"] * 3
+    assert len(list(told.stream.readBetweenOffsets(start, told.at))) == 3
+    told.cut_to(1)
+    with pytest.raises(EventsLost):
+        told.stream.readBetweenOffsets(start, told.at)
+
+
+def test_dropped_events_that_are_no_changes_are_noticed(told):
+    told.unserved(2)
+    told.read()
+    told.unserved(3)
+    told.cut_to(2)
+    with pytest.raises(EventsLost, match="are gone"):
+        told.read()
+
+
+def test_events_dropped_after_they_were_read_are_no_loss_where_redis_counts(told):
+    told.unserved(2)
+    told.read()
+    told.cut_to(0)
+    told.unserved()
+    if told.counts:
+        assert told.read() == ["unserved"]
+    else:
+        with pytest.raises(EventsLost):
+            told.read()
+
+
+def test_a_redis_that_came_back_empty_begins_the_events_anew(told):
+    with RingNode(told.client, RING):
+        assert told.read() == ["join"]
+        told.client.flushall()
+        eventually(lambda: told.client.exists(told.events), "the node is back")
+        assert told.read() == ["join"]
+    assert told.read() == ["leave"]
+    assert told.read() == []
 
 
 def test_only_events_are_a_stream(spark, redis_server):

@@ -75,6 +75,31 @@ def test_a_batch_that_was_written_is_not_written_again(spark, tmp_path):
     assert {r.ring for r in found} == {first.fingerprint}
 
 
+def test_a_batch_on_another_file_system_is_not_written_again_either(spark, tmp_path, monkeypatch):
+    # As if Spark alone could see the paths.
+    monkeypatch.setattr("hashring.spark.stream.local_path", lambda spark, path: None)
+    files(spark, tmp_path, 0)
+    out = tmp_path / "out"
+    for seed in (1, 2):
+        tag_stream(
+            stream(spark, tmp_path), fixed_ring(random_ring(4, 8, seed)), str(out),
+            str(tmp_path / "cp"),
+        ).awaitTermination()  # fmt: skip
+        for name in ("0", ".0.crc"):
+            (tmp_path / "cp" / "commits" / name).unlink(missing_ok=True)
+    found = spark.read.parquet(str(out)).collect()
+    assert {r.ring for r in found} == {random_ring(4, 8, 1).fingerprint}
+    # Without its mark it is half of a batch, of a process that was killed as it wrote.
+    (out / "batch=0" / "_SUCCESS").unlink()
+    tag_stream(
+        stream(spark, tmp_path), fixed_ring(random_ring(4, 8, 3)), str(out), str(tmp_path / "cp")
+    ).awaitTermination()
+    assert len(spark.read.parquet(str(out)).collect()) == 20
+    assert {r.ring for r in spark.read.parquet(str(out)).collect()} == {
+        random_ring(4, 8, 3).fingerprint
+    }
+
+
 def test_the_ring_is_followed_while_the_stream_runs(spark, redis_server, tmp_path):
     files(spark, tmp_path, 0)
     now = followed_ring(redis_server.url, RING, refresh=0)
