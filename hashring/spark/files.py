@@ -6,27 +6,29 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hashring.errors import (
+    ColumnError,
     ConfigError,
     HashringError,
     InputDamaged,
     NoDataError,
     OutputExists,
+    OutputRefused,
     SparkFailed,
 )
 from hashring.files import check_new
 from hashring.spark.failures import SPARK_ERRORS, failure
-from hashring.spark.keys import quoted
 from hashring.spark.session import is_connect
 
 if TYPE_CHECKING:
@@ -52,21 +54,17 @@ class Input:
     source: str
     _raw: DataFrame | None = None
 
-    def bad_records(self, *columns: str) -> int:
-        """How many records did not fit the schema and are left out.
+    def counted(self) -> tuple[DataFrame, Callable[[], int]]:
+        """The frame, and how many records it left out because they did not fit the schema.
 
-        Args:
-            columns: those that the job uses; Spark does not look at others.
-
-        Reads the input once more, unless its format has no bad records (Parquet fails as a
-        whole).
+        They are counted as they are read, by the first action on the frame; asked before, the
+        count waits for that. Parquet fails as a whole: its count is 0.
         """
         if self._raw is None:
-            return 0
-        # A value that depends on all of them: Spark would not read what only a count mentions.
-        used = F.bit_xor(F.hash(*(F.col(quoted(name)) for name in columns)))
-        found = self._raw.agg(F.count_if(_is_bad()).alias("bad"), used).first()
-        return int(found["bad"]) if found else 0
+            return self.frame, lambda: 0
+        told = Observation()
+        observed = self._raw.observe(told, F.count_if(_is_bad()).alias("bad"))
+        return _good(observed), lambda: int(told.get.get("bad") or 0)
 
 
 def _is_bad() -> Column:
@@ -77,8 +75,11 @@ def _good(raw: DataFrame) -> DataFrame:
     return raw.where(~_is_bad()).drop(_CORRUPT)
 
 
-def format_of(paths: Sequence[str], given: str | None) -> str:
+def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> str:
     """The format of files: as given, or as their names end.
+
+    Args:
+        what: the setting that names the files, for the error's message.
 
     Raises:
         ConfigError: neither says.
@@ -91,7 +92,9 @@ def format_of(paths: Sequence[str], given: str | None) -> str:
         if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
             return name
     raise ConfigError(
-        "format", None, f"the path does not end in one of {', '.join(FORMATS)}: say which it is"
+        what,
+        ", ".join(paths),
+        f"its name does not end in one of {', '.join(FORMATS)}: give the format",
     )
 
 
@@ -120,14 +123,18 @@ def read_frame(
     reader = spark.read.format(name).option("mode", "PERMISSIVE")
     if name == "csv":
         # A schema names columns as the header does: else a column would be taken for another.
+        # And a record of too few or too many fields shows only where all of them are looked at.
         reader = reader.option("header", True).option("enforceSchema", False)
-    if schema is not None:
-        wanted = _ddl(schema)
-        if name != "parquet":
-            wanted = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
-        reader = reader.schema(wanted)
+        reader = reader.option("columnPruning", False)
     source = ", ".join(paths)
     try:
+        wanted = None if schema is None else _ddl(schema)
+        if wanted is None and name == "csv":
+            wanted = reader.load(list(paths)).schema
+        if wanted is not None:
+            if name != "parquet" and wanted.fields:
+                wanted = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
+            reader = reader.schema(wanted)
         frame = reader.load(list(paths))
         columns = frame.columns
     except SPARK_ERRORS as error:
@@ -199,7 +206,7 @@ class Output:
 
     Attributes:
         path: the directory of the files; ``None`` for a table.
-        format: parquet, csv or json; a table's as Spark is set up.
+        format: parquet, csv or json; a table's, unless given, as Spark is set up.
         table: the table's name; ``None`` for files.
     """
 
@@ -229,10 +236,19 @@ class Output:
                 raise ConfigError("table", self.table, "is no name of a table") from error
             return
         assert self.path is not None
-        format_of([self.path], self.format)
+        self.check_format()
         local = local_path(spark, self.path)
         if local is not None:
             check_new(local)
+
+    def check_format(self) -> None:
+        """Check, without Spark, that there is a format to write files in.
+
+        Raises:
+            ConfigError: the path's name does not say, and nor did the caller.
+        """
+        if self.path is not None:
+            format_of([self.path], self.format, "output")
 
     def write(self, df: DataFrame, partition_by: Sequence[str] = ()) -> None:
         """Write all of the frame, or nothing.
@@ -243,14 +259,21 @@ class Output:
 
         Raises:
             OutputExists: it is there already, or somebody else has written it meanwhile.
+        OutputRefused: the workers of a cluster wrote it to disks of their own.
+        ColumnError: two columns have one name.
         """
         spark = df.sparkSession
         self.check(spark)
+        check_distinct(df)
+        told = Observation()
+        checked = is_on_workers(spark, self.path)
+        if checked:
+            df = df.observe(told, F.count(F.lit(1)).alias("rows"))
         writer = df.write.mode("error")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
         if self.table is not None:
-            writer.saveAsTable(self.table)
+            (writer.format(self.format) if self.format else writer).saveAsTable(self.table)
             return
         assert self.path is not None
         name = format_of([self.path], self.format)
@@ -265,10 +288,14 @@ class Output:
                 if error.getCondition() == "PATH_ALREADY_EXISTS":
                     raise OutputExists(self.path) from error
                 raise
+            if checked:
+                self.check_whole(spark, self.path, int(told.get["rows"]))
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         try:
             writer.save(f"file://{aside}")
+            if checked:
+                self.check_whole(spark, f"file://{aside}", int(told.get["rows"]))
             if local.exists():
                 raise OutputExists(self.path)
             aside.rename(local)
@@ -278,6 +305,49 @@ class Output:
             raise
         finally:
             _remove(aside)
+
+    def check_whole(self, spark: SparkSession, written: str, rows: int) -> None:
+        """Check that all rows that workers wrote are where the driver sees them.
+
+        Raises:
+            OutputRefused: some are not: the workers have disks of their own.
+        """
+        assert self.path is not None
+        name = format_of([self.path], self.format)
+        try:
+            reader = (
+                spark.read.format(name).option("header", True).option("multiLine", name == "csv")
+            )
+            found = reader.load(written).count()
+        except AnalysisException:
+            found = 0  # not a file is there to read the columns from
+        if found < rows:
+            raise OutputRefused(
+                self.path,
+                f"{found:,} of {rows:,} rows are there: Spark's workers write to disks of their "
+                f"own; name a path that all of them share, such as s3a://... or a network disk",
+            )
+
+
+def check_distinct(df: DataFrame) -> None:
+    """Check that no two columns have one name, which no file can hold.
+
+    Raises:
+        ColumnError: two have; Spark compares names without case, and so does this.
+    """
+    seen: set[str] = set()
+    for name in df.columns:
+        if name.lower() in seen:
+            raise ColumnError(name, "is there more than once: rename one of them")
+        seen.add(name.lower())
+
+
+def is_on_workers(spark: SparkSession, path: str | None) -> bool:
+    """Whether a path is of a disk that each worker may have for itself."""
+    if path is None or (":" in path and not path.startswith("file:")):
+        return False
+    master = spark.conf.get("spark.master", "local") or "local"
+    return master.startswith("local-cluster") or not master.startswith("local")
 
 
 def _remove(path: Path) -> None:

@@ -7,8 +7,7 @@ and counts what it could not use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -16,10 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.history import RingHistory
 from hashring.core.ring import Ring
 from hashring.errors import NoDataError
-from hashring.spark.audit import PROBLEMS, Audit, audit
-from hashring.spark.files import Input, Output
-from hashring.spark.keys import is_native, key_text
-from hashring.spark.owner import hot_keys, load, partition_by_owner, with_owner
+from hashring.spark.answers import Outcome, Table
+from hashring.spark.audit import PROBLEMS, audit
+from hashring.spark.files import Input, Output, check_distinct
+from hashring.spark.keys import is_native, key_text, quoted
+from hashring.spark.load import hot_keys, load
+from hashring.spark.owner import partition_by_owner, with_owner
 from hashring.spark.plan import plan
 from hashring.spark.report import Report
 from hashring.spark.simulate import (
@@ -34,17 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a job has to tell.
-
-    Attributes:
-        facts: for the terminal, in order.
-        report: the page.
-    """
-
-    facts: tuple[tuple[str, Any], ...]
-    report: Report
+WORST: Final = 100
+"""How many findings an audit names; all of them are in its output."""
+PICTURED_NODES: Final = 200
+"""Of more, a report shows a histogram instead of a picture and a row each."""
 
 
 def _check_keys(source: Input, key: str) -> None:
@@ -56,7 +50,8 @@ def _check_keys(source: Input, key: str) -> None:
     """
     df = source.frame
     if df.where(key_text(df, key).isNotNull()).isEmpty():
-        if df.isEmpty():
+        # With the key, since Spark reads no file for its malformed records alone.
+        if not df.select(quoted(key)).take(1):
             raise NoDataError(source.source, "holds no row that fits the schema")
         raise NoDataError(source.source, f"every key in column {key!r} is null or empty")
 
@@ -80,8 +75,9 @@ def assign_job(
     Args:
         by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
     """
-    df = source.frame
+    df, bad_records = source.counted()
     output.check(df.sparkSession)
+    check_distinct(df)
     owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
     _check_keys(source, key)
     told = Observation()
@@ -91,7 +87,7 @@ def assign_job(
     facts = [
         ("rows written", rows),
         ("rows without a key", rows - with_key),
-        ("bad records left out", source.bad_records(*df.columns)),
+        ("bad records left out", bad_records()),
         *_ring_facts(ring),
     ]
     report = Report("Owners assigned")
@@ -108,16 +104,19 @@ def load_job(
     weight: str | None = None,
     hottest: int = 20,
 ) -> Outcome:
-    """The load of every node, and the hottest keys."""
-    df = source.frame
+    """The load of every node, and the hottest keys.
+
+    Args:
+        hottest: how many; counting every key takes longer than the load, so 0 leaves it out.
+    """
+    df, bad_records = source.counted()
     if output:
         output.check(df.sparkSession)
     loads = load(df, ring, key, weight)
-    hot = hot_keys(df, ring, key, weight, hottest)
+    hot = hot_keys(source.frame, ring, key, weight, hottest) if hottest else None
     _check_keys(source, key)
     rows = loads.collect()
-    bad = source.bad_records(key, *([weight] if weight else []))
-    hottest_rows = hot.collect()
+    hottest_rows = hot.collect() if hot else []
     if output:
         spark = df.sparkSession
         output.write(spark.createDataFrame(rows, loads.schema).coalesce(1))
@@ -130,19 +129,45 @@ def load_job(
         ("weight", sum(r["weight"] for r in on_ring)),
         ("rows without a key", lost),
         ("unusable weights", sum(r["bad_weights"] for r in rows)),
-        ("bad records left out", bad),
+        ("bad records left out", bad_records()),
         *_ring_facts(ring),
         ("peak to fair share", peak),
         ("busiest node", on_ring[0]["node"]),
-        ("hottest key", _key_name(hottest_rows[0]["key"])),
-        ("hottest key's part of a node's mean load", f"{100 * hottest_rows[0]['of_mean']:.2f}%"),
     ]
+    if hottest_rows:
+        top = hottest_rows[0]
+        facts.append(("hottest key", _key_name(top["key"])))
+        part = f"{100 * top['of_mean']:.2f}%"
+        facts.append(("hottest key's part of a node's mean load", part))
     report = Report("Load of the ring")
     report.facts(facts)
-    report.ring(ring)
+    if ring.node_count <= PICTURED_NODES:
+        report.ring(ring)
     _load_section(report, on_ring)
-    _hot_section(report, hottest_rows)
-    return Outcome(tuple(facts), report)
+    if hottest_rows:
+        _hot_section(report, hottest_rows)
+    nodes = Table(
+        "busiest nodes",
+        ("node", "keys", "weight", "share", "fair share", "of fair"),
+        [
+            (r["node"], r["keys"], r["weight"], r["share"], r["fair_share"],
+             r["share"] / r["fair_share"])
+            for r in on_ring
+        ],
+        summed=("keys", "weight", "share", "fair share"),
+        percent=("share", "fair share", "of fair"),
+        bar="share",
+    )  # fmt: skip
+    keys = Table(
+        "hottest keys",
+        ("key", "rows", "weight", "of all", "of a node's mean", "owner"),
+        [
+            (_key_name(r["key"]), r["rows"], r["weight"], r["share"], r["of_mean"], r["owner"])
+            for r in hottest_rows
+        ],
+        percent=("of all", "of a node's mean"),
+    )
+    return Outcome(tuple(facts), report, (nodes, keys) if hottest_rows else (nodes,))
 
 
 def _load_section(report: Report, rows: Sequence[Any]) -> None:
@@ -150,6 +175,11 @@ def _load_section(report: Report, rows: Sequence[Any]) -> None:
         "Share of each node",
         "Bars: the node's part of all weight. Marks: its fair share, by its number of points.",
     )
+    if len(rows) > PICTURED_NODES:
+        report.histogram(
+            "Nodes by their share over their fair share",
+            [r["share"] / r["fair_share"] for r in rows],
+        )
     report.bars(
         "Share of each node against its fair share",
         [(r["node"], r["share"], r["fair_share"]) for r in rows],
@@ -168,6 +198,7 @@ def _load_section(report: Report, rows: Sequence[Any]) -> None:
             )
             for r in rows
         ],
+        most=PICTURED_NODES,
     )
 
 
@@ -218,7 +249,7 @@ def plan_job(
 ) -> Outcome:
     """What moves if nodes join, leave or change their weight."""
     join, leave = tuple(join), tuple(leave)
-    df = source.frame
+    df, bad_records = source.counted()
     if output:
         output.check(df.sparkSession)
     _check_keys(source, key)
@@ -248,7 +279,7 @@ def plan_job(
         ("least with fair shares before and after", f"{100 * found.fair_share_moved:.3f}%"),
         ("rows without a key", found.rows_without_key),
         ("unusable weights", found.bad_weights),
-        ("bad records left out", source.bad_records(key, *([weight] if weight else []))),
+        ("bad records left out", bad_records()),
         ("nodes before", found.before.node_count),
         ("nodes after", found.after.node_count),
         ("placement of joining nodes", f"{placement}, seed {seed}"),
@@ -256,7 +287,23 @@ def plan_job(
     report = Report(_plan_title(join, leave, weights or {}))
     report.facts(facts)
     _moves_section(report, moves, nodes)
-    return Outcome(tuple(facts), report)
+    moved = Table(
+        "moves",
+        ("from", "to", "rows", "weight"),
+        [(r["before"], r["after"], r["keys"], r["weight"]) for r in moves],
+        summed=("rows", "weight"),
+        bar="rows",
+    )
+    changed = Table(
+        "nodes by rows that they gain or lose",
+        ("node", "rows before", "rows after", "gained", "lost"),
+        [
+            (r["node"], r["keys_before"], r["keys_after"], r["gained_keys"], r["lost_keys"])
+            for r in sorted(nodes, key=lambda r: -(r["gained_keys"] + r["lost_keys"]))
+        ],
+        summed=("rows before", "rows after", "gained", "lost"),
+    )
+    return Outcome(tuple(facts), report, (moved, changed))
 
 
 def _plan_title(join: Sequence[str], leave: Sequence[str], weights: Mapping[str, float]) -> str:
@@ -308,7 +355,7 @@ def audit_job(
     Args:
         events: what the history was made of, to count its kinds.
     """
-    df = source.frame
+    df, bad_records = source.counted()
     if output:
         output.check(df.sparkSession)
     found = audit(df, history, key=key, node=node, start=start, end=end)
@@ -318,7 +365,6 @@ def audit_job(
         rejected = {
             r["reason"]: r["count"] for r in found.rejected.groupBy("reason").count().collect()
         }
-        bad = source.bad_records(key, node, start, end)
         summary = found.summary.collect()[0].asDict()
         changes = found.changes.orderBy("version").collect()
         nodes = found.nodes.collect()
@@ -330,7 +376,7 @@ def audit_job(
     facts: list[tuple[str, Any]] = [
         ("rows judged", summary["rows"]),
         *((f"rows rejected: {reason}", rejected[reason]) for reason in sorted(rejected)),
-        ("bad records left out", bad),
+        ("bad records left out", bad_records()),
         ("ring changes", len(history.changes)),
         *((f"events: {row['kind']}", row["count"]) for row in told),
         ("work begun by the owner and gone on with after losing the key", summary["overrun"]),
@@ -348,12 +394,44 @@ def audit_job(
     ]
     report = Report("Audit of the work log")
     report.facts(facts)
-    _audit_sections(report, found, changes, nodes)
-    return Outcome(tuple(facts), report)
+    findings = found.findings.cache()
+    try:
+        _audit_sections(report, findings, changes, nodes)
+        worst = _worst(findings)
+    finally:
+        findings.unpersist()
+    faults = ("rows", *PROBLEMS, "overlapping")
+    by_node = Table(
+        "nodes by faults",
+        ("node", *faults),
+        [
+            (r["node"], *(r[name] for name in faults))
+            for r in sorted(nodes, key=lambda r: (-sum(r[n] for n in faults[1:]), r["node"]))
+        ],
+        summed=faults,
+    )
+    return Outcome(tuple(facts), report, (worst, by_node))
+
+
+def _worst(findings: DataFrame) -> Table:
+    """The findings with the most time in which another node may have worked on the key."""
+    longest = F.greatest(F.coalesce("unowned", F.lit(0.0)), F.coalesce("overlap", F.lit(0.0)))
+    rows = findings.orderBy(longest.desc(), "start", "key", "node").limit(WORST).collect()
+    return Table(
+        "worst findings",
+        ("key", "node", "start", "owner", "problem", "seconds unowned", "with", "seconds together"),
+        [
+            (
+                _key_name(r["key"]), r["node"], r["start"].isoformat(sep=" ", timespec="seconds"),
+                r["owner"], r["problem"], r["unowned"], r["other"], r["overlap"],
+            )
+            for r in rows
+        ],
+    )  # fmt: skip
 
 
 def _audit_sections(
-    report: Report, found: Audit, changes: Sequence[Any], nodes: Sequence[Any]
+    report: Report, found: DataFrame, changes: Sequence[Any], nodes: Sequence[Any]
 ) -> None:
     report.section(
         "Nodes",
@@ -425,7 +503,7 @@ def _audit_sections(
         ],
         most=100,
     )
-    findings = found.findings.orderBy("start", "key", "node").limit(25).collect()
+    findings = found.orderBy("start", "key", "node").limit(25).collect()
     report.section("First findings", "The earliest 25; all of them are in the job's output.")
     report.table(
         ["key", "node", "start", "owner", "problem", "after change, s", "with", "overlap, s"],

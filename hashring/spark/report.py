@@ -90,17 +90,33 @@ class Report:
             self._parts.append(f'<p class="note">and {len(rows) - most:,} more</p>')
 
     def bars(
-        self, label: str, rows: Sequence[tuple[str, float, float | None]], unit: str = "%"
+        self,
+        label: str,
+        rows: Sequence[tuple[str, float, float | None]],
+        unit: str = "%",
+        *,
+        in_order: bool = False,
     ) -> None:
         """A bar for each (name, value, mark), longest first; a mark is drawn across its bar.
 
         With the unit ``%`` values are parts of one.
         """
-        ordered = sorted(rows, key=lambda row: -row[1])
+        ordered = list(rows) if in_order else sorted(rows, key=lambda row: -row[1])
         shown = ordered[:MOST_BARS]
         self._plot(bar_chart(label, shown, unit))
         if len(ordered) > len(shown):
             self._parts.append(f'<p class="note">the {len(shown)} largest of {len(ordered):,}</p>')
+
+    def histogram(self, label: str, values: Sequence[float]) -> None:
+        """How many of the values are in each tenth of their range."""
+        low, high = min(values), max(values)
+        step = (high - low) / 10 or 1.0
+        counts = [0] * 10
+        for value in values:
+            counts[min(int((value - low) / step), 9)] += 1
+        names = [f"{low + i * step:.3g} to {low + (i + 1) * step:.3g}" for i in range(10)]
+        rows = [(name, float(n), None) for name, n in zip(names, counts, strict=True)]
+        self.bars(label, rows, unit="", in_order=True)
 
     def flows(
         self, label: str, rows: Sequence[tuple[str, str, float]], nodes: Sequence[str]

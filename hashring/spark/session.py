@@ -8,11 +8,16 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from tempfile import TemporaryFile
+from threading import Thread
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,6 +25,7 @@ from hashring.errors import ConfigError, JavaNotFound
 
 OLDEST_JAVA: Final = 17
 _ANSWER: Final = 30.0  # seconds
+_BETWEEN_BARS: Final = 0.5  # seconds
 
 
 def spark_session(
@@ -28,15 +34,18 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
     *,
     progress: bool = False,
+    log: str | Path | None = None,
 ) -> SparkSession:
-    """The running session, or a new one.
+    """The running session, with its log level and its page as they are, or a new one.
 
     Args:
-        master: a Spark master's URL; by default the one that spark-submit set, else all cores of
-            this machine.
+        master: a Spark master's URL; by default the one that spark-submit or the file
+            ``spark-defaults.conf`` set, else all cores of this machine.
         remote: a Spark Connect URL (``sc://host:port``) instead; needs no Java here.
         conf: settings of Spark; ``spark.log.level`` to see its log.
         progress: show a bar on the terminal for stages that last.
+        log: a file to which what a Java started here prints is appended; by default that is shown
+            only when Spark does not start.
 
     Raises:
         JavaNotFound: there is no Java, or an old one.
@@ -50,30 +59,83 @@ def spark_session(
     else:
         java_version()
         builder = SparkSession.builder.appName("hashring")
-        # spark-submit has set a master already, which a default must not override.
         if master is not None:
             _check_master(master)
             builder = builder.master(master)
-        elif "SPARK_ENV_LOADED" not in os.environ:
-            builder = builder.master("local[*]")
-        builder = builder.config("spark.ui.showConsoleProgress", str(progress).lower())
-        if "SPARK_ENV_LOADED" not in os.environ:
+        if _is_ours(conf or {}):
+            # Without a master Spark takes all cores of this machine.
             builder = builder.config("spark.ui.enabled", "false")
-            if (master or "local").startswith("local"):
+            builder = builder.config("spark.ui.showConsoleProgress", "false")
+            if (master or "local").startswith("local") and not (master or "").startswith("local-"):
                 # All of it is on this machine, whatever its name resolves to today.
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
                 builder = builder.config("spark.driver.host", "127.0.0.1")
-        # Workers must run the Python that has this package.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if (master or "local").startswith("local"):
+                # Workers must run the Python that has this package.
+                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    if remote is None:
+    was_there = SparkSession.getActiveSession() is not None
+    starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
+    with _java_prints_to(log) if starts_java else nullcontext():
+        session = builder.getOrCreate()
+    if is_connect(session):
+        if progress:
+            session.registerProgressHandler(_bar)  # type: ignore[arg-type]
+    elif not was_there:
         # What goes wrong comes as an exception; the log would tell it again, in a hundred lines.
         session.sparkContext.setLogLevel(session.conf.get("spark.log.level", "FATAL") or "FATAL")
-    elif progress:
-        session.registerProgressHandler(_bar)  # type: ignore[arg-type]
+        if progress:
+            Thread(target=_show_stages, args=(session.sparkContext,), daemon=True).start()
     return session
+
+
+@contextmanager
+def _java_prints_to(log: str | Path | None) -> Iterator[None]:
+    """Give the processes that are started meanwhile another standard error than this terminal.
+
+    Java writes some lines there at its start, which no setting of Spark keeps back.
+    """
+    with TemporaryFile() if log is None else Path(log).open("ab") as file:
+        sys.stderr.flush()
+        terminal = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            yield
+        except BaseException:
+            if log is None:
+                file.seek(0)
+                os.write(terminal, file.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def _show_stages(context: SparkContext) -> None:
+    """Show a bar for the stages that run, until Spark ends."""
+    tracker = context.statusTracker()
+    shown = False
+    with suppress(Exception):  # whatever is asked of a Java that has ended
+        while True:
+            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            stages = [stage for stage in found if stage is not None]
+            if stages or shown:
+                total = sum(stage.numTasks for stage in stages)
+                _draw(sum(stage.numCompletedTasks for stage in stages), total, not stages)
+            shown = bool(stages)
+            time.sleep(_BETWEEN_BARS)
+
+
+def _is_ours(conf: Mapping[str, str]) -> bool:
+    """Whether nobody else sets up the session: no spark-submit, no server, no file of defaults."""
+    # Spark's shell scripts set the first; spark-submit sets the second for the Python it starts,
+    # also where no shell runs: in the cluster modes of Yarn and Kubernetes.
+    told = ("SPARK_ENV_LOADED", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
+    if any(name in os.environ for name in told) or conf.get("spark.api.mode") == "connect":
+        return False
+    homes = [os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME", "") + "/conf"]
+    return not any(home and (Path(home) / "spark-defaults.conf").exists() for home in homes)
 
 
 def _check_master(master: str) -> None:
@@ -135,7 +197,10 @@ def is_connect(session: SparkSession) -> bool:
 def _bar(stages, inflight_tasks, operation_id, done):  # type: ignore[no-untyped-def]
     # The parameters' names are Spark's: it passes them by keyword.
     total = sum(stage.num_tasks for stage in stages)
-    completed = sum(stage.num_completed_tasks for stage in stages)
+    _draw(sum(stage.num_completed_tasks for stage in stages), total, done)
+
+
+def _draw(completed: int, total: int, done: bool) -> None:
     width = 40 * completed // max(total, 1)
     end = "\r" + " " * 70 + "\r" if done else ""
     sys.stderr.write(f"\r[{'=' * width}{' ' * (40 - width)}] {completed}/{total} tasks{end}")

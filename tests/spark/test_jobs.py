@@ -33,7 +33,8 @@ from hashring.errors import (
 )
 from hashring.files import read_ring, write_ring
 from hashring.spark.failures import failure
-from hashring.spark.files import Output, read_frame
+from hashring.spark.files import Input, Output, read_frame
+from hashring.spark.jobs import assign_job, load_job
 from hashring.spark.session import java_version, spark_session
 from tests.spark.test_owner import random_ring
 
@@ -96,7 +97,7 @@ def test_assign_writes_every_row_with_its_owner(spark, keys, ring_file, tmp_path
     assert (told["rows written"], told["rows without a key"]) == ("502", "2")
     ring = read_ring(ring_file).ring
     found = read_frame(spark, [str(out)]).frame
-    assert found.count() == 502
+    assert len(found.collect()) == 502
     for row in found.where("key like 'k%'").collect():
         assert row.owner == ring.owner(row.key)
 
@@ -109,7 +110,7 @@ def test_a_summary_comes_as_json(spark, keys, ring_file, tmp_path):
 
 
 def test_assign_by_owner_gives_each_node_a_directory(spark, keys, ring_file, tmp_path):
-    out = tmp_path / "owned.parquet"
+    out = tmp_path / "owned"  # a directory, whose name need not say its format
     run("assign", "--input", keys, "--ring-file", ring_file, "--output", out, "--by-owner")
     ring = read_ring(ring_file).ring
     own = spark.read.parquet(f"{out}/owner=n2").collect()
@@ -172,6 +173,56 @@ def test_bad_records_of_json_are_left_out_and_counted(tmp_path, ring_file):
     assert (told["rows written"], told["bad records left out"]) == ("2", "1")
 
 
+def test_ragged_records_of_a_csv_without_a_schema_are_counted(tmp_path, ring_file):
+    source = tmp_path / "in.csv"
+    source.write_text("key,w\na,1\nb\nc,1,2,3\nd,4\n")
+    for job in (["load"], ["assign", "--output", tmp_path / "o.parquet"]):
+        told = run(*job, "--input", source, "--ring-file", ring_file, "--json")
+        assert told["bad records left out"] == 2
+
+
+def test_columns_of_maps_are_written_and_bad_records_counted(spark, tmp_path, ring_file):
+    source = tmp_path / "in.json"
+    source.write_text('{"key":"a","tags":{"x":"y"}}\n{"key":\n')
+    told = run(
+        "assign", "--input", source, "--schema", "key string, tags map<string,string>",
+        "--ring-file", ring_file, "--output", tmp_path / "o.parquet",
+    )  # fmt: skip
+    assert (told["rows written"], told["bad records left out"]) == ("1", "1")
+    assert spark.read.parquet(str(tmp_path / "o.parquet")).first().tags == {"x": "y"}
+
+
+def test_two_columns_of_one_name_are_refused_before_the_work(spark, tmp_path):
+    df = spark.sql("select 'k' as key, 1 as a, 2 as A")
+    with pytest.raises(ColumnError, match="'A' is there more than once: rename one of them"):
+        assign_job(Input(df, "keys"), random_ring(2, 2), Output(str(tmp_path / "o.parquet")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_has_the_format_that_was_asked_for(spark, keys, ring_file):
+    spark.sql("drop table if exists owned_json")
+    run("assign", "--input", keys, "--ring-file", ring_file, "--table", "owned_json",
+        "--output-format", "json")  # fmt: skip
+    (provider,) = spark.sql("describe extended owned_json").where("col_name = 'Provider'").collect()
+    assert provider.data_type == "json"
+    spark.sql("drop table owned_json")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_rows_that_workers_keep_to_themselves_are_missed(spark, tmp_path, kind):
+    out = Output(str(tmp_path / f"out.{kind}"))
+    out.write(spark.range(40).selectExpr("id", "'two\nlines' as text").repartition(4))
+    out.check_whole(spark, out.path, 40)
+    # As on a worker with a disk of its own.
+    next(tmp_path.glob("*/part-00002-*")).unlink()
+    with pytest.raises(OutputRefused, match="30 of 40 rows are there: Spark's workers write to"):
+        out.check_whole(spark, out.path, 40)
+    for part in tmp_path.glob("*/part-*"):
+        part.unlink()
+    with pytest.raises(OutputRefused, match="0 of 40 rows are there"):
+        out.check_whole(spark, out.path, 40)
+
+
 def test_the_keys_of_a_csv_keep_their_zeros(tmp_path, ring_file, spark):
     source = tmp_path / "in.csv"
     source.write_text("key\n007\n")
@@ -214,9 +265,13 @@ def test_an_input_that_is_not_there_is_named(spark, ring_file, tmp_path):
         run("load", "--input", tmp_path / "nothing.parquet", "--ring-file", ring_file)
 
 
-def test_an_input_of_no_known_format_is_refused(spark, ring_file, tmp_path):
-    with pytest.raises(ConfigError, match="does not end in one of parquet, csv, json"):
-        run("load", "--input", tmp_path / "keys", "--ring-file", ring_file)
+def test_files_of_no_known_format_are_refused_before_spark_starts(ring_file, monkeypatch):
+    monkeypatch.setattr("hashring.spark.session.spark_session", None)
+    text = "='keys': its name does not end in one of parquet, csv, json: give the format"
+    with pytest.raises(ConfigError, match=f"input{text}"):
+        run("load", "--input", "keys", "--ring-file", ring_file)
+    with pytest.raises(ConfigError, match=f"output{text}"):
+        run("assign", "--input", "k.csv", "--ring-file", ring_file, "--output", "keys")
 
 
 def test_a_schema_that_is_none_is_refused(spark, ring_file, keys):
@@ -286,7 +341,7 @@ def test_an_input_that_holds_nothing_is_said(ring_file, tmp_path, name, data, te
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ("w string, key string", "keys.csv: the header has 'w' where the schema has 'key'; name"),
+        ("w string, key string", "keys.csv: the header has 'key' where the schema has 'w'; name"),
         ("key string", "keys.csv: the header has 2 columns and the schema 1; name all of them"),
     ],
 )
@@ -420,6 +475,78 @@ def test_a_plan_tells_what_moves_and_reports_it(keys, ring_file, tmp_path, spark
     assert moves.groupBy().sum("keys").first()[0] == int(told["rows that move"])
 
 
+def lines(*arguments):
+    """The lines that ``hashring spark`` prints."""
+    result = CliRunner().invoke(spark_group, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output.splitlines()
+
+
+def test_load_prints_each_node_and_the_hottest_keys(spark, keys, ring_file):
+    told = lines("load", "--input", keys, "--ring-file", ring_file, "--top", 2)
+    at = told.index("busiest nodes")
+    assert told[at + 1].split() == [
+        "node",
+        "keys",
+        "weight",
+        "share",
+        "fair",
+        "share",
+        "of",
+        "fair",
+    ]
+    nodes = [line.split() for line in told[at + 2 : at + 5]]
+    counts = [int(cells[1]) for cells in nodes[:2]]
+    assert counts == sorted(counts, reverse=True)
+    assert all(set(cells[-1]) == {"█"} for cells in nodes[:2])
+    # The rest is summed.
+    assert nodes[2][:2] == ["2", "more"]
+    assert int(nodes[2][2]) + sum(counts) == 500
+    assert told[at + 5 : at + 7] == ["", "hottest keys"]
+    assert len(told) == at + 7 + 1 + 3
+    everything = lines("load", "--input", keys, "--ring-file", ring_file, "--all")
+    assert len([line for line in everything if "█" in line]) == 4
+
+
+def test_hottest_keys_may_be_left_out(keys, ring_file):
+    told = run("load", "--input", keys, "--ring-file", ring_file, "--hottest", 0, "--json")
+    assert "hottest key" not in told
+    assert "hottest keys" not in told
+
+
+def test_answers_come_whole_as_json(keys, ring_file):
+    told = run("load", "--input", keys, "--ring-file", ring_file, "--top", 1, "--json")
+    assert sum(row["keys"] for row in told["busiest nodes"]) == 500
+    assert len(told["hottest keys"]) == 20
+
+
+def test_plan_prints_the_moves(keys, ring_file):
+    told = lines("plan", "--input", keys, "--ring-file", ring_file, "--leave", "n1")
+    at = told.index("moves")
+    moves = [line.split() for line in told[at + 2 : told.index("", at)]]
+    assert {cells[0] for cells in moves} == {"n1"}
+    assert {cells[1] for cells in moves} <= {"n0", "n2", "n3"}
+    gained = told[told.index("nodes by rows that they gain or lose") + 2].split()
+    assert (gained[0], gained[4]) == ("n1", str(sum(int(cells[2]) for cells in moves)))
+
+
+def test_a_plan_that_moves_nothing_says_so(spark, tmp_path):
+    write_ring(Ring({"a": [0]}), tmp_path / "r.json")
+    spark.sql("select 'k' key").write.parquet(str(tmp_path / "k.parquet"))
+    told = lines("plan", "--input", tmp_path / "k.parquet", "--ring-file", tmp_path / "r.json",
+                 "--reweigh", "a=2")  # fmt: skip
+    assert "moves: none" in told
+
+
+def test_the_report_of_a_large_ring_is_no_large_file(spark, tmp_path):
+    source = Input(spark.range(20_000).selectExpr("cast(id as string) key"), "keys")
+    outcome = load_job(source, random_ring(3000, 4), hottest=1)
+    page = outcome.report.html()
+    assert len(page) < 2**20
+    assert "Nodes by their share over their fair share" in page
+    assert "and 2,800 more" in page
+
+
 def test_a_load_report_has_shares_and_hot_keys(keys, ring_file, tmp_path):
     run("load", "--input", keys, "--weight", "w", "--ring-file", ring_file,
         "--report", tmp_path / "load.html")  # fmt: skip
@@ -477,6 +604,8 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     assert told["rows rejected: unknown node"] == "1"
     assert told["rows rejected: end before start"] == "1"
     assert told["bad records left out"] == "1"
+    finding = ["a", "2024-01-01", "00:00:15", "a", "overrun", "5"]
+    assert told["k"].split() == finding
     (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
     assert (finding.problem, finding.unowned) == ("overrun", 5.0)
     assert Page((tmp_path / "audit.html").read_text()).loads == []
@@ -567,8 +696,13 @@ def test_a_remote_or_master_that_is_none_is_refused():
         spark_session(master="local", remote="sc://x")
 
 
-def test_a_session_that_runs_is_used(spark):
+def test_a_session_that_runs_is_used_as_it_is(spark):
+    def level():
+        return spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+
+    before = level()
     assert spark_session() is spark
+    assert level() == before == "ERROR"
 
 
 def test_outputs_on_other_file_systems_are_left_to_spark(spark, tmp_path):

@@ -121,6 +121,49 @@ def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_master_of_spark_submit_holds_without_its_shell(tmp_path):
+    # As in the cluster modes of Yarn and Kubernetes, where no shell script starts the Python.
+    application = tmp_path / "app.py"
+    application.write_text(
+        "import os; os.environ.pop('SPARK_ENV_LOADED', None)\n"
+        "from hashring.spark.session import spark_session\n"
+        "print('master', spark_session().conf.get('spark.master'))\n"
+    )
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    done = subprocess.run(
+        [submit, "--master", "local[3]", "--conf", "spark.ui.enabled=false",
+         "--driver-java-options", JAVA, application],
+        cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "master local[3]" in done.stdout, done.stderr[-3000:]
+
+
+def test_a_session_may_be_in_connect_mode_without_a_url(tmp_path):
+    code = (
+        "from hashring.spark.session import spark_session\n"
+        "spark = spark_session('local[1]', conf={'spark.api.mode': 'connect',\n"
+        "    'spark.connect.grpc.binding.port': '0'})\n"
+        "print('rows', spark.range(3).count())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
+        timeout=5 * PATIENCE, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "rows 3" in done.stdout, done.stderr[-3000:]
+
+
+def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path):
+    job = command(work, "few", tmp_path / "owned.csv", "--master", "local[1]")
+    done = subprocess.run(
+        [sys.executable, MAIN, *job, "--spark-log", tmp_path / "log"], cwd=ROOT,
+        capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "log4j" in (tmp_path / "log").read_text()
+
+
 def test_spark_submit_runs_a_job(spark, work, tmp_path):
     out = tmp_path / "owned.parquet"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"

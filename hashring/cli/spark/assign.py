@@ -1,0 +1,49 @@
+"""The owner of every key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.spark.options import (
+    input_options,
+    output_options,
+    report_option,
+    ring_file_options,
+    session_options,
+)
+
+
+@click.command("assign")
+@input_options
+@output_options
+@click.option(
+    "--by-owner",
+    is_flag=True,
+    help="A directory owner=<node> for each node, which it can read alone; of host:17 it is "
+    "owner=host%3A17.",
+)
+@ring_file_options
+@report_option
+@session_options
+@click.pass_context
+def command(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
+    """Write every row with the point and the owner of its key.
+
+    \b
+    Examples:
+      hashring spark assign --input 'keys/*.parquet' --output owned.parquet --by-owner
+      hashring spark assign --input keys.csv --key account --output owned.csv --ring-file ring.json
+    """
+    from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
+
+    output = output_of(options, "parquet" if by_owner else None)
+    if output is None:
+        raise click.UsageError("give --output or --table: where the rows go")
+    job = Job(ctx, options)
+    ring = job.ring().ring
+    spark = job.session()
+    source = read_input(spark, options)
+    job.finish(assign_job(source, ring, output, key=options["key"], by_owner=by_owner))

@@ -1,0 +1,105 @@
+"""Was every key worked on by its owner, and by nobody else?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hashring.cli.settings import ring_options
+from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.spark.options import (
+    answer_options,
+    input_options,
+    output_options,
+    report_option,
+    session_options,
+)
+from hashring.errors import ConfigError
+from hashring.files import read_ring
+
+
+@click.command("audit")
+@input_options
+@click.option("--node", default="node", show_default=True, help="The column of nodes.")
+@click.option("--start", default="start", show_default=True, help="The column of starts.")
+@click.option("--end", default="end", show_default=True, help="The column of ends.")
+@click.option(
+    "--events",
+    multiple=True,
+    help="Exported events of the ring (Parquet or JSON). Default: the live ring's.",
+)
+@click.option(
+    "--base",
+    type=click.Path(),
+    help="The ring file from before the events, when they do not begin with the ring.",
+)
+@click.option(
+    "--hash-algorithm",
+    default="crc-32",
+    show_default=True,
+    help="The ring's, when no --base tells it.",
+)
+@output_options
+@ring_options()
+@answer_options
+@report_option
+@session_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    node: str,
+    start: str,
+    end: str,
+    events: tuple[str, ...],
+    base: str | None,
+    hash_algorithm: str,
+    **options: Any,
+) -> None:
+    """Hold a work log against the ring's history.
+
+    Who worked on what they did not own, and who worked at the same time as another?
+
+    \b
+    Examples:
+      hashring spark audit --input work.parquet --url redis://redis.internal:6379/0 --ring accounts
+      hashring spark audit --input work.parquet --events events.parquet --base ring.json
+    """
+    from hashring.spark.asof import history_of  # noqa: PLC0415 - optional
+    from hashring.spark.files import format_of, read_frame  # noqa: PLC0415 - optional
+    from hashring.spark.jobs import audit_job  # noqa: PLC0415 - optional
+
+    output = output_of(options)
+    job = Job(ctx, options)
+    base_ring = read_ring(base) if base else None
+    if events and format_of(events, None) == "csv":
+        raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
+    spark = job.session()
+    if events:
+        schema = None if all(".parquet" in path for path in events) else EVENTS_SCHEMA
+        told = read_frame(spark, events, schema=schema).frame
+    else:
+        told = job.table("events")
+    history = history_of(told, base_ring, hash_algorithm)
+    source = read_input(spark, options)
+    job.finish(
+        audit_job(
+            source,
+            history,
+            output,
+            events=told,
+            key=options["key"],
+            node=node,
+            start=start,
+            end=end,
+        )
+    )
+
+
+EVENTS_SCHEMA = (
+    "id string, at timestamp, kind string, by string, epoch long, nodes array<string>, "
+    "points array<long>, reason string, tag string, prev string, keys string"
+)
+"""Of exported events, as the table ``events`` has it."""

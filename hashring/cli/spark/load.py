@@ -1,0 +1,53 @@
+"""What each node has to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.spark.options import (
+    answer_options,
+    input_options,
+    output_options,
+    report_option,
+    ring_file_options,
+    session_options,
+    weight_option,
+)
+
+
+@click.command("load")
+@input_options
+@weight_option
+@click.option(
+    "--hottest",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many keys; 0 spares counting each key.",
+)
+@output_options
+@ring_file_options
+@answer_options
+@report_option
+@session_options
+@click.pass_context
+def command(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: Any) -> None:
+    """Show the load of each node, and the hottest keys.
+
+    The load stands beside the node's fair share.
+
+    \b
+    Examples:
+      hashring spark load --input keys.csv --key account --report load.html
+      hashring spark load --input log.parquet --weight seconds --ring-file ring.json
+    """
+    from hashring.spark.jobs import load_job  # noqa: PLC0415 - optional
+
+    output = output_of(options)
+    job = Job(ctx, options)
+    ring = job.ring().ring
+    source = read_input(job.session(), options)
+    job.finish(load_job(source, ring, output, key=options["key"], weight=weight, hottest=hottest))

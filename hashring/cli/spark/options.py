@@ -1,0 +1,94 @@
+"""Options that several commands on Spark have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from hashring.cli.settings import ring_options
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _options(*decorators: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    def add(function: _Command) -> _Command:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
+
+
+session_options = _options(
+    click.option("--master", help="A Spark master's URL. Default: all cores of this machine."),
+    click.option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server instead."),
+    click.option(
+        "--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated."
+    ),
+    click.option(
+        "--spark-log",
+        type=click.Path(dir_okay=False, writable=True),
+        help="Append what Spark's own process prints to this file. Default: it is shown only when "
+        "Spark does not start.",
+    ),
+)
+report_option = click.option(
+    "--report", type=click.Path(), help="Write one self-contained HTML page here."
+)
+
+input_options = _options(
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        required=True,
+        help="Files, directories or globs; may be repeated.",
+    ),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(["parquet", "csv", "json"]),
+        help="Of the input. Default: as its name ends. A CSV has a header line.",
+    ),
+    click.option(
+        "--schema",
+        help="Of the input, as Spark DDL: 'key string, w double'. Without it, every column of a "
+        "CSV is a string.",
+    ),
+    click.option("--key", default="key", show_default=True, help="The column of keys."),
+)
+
+output_options = _options(
+    click.option("--output", help="A path to write to, which must not exist."),
+    click.option("--table", help="A table to write to instead, which must not exist."),
+    click.option(
+        "--output-format",
+        type=click.Choice(["parquet", "csv", "json"]),
+        help="Default: as the output's name ends.",
+    ),
+)
+
+ring_file_options = _options(
+    click.option(
+        "--ring-file",
+        type=click.Path(),
+        help="A ring file (JSON or Parquet). Default: the live ring of --url and --ring.",
+    ),
+    ring_options(),
+)
+weight_option = click.option(
+    "--weight", help="A numeric column. Default: each row weighs 1.", metavar="COLUMN"
+)
+answer_options = _options(
+    click.option(
+        "--top",
+        type=click.IntRange(min=1),
+        default=20,
+        show_default=True,
+        help="Rows of each table; the others are summed.",
+    ),
+    click.option("--all", "all_", is_flag=True, help="All rows of each table."),
+)
+seed_option = click.option("--seed", type=int, default=0, show_default=True)

@@ -1,0 +1,102 @@
+"""What a change of the fleet would move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.spark.options import (
+    answer_options,
+    input_options,
+    output_options,
+    report_option,
+    ring_file_options,
+    seed_option,
+    session_options,
+    weight_option,
+)
+from hashring.errors import EmptyRingError
+
+
+@click.command("plan")
+@input_options
+@weight_option
+@click.option("--join", multiple=True, metavar="NODE", help="A node that joins; may be repeated.")
+@click.option("--leave", multiple=True, metavar="NODE", help="A node that leaves; may be repeated.")
+@click.option(
+    "--reweigh",
+    multiple=True,
+    metavar="NODE=WEIGHT",
+    help="A node's new weight, joining or there already; may be repeated.",
+)
+@click.option("--n-replicas", type=int, default=16, show_default=True, help="Points of weight 1.")
+@click.option(
+    "--placement",
+    type=click.Choice(["random", "balanced"]),
+    default="random",
+    show_default=True,
+    help="Where joining nodes put their points.",
+)
+@seed_option
+@output_options
+@ring_file_options
+@answer_options
+@report_option
+@session_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    weight: str | None,
+    join: tuple[str, ...],
+    leave: tuple[str, ...],
+    reweigh: tuple[str, ...],
+    n_replicas: int,
+    placement: str,
+    seed: int,
+    **options: Any,
+) -> None:
+    """Show what moves if nodes join, leave or change weight.
+
+    From whom, to whom, and how much more than has to.
+
+    \b
+    Examples:
+      hashring spark plan --input keys.parquet --ring-file ring.json --join new-host
+      hashring spark plan --input keys.parquet --leave host-2 --reweigh host-1=2
+    """
+    from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
+    from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
+
+    weights = dict(_weight(text) for text in reweigh)
+    if not (join or leave or weights):
+        raise click.UsageError("nothing to plan: give --join, --leave or --reweigh")
+    change: dict[str, Any] = {
+        "join": join,
+        "leave": leave,
+        "weights": weights,
+        "n_replicas": n_replicas,
+        "placement": placement,
+        "seed": seed,
+    }
+    output = output_of(options)
+    job = Job(ctx, options)
+    ring = job.ring().ring
+    try:
+        planned_ring(ring, **change)  # an unknown node is said before Spark starts
+    except EmptyRingError as error:
+        raise EmptyRingError(f"--leave {' --leave '.join(leave)}: {error}") from error
+    source = read_input(job.session(), options)
+    job.finish(plan_job(source, ring, output, key=options["key"], weight=weight, **change))
+
+
+def _weight(text: str) -> tuple[str, float]:
+    # A node's name may hold an equals sign; a weight does not.
+    name, _, weight = text.rpartition("=")
+    try:
+        return name, float(weight)
+    except ValueError:
+        raise click.UsageError(f"--reweigh {text}: give NODE=WEIGHT, such as host:1=2") from None
