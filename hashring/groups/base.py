@@ -286,7 +286,9 @@ class BaseMember(ABC):
     @property
     def active(self) -> bool:
         """Whether any partition is held now: Solace's active indicator. No I/O."""
-        return bool(self.held)
+        now = monotonic()
+        holding = self._membership.holding
+        return any(holding.token(partition, now) for partition in holding.partitions)
 
     def partition_of(self, key: str | bytes) -> int:
         """The partition of a key: its CRC-32 modulo the count.

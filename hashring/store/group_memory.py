@@ -10,8 +10,16 @@ from typing import Any, Final
 
 from hashring.store.stream_memory import Stream
 
-# Which generation a member acts on; see group_beat.lua.
+# Which generation a member acts on, and its words; see group_beat.lua.
 _SEEN: Final = re.compile(rb'"seen":\d+')
+_WORDS: Final = {words: re.compile(b'"%b":{[^{}]*}' % words) for words in (b"released", b"drained")}
+
+
+def _news(before: bytes, after: bytes) -> bool:
+    for words, written in _WORDS.items():
+        if (none := b'"%b":{}' % words) in after:
+            before = written.sub(none, before)
+    return _SEEN.sub(b"", before) != _SEEN.sub(b"", after)
 
 
 @dataclass
@@ -86,7 +94,7 @@ class GroupCall:
         data.leases[name] = self._now + ttl
         if record[2] != report.encode():
             data.members[name] = (session, record[1], report.encode())
-            if _SEEN.sub(b"", record[2]) != _SEEN.sub(b"", report.encode()):
+            if _news(record[2], report.encode()):
                 self._changed()
         looked = data.fields.get("looked", -math.inf)
         due = data.fields.get("claimed", 0.0) <= self._now and (

@@ -6,6 +6,7 @@ costs at rest.
     python scripts/bench/groups.py settle
     python scripts/bench/groups.py rest
     python scripts/bench/groups.py delay
+    python scripts/bench/groups.py moves
 
 Members are threads of this process on one embedded Redis. A partition's pause is the time in
 which none of them holds it, looked at all the time by a thread of its own; a partition that is
@@ -28,6 +29,7 @@ from hashring.store.embedded import RedisServer
 
 PARTITIONS = 256
 MEMBERS, HEARTBEAT, REST = 16, 1.0, 30.0
+MOVES = 100
 
 
 class Watch:
@@ -147,6 +149,39 @@ def delay() -> None:
                 group.stop()
 
 
+def moves() -> None:
+    """What one handoff costs, one at a time, as a second member takes over."""
+    print(f"{'partitions':>10}  {'moves':>5}  {'members CPU ms':>14}  {'Redis CPU ms':>12}  a move")
+    for partitions in (256, 2000, 10_000):
+        with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+            first, second = (
+                PartitionGroup(client, "bench", partitions, member=name, rebalance_delay=0)
+                for name in "ab"
+            )
+            first.start()
+            while len(first.held) < partitions:
+                time.sleep(0.01)
+            burnt, cpu = time.process_time(), _cpu(client)
+            second.start()
+            # Looking costs, too, the more the more there is to see.
+            while len(second.held) < MOVES:
+                time.sleep(0.5)
+            burnt, cpu = time.process_time() - burnt, _cpu(client) - cpu
+            moved = len(second.held)
+            print(
+                f"{partitions:>10}  {moved:>5}  {1000 * burnt / moved:>14.2f}  "
+                f"{1000 * cpu / moved:>12.2f}"
+            )
+            # Not by handing over: the rest would move, one by one.
+            first.stop()
+            second.stop()
+
+
+def _cpu(client: Redis) -> float:
+    found = client.info("cpu")
+    return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
+
+
 def calls_within(client: Redis, seconds: float) -> Counter[str]:
     """The calls that Redis gets in that time, by command and script; not what scripts call."""
     counted: Counter[str] = Counter()
@@ -195,7 +230,12 @@ def rest() -> None:
             group.stop()
 
 
-PARTS: dict[str, Callable[[], None]] = {"settle": settle, "rest": rest, "delay": delay}
+PARTS: dict[str, Callable[[], None]] = {
+    "settle": settle,
+    "rest": rest,
+    "delay": delay,
+    "moves": moves,
+}
 
 
 def main() -> None:

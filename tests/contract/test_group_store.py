@@ -255,6 +255,18 @@ def test_a_step_is_asked_of_one_member_at_a_time(store: Store, keys: GroupKeys) 
     assert not beaten(store, keys, facts("b", B)).due
 
 
+@pytest.mark.parametrize("words", ["released", "drained"])
+def test_a_word_that_is_given_asks_for_a_step_and_one_that_is_taken_back_for_none(
+    store: Store, keys: GroupKeys, words: str
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    assert beaten(store, keys, facts("a", **{words: {3: 17}})).due
+    step(store, keys)
+    assert not beaten(store, keys, facts("a")).due
+    assert beaten(store, keys, facts("a", stalled=True)).due
+
+
 LATER = replace(TERMS, rebalance_delay=500.0)
 
 

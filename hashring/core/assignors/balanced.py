@@ -34,8 +34,7 @@ class Balanced:
         having: dict[str, list[int]] = {member.name: [] for member in members}
         owners: list[str | None] = [None] * situation.partitions
         free: list[int] = []
-        for partition in range(situation.partitions):
-            owner = situation.keeper(partition)
+        for partition, owner in enumerate(situation.keepers()):
             if owner is not None and owner in having:
                 having[owner].append(partition)
                 owners[partition] = owner

@@ -18,7 +18,7 @@ class Exclusive:
 
     def assign(self, situation: Situation) -> Target:
         """Who should own what."""
-        having = Counter(situation.keeper(p) for p in range(situation.partitions))
+        having = Counter(situation.keepers())
         # Among equals `max` takes the first.
         owner = max(situation.candidates(), key=lambda member: having[member.name])
         return Target.at_once([owner.name] * situation.partitions)

@@ -115,6 +115,14 @@ class Situation:
         owner = self.owner_before(partition)
         return owner if owner is None else self.heirs.get(owner, owner)
 
+    def keepers(self) -> Owners:
+        """The :meth:`keeper` of every partition."""
+        grown = (None,) * (self.partitions - len(self.previous))
+        known = (*self.previous[: self.partitions], *grown)
+        if not self.heirs:
+            return known
+        return tuple(None if owner is None else self.heirs.get(owner, owner) for owner in known)
+
     def candidates(self) -> tuple[Member, ...]:
         """The members that may be given something, in order of joining.
 

@@ -88,6 +88,12 @@ def _by_partition(mapping: Any, read: Callable[[Any], T]) -> dict[int, T]:
     return {_count(int(p)): read(value) for p, value in _a(dict, mapping).items()}
 
 
+def _counts_by_partition(mapping: Any) -> dict[int, int]:
+    """The same for whole numbers, of which there may be as many as partitions."""
+    body = _a(dict, mapping)
+    return dict(zip(_counts([*map(int, body)]), _counts([*body.values()]), strict=True))
+
+
 def _names(values: Any) -> tuple[str, ...]:
     return tuple(_only(_a(list, values), str))
 
@@ -243,10 +249,10 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _count(body["seen"]),
             _seconds_or_none(body["leaving"]),
             _a(bool, body["stalled"]),
-            _by_partition(body["released"], _count),
-            _by_partition(body["drained"], _count),
+            _counts_by_partition(body["released"]),
+            _counts_by_partition(body["drained"]),
             _by_partition(body["lags"], _seconds),
-            _by_partition(body["claims"], _count),
+            _counts_by_partition(body["claims"]),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
@@ -277,7 +283,7 @@ def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
         return View(
             generation,
             Phase(phase),
-            _by_partition(body["held"], _count),
+            _counts_by_partition(body["held"]),
             _by_partition(body["revoked"], _seconds),
             frozenset(_counts(body["warming"])),
             frozenset(_counts(body["draining"])),

@@ -139,6 +139,8 @@ class Membership:
         self.step_at = math.inf
         # What the application was told, and the last partition that was let go of.
         self._active = False
+        # Of what is held, the partitions that end before the lease: their own deadlines.
+        self._deadlines: dict[int, float] = {}
         self._last = 0
         self.stalled = False
         self._lags: dict[int, float] = {}
@@ -174,6 +176,7 @@ class Membership:
             if held.until == math.inf:
                 changes.append(Change(ChangeKind.REVOKED, partition, held.token, until))
             partitions[partition] = replace(held, until=min(held.until, until))
+            self._deadlines[partition] = partitions[partition].until
         self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
         return changes
 
@@ -184,7 +187,7 @@ class Membership:
         held = self.holding.partitions.get(partition)
         if held is None or held.token != token:
             return False
-        self._let_go(partition, held)
+        self._let_go(partition)
         return True
 
     def drained(self, partition: int) -> bool:
@@ -243,7 +246,14 @@ class Membership:
         for partition in sorted(partitions.keys() - view.held.keys()):
             self._last = partition
             changes.append(Change(ChangeKind.LOST, partition, partitions.pop(partition).token))
-        for partition, token in sorted(view.held.items()):
+        # A member may hold thousands, of which an answer changes a few: only those are looked at.
+        looked_at = {
+            partition
+            for partition, token in view.held.items()
+            if (held := partitions.get(partition)) is None or held.token != token or held.draining
+        }
+        for partition in sorted(looked_at | ({*view.revoked, *view.draining} & view.held.keys())):
+            token = view.held[partition]
             mine = partitions.get(partition)
             if mine is not None and mine.token != token:
                 changes.append(Change(ChangeKind.LOST, partition, mine.token))
@@ -268,6 +278,7 @@ class Membership:
                 if mine.until == math.inf:
                     changes.append(Change(ChangeKind.REVOKED, partition, token, until))
                 mine = replace(mine, until=min(mine.until, until), asked=True)
+                self._deadlines[partition] = mine.until
             if partition in view.draining and not mine.draining:
                 mine = replace(mine, draining=True)
                 if mine.until == math.inf:
@@ -277,6 +288,7 @@ class Membership:
                 mine = replace(mine, draining=False)
             partitions[partition] = mine
         self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
+        self._deadlines = {p: partitions[p].until for p in self._deadlines if p in partitions}
         for words in (self._released, self._drained):
             for partition in [p for p, token in words.items() if view.held.get(p) != token]:
                 del words[partition]
@@ -296,19 +308,20 @@ class Membership:
         changes = []
         if now >= self.step_at:
             self.step_at = math.inf
-        for partition, held in sorted(self.holding.partitions.items()):
-            if now >= self.holding.lease_until or now >= held.until:
-                self._let_go(partition, held)
-                changes.append(Change(ChangeKind.LOST, partition, held.token))
+        if now >= self.holding.lease_until:
+            ended = sorted(self.holding.partitions)
+        else:
+            ended = sorted(p for p, until in self._deadlines.items() if now >= until)
+        for partition, held in self._let_go(*ended).items():
+            changes.append(Change(ChangeKind.LOST, partition, held.token))
         return self._with_activity(changes)
 
     def end(self) -> list[Change]:
         """Lose everything: the member leaves, and nobody works on anything any more."""
-        changes = []
-        for partition, held in sorted(self.holding.partitions.items()):
-            self._drop(partition)
-            changes.append(Change(ChangeKind.LOST, partition, held.token))
-        return self._with_activity(changes)
+        dropped = self._drop(*sorted(self.holding.partitions))
+        return self._with_activity(
+            [Change(ChangeKind.LOST, partition, held.token) for partition, held in dropped.items()]
+        )
 
     def _with_activity(self, changes: list[Change]) -> list[Change]:
         """These changes, and whether the member has become active or inactive by them."""
@@ -327,17 +340,27 @@ class Membership:
         It is a deadline of what is held, or the time of a step of the group that this member
         waits for; infinite when there is neither.
         """
-        held = self.holding.partitions.values()
-        ends = min((min(h.until, self.holding.lease_until) for h in held), default=math.inf)
-        return min(ends, self.step_at)
+        if not self.holding.partitions:
+            return self.step_at
+        ends = min(self._deadlines.values(), default=math.inf)
+        return min(self.step_at, self.holding.lease_until, ends)
 
-    def _let_go(self, partition: int, held: Held) -> None:
-        self._drop(partition)
-        if held.asked or not self.closing:
-            self._released[partition] = held.token
+    def _let_go(self, *partitions: int) -> dict[int, Held]:
+        """Hold these no more, and report it; what they were."""
+        dropped = self._drop(*partitions)
+        for partition, held in dropped.items():
+            if held.asked or not self.closing:
+                self._released[partition] = held.token
+        return dropped
 
-    def _drop(self, partition: int) -> None:
-        partitions = dict(self.holding.partitions)
-        del partitions[partition]
-        self._last = partition
-        self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
+    def _drop(self, *partitions: int) -> dict[int, Held]:
+        """Hold these no more; what they were."""
+        if not partitions:
+            return {}
+        kept = dict(self.holding.partitions)
+        dropped = {partition: kept.pop(partition) for partition in partitions}
+        for partition in partitions:
+            self._deadlines.pop(partition, None)
+        self._last = partitions[-1]
+        self.holding = Holding(MappingProxyType(kept), self.holding.lease_until)
+        return dropped

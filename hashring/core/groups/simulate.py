@@ -127,13 +127,24 @@ class _Redis:
             stalled=words.stalled,
             expires=now + self.terms.ttl,
         )
-        if replace(fresh, expires=known.expires, seen=known.seen) != known:
+        if self._news(known, fresh):
             self._changed()
         self.records[name] = fresh
         due = (self.due is not None and self.due <= now) or any(
             self.looked < each.expires <= now for each in self.records.values()
         )
         return Answer(self.state.view(name, session), now, due, self._wait(now))
+
+    @staticmethod
+    def _news(known: MemberFacts, fresh: MemberFacts) -> bool:
+        """Whether a report asks for a step: not if a word is only taken back."""
+        return known != replace(
+            fresh,
+            expires=known.expires,
+            seen=known.seen,
+            released=fresh.released or known.released,
+            drained=fresh.drained or known.drained,
+        )
 
     def _wait(self, now: float) -> float | None:
         """Seconds after which who asks is to ask again; ``None`` when enough others do."""

@@ -16,11 +16,20 @@ if current < tonumber(ARGV[5]) then
   return {'gone'}
 end
 redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
+-- Whether a report asks for a step. A word that is taken back was heard, or is not true any more.
+-- Which generation a member acts on is asked for when a handoff is overdue, and then a step is due
+-- anyway; by itself it changes nothing.
+local function news(before, after)
+  for _, words in ipairs({'"released":', '"drained":'}) do
+    if string.find(after, words .. '{}', 1, true) then
+      before = string.gsub(before, words .. '%b{}', words .. '{}')
+    end
+  end
+  return string.gsub(before, '"seen":%d+', '') ~= string.gsub(after, '"seen":%d+', '')
+end
 if report ~= ARGV[4] then
   redis.call('HSET', KEYS[2], ARGV[1], session .. ' ' .. joined .. ' ' .. ARGV[4])
-  -- Which generation it acts on is asked for when a handoff is overdue, and then a step is due
-  -- anyway; by itself it changes nothing.
-  if string.gsub(report, '"seen":%d+', '') ~= string.gsub(ARGV[4], '"seen":%d+', '') then
+  if news(report, ARGV[4]) then
     changed()
   end
 end
