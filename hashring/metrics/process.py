@@ -59,6 +59,7 @@ PROCESS_METRICS: Final = (
     ),
     Spec("counter", "hashring_node_bad_messages", _NODE, "Messages on the channel that were none."),
     Spec("counter", "hashring_node_fences", _NODE, "Times its lease ended before it was renewed."),
+    Spec("counter", "hashring_node_losses", _NODE, "Times it found that Redis had lost the ring."),
     Spec(
         "counter", "hashring_node_changes", (*_NODE, "reason"), "Changes of the ring it heard of."
     ),
@@ -78,6 +79,7 @@ _COUNTERS: Final = (
     "subscriptions",
     "bad_messages",
     "fences",
+    "losses",
 )
 
 

@@ -488,7 +488,7 @@ class BaseNode:
         if book.busy(data):
             # Being taken or let go by this node itself, which takes a call to Redis.
             timeout = max(timeout, self._machine.config.io_timeout)
-        elif book.holder(data) is None:
+        elif book.holder(data) is None and not book.held_off_for(monotonic()):
             return 0.0
         return began + timeout - monotonic()
 
@@ -509,6 +509,13 @@ class BaseNode:
         owner = self.owner(data)
         if owner != self.name:
             return NotHeld(shown, owner, f"{owner} owns it")
+        if left := book.held_off_for(monotonic()):
+            return NotHeld(
+                shown,
+                None,
+                "Redis lost the locks of the ring, and somebody may still work on it: "
+                + (f"try again in {left:.1f} s" if left < float("inf") else "try again"),
+            )
         limit = book.config.limit
         if limit is not None and book.count >= limit:
             return NotHeld(shown, None, f"this node is at its limit of {limit} keys")

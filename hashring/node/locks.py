@@ -29,6 +29,12 @@ What overflowed comes back key by key, and only as fast as there is room: the ow
 lock, and keeps a place for it until it has it; only that makes the holder let go, once its loop
 asks for the key again, and leave it to the owner for a ttl. Nobody but its owner waits for a key,
 so a key never goes round.
+
+Loss. When Redis comes back empty, or is emptied, the locks are gone, and their holders do not know
+yet. A call that takes locks names the history of the ring that the node knows, and none is taken in
+another, or where there is none. The first heartbeat of a node that knew an earlier history holds
+everybody off for as long as a lock lasts; each node puts back what it still holds by its own clock.
+When that time is over, a lock that nobody put back is one in which nobody believes any more.
 """
 
 from __future__ import annotations
@@ -51,6 +57,7 @@ from hashring.store.lock_commands import (
     RENEWED_A_CALL,
     Answer,
     HeldByOther,
+    HeldOff,
     Lock,
     LockNews,
     Renewed,
@@ -270,6 +277,9 @@ class LockBook:
         """Of those, the ones that nobody holds, when every node is full."""
         self.stirred = False
         """Whether there is something new for the loop to do; whoever wakes the loop resets it."""
+        self.outdated = False
+        """Whether Redis has another history of the ring than the last heartbeat learnt; who makes
+        the next one resets it."""
         self._keys = keys
         self._retry = retry
         self._guard = threading.RLock()
@@ -290,6 +300,11 @@ class LockBook:
         # Why the last of the loop's calls failed; and why Redis refuses to take locks, since when.
         self._failure: StoreError | None = None
         self._refusal: tuple[StoreError, float] | None = None
+        # The history of the ring that is known, and until when no lock may be taken in it.
+        self._history = ""
+        self._held_off_until = -_NEVER
+        # What Redis may have lost of what is held: put back by the next renewal.
+        self._lost: set[Held] = set()
         self._ring = Ring()
         self._bounds: tuple[int, ...] = ()
         self._own_bounds: tuple[int, ...] = ()
@@ -371,7 +386,7 @@ class LockBook:
             return Verdict.NO
         waiting = self._waiting.get(key)
         other = waiting or self._elsewhere.get(key)
-        if other is not None and now < other.until:
+        if now < self._held_off_until or (other is not None and now < other.until):
             return Verdict.NO
         # What it waits for has its place already.
         if waiting is None and self.config.limit is not None and self.count >= self.config.limit:
@@ -429,6 +444,7 @@ class LockBook:
                 most=most,
                 awaited=len(kept) + len(own),
                 kept=len(kept),
+                history=self._history,
             )
             take = Take(command, chosen, most, self._session, now)
             self._takes.append(take)
@@ -460,6 +476,9 @@ class LockBook:
                         self._grant(wanted, answer, deadline, now)
                     continue
                 before = self._elsewhere.pop(wanted.key, None)
+                if isinstance(answer, HeldOff):
+                    self._hold_off(answer.seconds, now)
+                    continue
                 if not isinstance(answer, HeldByOther):
                     refused.append(wanted)
                     continue
@@ -599,6 +618,7 @@ class LockBook:
             self._left = self.full = False
             self.refused = self.unserved = 0
             self._failure = self._refusal = None
+            self._history, self._held_off_until, self.outdated = "", -_NEVER, False
             self._resolve_at = self._release_at = self._renew_at = self._look_at = _NEVER
 
     def see(
@@ -637,13 +657,19 @@ class LockBook:
                     # Whoever waited has gone.
                     held.waiter, held.wanted = "", False
 
-    def heartbeat(self, everyone_full: bool, now: float) -> None:
+    def heartbeat(
+        self, everyone_full: bool, now: float, history: str = "", held_off: float = 0.0
+    ) -> None:
         """The node's heartbeat was answered: renew, and look after what nobody asks for.
 
         Args:
             everyone_full: whether every node of the ring is full, this one included.
+            history: the ring's, in Redis.
+            held_off: seconds for which no lock may be taken in it.
         """
         with self._guard:
+            if self.config.locking:
+                self._follow(history, held_off, now)
             idle = now - self.config.idle
             for held in list(self.held.values()):
                 if held.asked < idle and held.lease is None:
@@ -666,11 +692,32 @@ class LockBook:
                 self._to_renew = list(self.held.values())
                 self._renew_at = now
 
+    def _follow(self, history: str, held_off: float, now: float) -> None:
+        if history != self._history:
+            # The locks that it waited for may be gone, and its name in them is.
+            self._ask_again_for_waiting(now)
+            self._lost = set(self.held.values())
+        if not held_off:
+            self._lost = set()
+        self._history = history
+        self._held_off_until = now + held_off if held_off else -_NEVER
+
+    def _hold_off(self, seconds: float | None, now: float) -> None:
+        """No lock may be taken for so long; ``None``: the next heartbeat learns for how long."""
+        if seconds is None:
+            self._held_off_until = _NEVER
+            self.outdated = self.stirred = True
+        else:
+            self._held_off_until = max(self._held_off_until, now + seconds)
+
+    def held_off_for(self, now: float) -> float:
+        """Seconds for which no lock may be taken, because Redis lost the ring's locks."""
+        return max(0.0, self._held_off_until - now)
+
     def listening(self, now: float) -> None:
         """The node's channel is heard from now on: what was freed before, nobody has told."""
         with self._guard:
-            for key, other in self._waiting.items():
-                self._waiting[key] = other._replace(until=now)
+            self._ask_again_for_waiting(now)
             for take in self._takes:
                 take.freed |= take.keys
 
@@ -824,11 +871,17 @@ class LockBook:
             return None
 
         def done(reply: Renewed, sent: float, now: float) -> None:
-            lost = set(reply.lost)
+            lost, unknown = set(reply.lost), set(reply.unknown)
+            if unknown:
+                # Redis lost the ring since the heartbeat: the next one learns of it.
+                self.outdated = True
             for number, held in enumerate(chosen):
                 if number in lost:
                     self._forget(held)
                     continue
+                if number in unknown:
+                    continue
+                self._lost.discard(held)
                 held.deadline = sent + shorter.get(number, config.ttl)
                 if held.lease is not None and held.lease.revoked_at is not None:
                     last = held.lease.revoked_at + config.max_handoff_time
@@ -849,6 +902,13 @@ class LockBook:
             ttl=config.ttl,
             locked=[(held.key, held.token) for held in chosen],
             lasting=shorter,
+            node=self._node,
+            history=self._history,
+            put_back=[
+                number
+                for number, held in enumerate(chosen if self._lost else ())
+                if held in self._lost and now < held.deadline
+            ],
         )
         return self._run(command, done, failed)
 
@@ -879,7 +939,16 @@ class LockBook:
     def _simple(self) -> bool:
         """Whether any key of ours that is not held may be taken."""
         special = self._takes or self._releasing or self._waiting or self._elsewhere
-        return not special and self.config.locking and self.config.limit is None
+        return (
+            not special
+            and self._held_off_until == -_NEVER
+            and self.config.locking
+            and self.config.limit is None
+        )
+
+    def _ask_again_for_waiting(self, now: float) -> None:
+        for key, other in self._waiting.items():
+            self._waiting[key] = other._replace(until=now)
 
     def _being_taken(self, key: bytes) -> bool:
         return bool(self._takes) and any(key in take.keys for take in self._takes)

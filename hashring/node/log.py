@@ -16,6 +16,7 @@ class NodeLog:
     def __init__(self, machine: NodeMachine) -> None:
         self._machine = machine
         self._state = machine.state
+        self._losses = machine.counters.losses
 
     def failure(self, failing: bool, error: StoreError) -> None:
         """A failure; ``failing`` says whether it is not the first of a row."""
@@ -31,6 +32,13 @@ class NodeLog:
     def state(self) -> None:
         """The state, where it is a new one."""
         machine = self._machine
+        if machine.counters.losses > self._losses:
+            self._losses = machine.counters.losses
+            logger.warning(
+                "hashring %s: Redis lost the ring; its nodes put back themselves and their locks%s",
+                machine.name,
+                _waiting(machine),
+            )
         if machine.state is self._state:
             return
         self._state = machine.state
@@ -44,3 +52,8 @@ class NodeLog:
             logger.error("hashring %s: %s", machine.name, machine.error)
         else:
             logger.info("hashring %s: %s", machine.name, machine.state.value)
+
+
+def _waiting(machine: NodeMachine) -> str:
+    left = 0.0 if machine.book is None else machine.book.held_off_for(machine.last_beat or 0.0)
+    return f"; nobody takes another lock for {left:.1f} s" if left else ""

@@ -173,6 +173,7 @@ class Counters:
     subscriptions: int = 0
     bad_messages: int = 0
     fences: int = 0
+    losses: int = 0
     changes: dict[str, int] = field(default_factory=dict)
 
 
@@ -204,6 +205,8 @@ class NodeMachine:
     deadline: float = float("-inf")
     replicas: tuple[Replica, ...] = ()
     session: str = ""
+    history: str = ""
+    """The history of the ring that the last heartbeat found in Redis; another one after a loss."""
     garbage: int = 0
     full_nodes: frozenset[str] = frozenset()
     """The nodes that hold as many keys as they may."""
@@ -262,6 +265,7 @@ class NodeMachine:
         self.state = NodeState.JOINING
         self.error = self.last_error = self.failed_since = None
         self.stamp = None
+        self.history = ""
         self._strict = strict
         self._sessions = (self.session,)
         self._replaced = ()
@@ -297,6 +301,9 @@ class NodeMachine:
             if now < at.beat:
                 return Wait(min(at.beat, at.subscribe))
             return self.beat_step()
+        if self.book is not None and self.book.outdated:
+            self.book.outdated = False
+            at.beat = min(at.beat, now)
         due = min(at.beat, at.sweep, at.fetch)
         if now >= due:
             return self.beat_step()
@@ -551,6 +558,8 @@ class NodeMachine:
             expect=self._expect if joining else None,
             drop=self._drop,
             full=self._announcing(),
+            history=self.history,
+            lock_ttl=config.locks.ttl if config.locks and config.locks.locking else 0.0,
         )
         self._may_be_on_ring = True
         self._heard = []
@@ -617,6 +626,9 @@ class NodeMachine:
         self.deadline = sent + config.ttl
         self._started_at = self._started_at or reply.stamp.at
         self._drop = ()
+        if self.history not in ("", reply.history):
+            self.counters.losses += 1
+        self.history = reply.history
         at = self._at
         at.beat = sent + config.heartbeat_interval * (1 - 0.1 * self.rng.random())
         at.sweep = float("inf")
@@ -653,7 +665,8 @@ class NodeMachine:
             for change in heard:
                 self._change(change, now)
         if self.book is not None:
-            self.book.heartbeat(self.full_nodes.issuperset(self.ring.nodes), now)
+            everyone_full = self.full_nodes.issuperset(self.ring.nodes)
+            self.book.heartbeat(everyone_full, now, reply.history, reply.held_off)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
         mine = self.stamp

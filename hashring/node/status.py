@@ -37,9 +37,12 @@ class NodeStatus:
             65,536).
         unserved: of those, the ones that no node holds while every node is full; without locks,
             all of them.
+        held_off: seconds for which no node of the ring takes a lock, because Redis lost the locks;
+            0 as a rule.
         garbage: members of the ring that are no replicas, when it was last fetched.
         heartbeats, failures, fetches, gaps, subscriptions, bad_messages, fences: counts since
             the node was made.
+        losses: how often it has found since then that Redis had lost the ring.
         changes: how many changes of the ring it has heard of since then, by reason: start,
             restart, return, resize, stop, removed, expired, full, room. Those that it missed are
             in ``gaps``, as far as it knows.
@@ -64,6 +67,7 @@ class NodeStatus:
     waiting: int
     refused: int
     unserved: int
+    held_off: float
     garbage: int
     heartbeats: int
     failures: int
@@ -72,6 +76,7 @@ class NodeStatus:
     subscriptions: int
     bad_messages: int
     fences: int
+    losses: int
     changes: dict[str, int]
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,6 +110,7 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         waiting=book.waiting if book else 0,
         refused=book.refused if book else 0,
         unserved=book.unserved if book else 0,
+        held_off=min(book.held_off_for(now), book.config.ttl) if book else 0.0,
         garbage=machine.garbage,
         # A copy made in one step, since the node's own thread counts on.
         **{**vars(counters), "changes": dict(counters.changes)},

@@ -102,6 +102,9 @@ class BeatReply:
         swept: how many members this call took away.
         members: the ring's ZSET, when it was asked for.
         full: the nodes that hold as many keys as they may, when it was asked for.
+        history: names the history that the stamp is part of: another one means that Redis lost
+            the ring meanwhile. Empty when nobody wrote it there.
+        held_off: seconds for which no lock may be taken, since Redis lost the locks.
     """
 
     status: BeatStatus
@@ -111,6 +114,8 @@ class BeatReply:
     swept: int
     members: tuple[bytes, ...] | None
     full: frozenset[str] = frozenset()
+    history: str = ""
+    held_off: float = 0.0
 
 
 def beat(
@@ -127,6 +132,8 @@ def beat(
     full: bool = False,
     expect: str | None = None,
     drop: Iterable[Replica] = (),
+    history: str = "",
+    lock_ttl: float = 0.0,
     events_kept: int = EVENTS_KEPT,
 ) -> Command[BeatReply]:
     """Join or refresh, sweep what expired, and learn where the ring stands: one atomic step.
@@ -142,6 +149,9 @@ def beat(
         expect: the tag the ring must have, or the call does nothing; empty for a ring without
             history, ``None`` for any.
         drop: members to take away in the same step (points that the name had before).
+        history: the history that the node knows; empty when it knows none. When Redis has another
+            by now, it lost the ring, and no lock may be taken for a while.
+        lock_ttl: seconds that the node's locks last unless renewed; 0 when it takes none.
     """
     members = tuple(replica.member for replica in replicas)
     if members:
@@ -159,6 +169,8 @@ def beat(
         "" if expect is None else f"={expect}",
         json.dumps(told, sort_keys=True),
         events_kept,
+        history,
+        lock_ttl,
         len(dropped),
         *dropped,
         *members,
@@ -167,15 +179,17 @@ def beat(
 
 
 def _read_beat(raw: Any) -> BeatReply:
-    status, epoch, tag, before, members, at, soonest, swept = raw[:8]
+    status, epoch, tag, before, members, at, soonest, swept, history, held_off = raw[:10]
     return BeatReply(
         BeatStatus(_text(status)),
         Stamp(int(epoch), _text(tag), int(members), int(at)),
         _text(before),
         float(soonest) if soonest else None,
         int(swept),
-        _read_texts(raw[8]) if len(raw) > 8 else None,
-        frozenset(_text(node) for node in raw[9]) if len(raw) > 9 else frozenset(),
+        _read_texts(raw[10]) if len(raw) > 10 else None,
+        frozenset(_text(node) for node in raw[11]) if len(raw) > 11 else frozenset(),
+        _text(history),
+        float(held_off),
     )
 
 

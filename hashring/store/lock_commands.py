@@ -57,9 +57,22 @@ class HeldByOther:
     awaited: bool = False
 
 
-Answer = int | HeldByOther | None
-"""The fencing token of a lock that is this session's now; who else has it; or ``None`` when as many
-as allowed had been taken, and it is free, or this session's since an earlier call."""
+@dataclass(frozen=True)
+class HeldOff:
+    """The lock is free, and may not be taken now: Redis lost the locks of the ring.
+
+    Attributes:
+        seconds: for how long no lock may be taken; ``None`` when Redis has another history than
+            the one that the node knows: its next heartbeat learns for how long.
+    """
+
+    seconds: float | None
+
+
+Answer = int | HeldByOther | HeldOff | None
+"""The fencing token of a lock that is this session's now; who else has it; that nobody may take it
+now; or ``None`` when as many as allowed had been taken, and it is free, or this session's since an
+earlier call."""
 
 
 def _head(keys: RingKeys) -> tuple[Argument, Argument]:
@@ -68,7 +81,7 @@ def _head(keys: RingKeys) -> tuple[Argument, Argument]:
 
 def _lock_keys(keys: RingKeys, locked: Iterable[bytes]) -> tuple[bytes, ...]:
     prefix = keys.locks
-    return (keys.token, *[prefix + key for key in locked])
+    return (keys.token, keys.epoch, *[prefix + key for key in locked])
 
 
 def acquire(
@@ -81,6 +94,7 @@ def acquire(
     most: int,
     awaited: int,
     kept: int = 0,
+    history: str = "",
 ) -> Command[list[Answer]]:
     """Take those of the locks that are free, and wait for others: see ``locks_acquire.lua``.
 
@@ -90,21 +104,23 @@ def acquire(
         most: how many to take and wait for at most; the first free ones are taken.
         awaited: how many of the keys, the first ones, to wait for when another has them.
         kept: how many of those, the first ones, the node waits for already.
+        history: the history of the ring that the node knows: in another none is taken.
     """
-    arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited, kept)
+    arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited, kept, history)
     return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, _answers)
 
 
 def _answers(raw: Any) -> list[Answer]:
-    letters, first, details = raw
+    letters, first, details, left = raw
     # The rule: every lock was free, and is taken.
     if letters.count(b"n") == len(letters):
         return list(range(first, first + len(letters)))
     new, more = count(first), iter(details)
-    return [_answer(letter, new, more) for letter in letters]
+    held_off = HeldOff(left / 1000 if left >= 0 else None)
+    return [_answer(letter, new, more, held_off) for letter in letters]
 
 
-def _answer(letter: int, new: Iterator[int], details: Iterator[Any]) -> Answer:
+def _answer(letter: int, new: Iterator[int], details: Iterator[Any], held_off: HeldOff) -> Answer:
     match chr(letter):
         case "n":
             return next(new)
@@ -112,6 +128,8 @@ def _answer(letter: int, new: Iterator[int], details: Iterator[Any]) -> Answer:
             return int(next(details))
         case "o" | "w" as which:
             return HeldByOther(_text(next(details)), max(0, next(details)) / 1000, which == "w")
+        case "h":
+            return held_off
         case _:
             return None
 
@@ -123,10 +141,13 @@ class Renewed:
     Attributes:
         lost: those that are not this session's any more.
         wanted: those that another node waits for, with its name.
+        unknown: those that are not there, in another history than the one that the node knows. A
+            heartbeat tells it that Redis lost the ring; the next renewal puts them back.
     """
 
     lost: tuple[int, ...]
     wanted: dict[int, str]
+    unknown: tuple[int, ...] = ()
 
 
 def renew(
@@ -136,28 +157,38 @@ def renew(
     ttl: float,
     locked: Sequence[tuple[bytes, int]],
     lasting: Mapping[int, float],
+    node: str = "",
+    history: str = "",
+    put_back: Iterable[int] = (),
 ) -> Command[Renewed]:
-    """Renew locks, and take none that has expired.
+    """Renew locks, and take none that has expired; put back those that Redis lost.
 
     Args:
         ttl: seconds that each lock shall last from now.
         locked: for each lock its key and its token.
         lasting: the same seconds for the locks, by their numbers, that differ.
+        node: the session's node.
+        history: the history of the ring that the node knows.
+        put_back: the numbers of those locks that may be put back if Redis lost them: they are the
+            node's by its own clock, and were not renewed since it learnt of this history.
     """
 
     def read(raw: Any) -> Renewed:
-        lost, wanted = raw
+        lost, wanted, unknown = raw
         return Renewed(
             tuple(int(number) for number in lost),
             {
                 int(number): _text(node)
                 for number, node in zip(wanted[::2], wanted[1::2], strict=True)
             },
+            tuple(int(number) for number in unknown),
         )
 
     # One text of all tokens: an argument each would cost the client more than all the rest.
     tokens = " ".join(str(token) for _, token in locked)
-    arguments: list[Argument] = [*_head(keys), session, _milliseconds(ttl), tokens]
+    lost = " ".join(map(str, put_back))
+    arguments: list[Argument] = [*_head(keys), session, node, history, lost]
+    arguments += (_milliseconds(ttl), tokens)
     for number, seconds in lasting.items():
         arguments += (number, _milliseconds(seconds))
     names = _lock_keys(keys, (key for key, _ in locked))

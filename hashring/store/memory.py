@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import queue
 import re
 import threading
@@ -33,12 +34,12 @@ _FORGET_ABOVE: Final = 256
 _LAST_EPOCH: Final = 999_999_999_999
 
 # The epoch key as the scripts write it; they go by the same form.
-_EPOCH: Final = re.compile(rb"([0-9]{1,12}) ([0-9A-Fa-f]+)")
+_EPOCH: Final = re.compile(rb"([0-9]{1,12}) ([0-9A-Fa-f]+)(?: ([0-9]+) ([0-9]+))?")
 
 # The keys of a ring, and where the twin keeps what is in them.
 _PARTS: Final = {
     "ring": ("members",),
-    "epoch": ("epoch", "tag"),
+    "epoch": ("epoch", "tag", "began", "till"),
     "nodes": ("nodes",),
     "events": ("events",),
     "left": ("left",),
@@ -60,6 +61,8 @@ class _RingState:
     members: dict[bytes, float] = field(default_factory=dict)
     epoch: int = 0
     tag: str = ""
+    began: str = ""
+    till: int = 0
     nodes: dict[bytes, bytes] = field(default_factory=dict)
     events: Stream = field(default_factory=Stream)
     left: dict[bytes, bytes] = field(default_factory=dict)
@@ -77,6 +80,8 @@ class MemoryServer:
         self._clock = clock
         self._lock = threading.RLock()
         self._rings: dict[bytes, _RingState] = {}
+        # By their epoch keys, which is what scripts about locks know of a ring.
+        self._ring_names: dict[bytes, bytes] = {}
         self._groups: dict[bytes, GroupData] = {}
         self._tables: dict[bytes, tuple[bytes, bytes]] = {}
         self._tokens: dict[bytes, int] = {}
@@ -112,6 +117,8 @@ class MemoryServer:
             state = self._ring(ring)
             state.epoch = int(written[1]) if written else 0
             state.tag = written[2].decode() if written else ""
+            state.began = written[3].decode() if written and written[3] else ""
+            state.till = int(written[4]) if written and written[4] else 0
 
     def hset(self, ring: bytes, node: str, entry: bytes, *, part: str = "nodes") -> None:
         """Write a node's field of one of the ring's hashes behind its back.
@@ -164,6 +171,10 @@ class MemoryServer:
         """The tag of the ring's last change."""
         return self._ring(ring).tag
 
+    def history(self, ring: bytes) -> str:
+        """Names the ring's history: another one after the ring was lost."""
+        return self._ring(ring).began
+
     def holder(self, ring: bytes, node: str) -> str:
         """The session that holds a node's name; empty when nobody does."""
         return holder_of(self._ring(ring).nodes.get(node.encode(), b""))
@@ -205,8 +216,9 @@ class MemoryServer:
             elif command.script.name.startswith("challenge_"):
                 call = TableCall(self._tables, command.keys, now, self.publish)
             elif command.script.name.startswith("locks_"):
-                call = _LockCall(self, command.keys, now)
+                call = _LockCall(self, self._of_epoch(command.keys[1]), command.keys, now)
             else:
+                self._ring_names[command.keys[1]] = name
                 call = _Call(self, self._ring(name), name, now, command.keys[6:])
             raw = getattr(call, command.script.name)(*command.arguments)
         return command.read(raw)
@@ -228,6 +240,11 @@ class MemoryServer:
             del self._locks[name]
             return None
         return lock
+
+    def _of_epoch(self, epoch: bytes) -> _RingState:
+        """The ring that has this epoch key."""
+        name = self._ring_names.get(epoch)
+        return _RingState() if name is None else self._ring(name)
 
     def _ring(self, name: bytes) -> _RingState:
         return self._rings.setdefault(name, _RingState())
@@ -263,6 +280,8 @@ class _Call:
         expect: str,
         told: str,
         history: int,
+        known: str,
+        lock_ttl: float,
         dropping: int,
         *members: bytes,
     ) -> list[Any]:
@@ -317,6 +336,7 @@ class _Call:
                 (ring.full.add if full else ring.full.discard)(name)
                 kind = "full" if full else "room"
                 self._announce({"kind": kind, "nodes": [node]}, 0, node, history)
+            self._hold_off(known, lock_ttl)
         soonest = min(ring.members.values(), default=None)
         reply: list[Any] = [
             status.encode(),
@@ -327,6 +347,8 @@ class _Call:
             self._at(),
             b"" if soonest is None else b"%.6f" % (soonest + lag - self._now),
             swept,
+            ring.began.encode(),
+            b"%.6f" % (max(0, ring.till - int(self._at())) / 1e6),
         ]
         if "s" in flags:
             by_score = sorted(ring.members, key=lambda member: (ring.members[member], member))
@@ -335,6 +357,13 @@ class _Call:
             reply.append(written.encode("utf-8", "surrogateescape"))
             reply.append(sorted(ring.full))
         return reply
+
+    def _hold_off(self, known: str, lock_ttl: float) -> None:
+        """No lock may be taken for a while, if the node knew an earlier history."""
+        ring = self._ring
+        if known not in ("", ring.began) and ring.began and lock_ttl > 0:
+            lost_at = int(ring.began if int(ring.began) > int(known) else self._at())
+            ring.till = max(ring.till, lost_at + int(lock_ttl * 1e6))
 
     def leave(
         self, node: str, session: str, reason: str, by: str, history: int, *members: bytes
@@ -405,6 +434,7 @@ class _Call:
         }
         digest = hashlib.sha1(prev.encode() + json.dumps(body).encode())
         ring.tag = body["tag"] = digest.hexdigest()[:16]
+        ring.began = ring.began or self._at().decode()
         message = json.dumps(body).encode()
         self._server.publish(self._name, message)
         self._log(
@@ -465,9 +495,12 @@ class _Call:
 class _LockCall:
     """One run of a script about locks: a method for each, with the script's ARGV."""
 
-    def __init__(self, server: MemoryServer, keys: tuple[bytes, ...], now: float) -> None:
+    def __init__(
+        self, server: MemoryServer, ring: _RingState, keys: tuple[bytes, ...], now: float
+    ) -> None:
         self._server = server
-        self._counter, *self._names = keys
+        self._ring = ring
+        self._counter, _, *self._names = keys
         self._now = now
 
     def locks_acquire(  # noqa: PLR0917 - ARGV of the script, in its order
@@ -480,8 +513,10 @@ class _LockCall:
         room: int,
         awaited: int,
         kept: int,
+        history: str,
     ) -> list[Any]:
         server, own = self._server, session.encode()
+        held_off = self._held_off() if history == self._ring.began else -1
         last = server._tokens.get(self._counter, 0)
         first = max(last + 1, round(self._now * 1e6))
         token = first
@@ -498,7 +533,9 @@ class _LockCall:
 
         for number, name in enumerate(self._names):
             lock = server._lock_of(name)
-            if lock is None and room > 0:
+            if lock is None and held_off:
+                letters += b"h"
+            elif lock is None and room > 0:
                 room -= 1
                 server._locks[name] = _LockState(token, own, node.encode(), expires)
                 token += 1
@@ -522,23 +559,42 @@ class _LockCall:
             server._tokens[self._counter] = token - 1
         for other in others[: max(0, room)]:
             wait(*other)
-        return [bytes(letters), first, details]
+        return [bytes(letters), first, details, held_off]
 
-    def locks_renew(
-        self, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+    def locks_renew(  # noqa: PLR0917 - ARGV of the script, in its order
+        self,
+        channel: bytes,
+        prefix: int,
+        session: str,
+        node: str,
+        history: str,
+        put_back: str,
+        ttl: int,
+        tokens: str,
+        *rest: int,
     ) -> list[Any]:
+        server, own = self._server, session.encode()
         lasting = dict(zip(rest[::2], rest[1::2], strict=True))
+        known = history == self._ring.began
+        may_put_back = known and self._held_off() > 0
+        lost_locks = set(map(int, put_back.split()))
         lost: list[int] = []
         wanted: list[Any] = []
-        for number, (name, token) in enumerate(zip(self._names, tokens.split(), strict=True)):
-            lock = self._server._lock_of(name)
-            if lock is None or lock.token != int(token) or lock.session != session.encode():
-                lost.append(number)
-                continue
-            lock.expires = self._now + lasting.get(number, ttl) / 1000
-            if lock.waiter:
-                wanted += [number, lock.waiter]
-        return [lost, wanted]
+        unknown: list[int] = []
+        for number, (name, text) in enumerate(zip(self._names, tokens.split(), strict=True)):
+            token, lock = int(text), server._lock_of(name)
+            expires = self._now + lasting.get(number, ttl) / 1000
+            if lock is not None and (lock.token, lock.session) == (token, own):
+                lock.expires = expires
+                if lock.waiter:
+                    wanted += [number, lock.waiter]
+            elif lock is None and may_put_back and number in lost_locks:
+                server._locks[name] = _LockState(token, own, node.encode(), expires)
+                last = server._tokens.get(self._counter, 0)
+                server._tokens[self._counter] = max(last, token)
+            else:
+                (unknown if lock is None and not known else lost).append(number)
+        return [lost, wanted, unknown]
 
     def locks_release(self, channel: bytes, prefix: int, session: str, *tokens: int) -> int:
         released = 0
@@ -565,6 +621,10 @@ class _LockCall:
             else []
             for lock in found
         ]
+
+    def _held_off(self) -> int:
+        """For how many milliseconds no lock may be taken."""
+        return max(0, math.ceil((self._ring.till - round(self._now * 1e6)) / 1000))
 
     def _left(self, lock: _LockState) -> int:
         return int((lock.expires - self._now) * 1000)

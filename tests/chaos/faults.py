@@ -62,7 +62,9 @@ class Fault:
             window unless given.
         recovery: the same for the time until all is well.
         slow: seconds by which every message and call is late meanwhile.
-        loses: whether Redis forgets what it had confirmed, locks included.
+        loses: whether Redis goes back to an earlier state, locks included.
+        empties: whether Redis loses everything. Nodes put back the locks that they hold; nobody
+            takes another one for as long as a lock lasts.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Fault:
     recovery: Callable[[Timing], float] | None = None
     slow: float = 0.0
     loses: bool = False
+    empties: bool = False
     topology: str = "single"
     workers: int = 4
     nodes: int = 1
@@ -80,10 +83,11 @@ class Fault:
         """What this fault may do to ownership."""
         timing = fleet.timing
         window = timing.window + self.slow
+        held_off = timing.ttl if self.empties and fleet.variant.lock else 0.0
         return Bounds(
             double=window if self.loses or not fleet.variant.lock else 0.0,
-            none=max(window, self.away(fleet) if self.away else 0.0),
-            recovery=max(window, self.recovery(timing) if self.recovery else 0.0),
+            none=max(window, self.away(fleet) if self.away else 0.0) + held_off,
+            recovery=max(window, self.recovery(timing) if self.recovery else 0.0) + held_off,
         )
 
 
@@ -361,10 +365,12 @@ FAULTS = {
             workers=5,
             nodes=10,
         ),
-        Fault("restart-empty", "Redis killed, and back empty", restart_empty, loses=True),
-        Fault("down", "Redis down for longer than the ttl, back empty", down, _outage, loses=True),
+        Fault("restart-empty", "Redis killed, and back empty", restart_empty, empties=True),
+        Fault(
+            "down", "Redis down for longer than the ttl, back empty", down, _outage, empties=True
+        ),
         Fault("hang", "Redis stands still for longer than the ttl", hang, _outage),
-        Fault("flushall", "FLUSHALL", flushall, loses=True),
+        Fault("flushall", "FLUSHALL", flushall, empties=True),
         Fault("ring-deleted", "the ring's key deleted", ring_deleted),
         Fault(
             "ring-type",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from hashring.errors import KeyValueError, PermissionDenied, WrongKeyType
-from hashring.store.commands import Event
+from hashring.store.commands import BeatReply, Event
 from hashring.store.executor import RedisStore, Subscribed
 from hashring.store.keys import ring_keys
 from hashring.store.lock_commands import (
@@ -25,8 +25,10 @@ from hashring.store.lock_commands import (
     MAX_LOCKED_KEY_BYTES,
     Answer,
     HeldByOther,
+    HeldOff,
     Lock,
     LockNews,
+    Renewed,
     acquire,
     check_locked_key,
     look,
@@ -63,6 +65,7 @@ def take(
     kept: int = 0,
     node: str | None = None,
     ttl: float = TTL,
+    history: str = "",
 ) -> list[Answer]:
     return place.store.run(
         acquire(
@@ -74,6 +77,7 @@ def take(
             most=most,
             awaited=len(keys) if awaited is None else awaited,
             kept=kept,
+            history=history,
         )
     )
 
@@ -676,3 +680,129 @@ def test_a_key_that_is_too_long_to_lock_says_so() -> None:
         "locked has at most 4096: lock a digest of it instead"
     )
     assert len(caught.value.key) == 32
+
+
+# --- when Redis has lost the locks ----------------------------------------------------------------
+
+
+def joined(place: Place, session: str, history: str = "") -> BeatReply:
+    """The answer to a heartbeat of a node that knows this history."""
+    return place.join(NODE[session], session, 10, history=history, lock_ttl=TTL)
+
+
+def put_back(
+    place: Place, session: str, history: str, *locked: tuple[bytes, int], numbers: Sequence[int]
+) -> Renewed:
+    return place.store.run(
+        renew(
+            place.keys,
+            session=session,
+            ttl=TTL,
+            locked=locked,
+            lasting={},
+            node=NODE[session],
+            history=history,
+            put_back=numbers,
+        )
+    )
+
+
+def lost(place: Place) -> tuple[str, list[int], str]:
+    """A node took two locks, and then Redis lost everything, which the node has learnt.
+
+    The history that it knew, its tokens, and the history that is now.
+    """
+    before = joined(place, A).history
+    tokens = [token(place, A, key, history=before) for key in KEYS[:2]]
+    place.wipe()
+    return before, tokens, joined(place, A, before).history
+
+
+def test_no_lock_is_taken_in_a_history_that_the_node_does_not_know(place: Place) -> None:
+    before, _, now = lost(place)
+    assert "" not in (before, now)
+    assert before != now
+    assert take(place, A, KEYS[2], history=before) == [HeldOff(None)]
+    place.wipe()
+    assert take(place, A, KEYS[2], history=now) == [HeldOff(None)]
+    assert seen(place, *KEYS) == {}
+
+
+def test_a_ring_that_nobody_knew_before_is_open_at_once(place: Place) -> None:
+    reply = joined(place, A)
+    assert reply.held_off == 0.0
+    assert isinstance(token(place, A, b"k", history=reply.history), int)
+    assert joined(place, B, reply.history).held_off == 0.0
+
+
+def test_after_a_loss_nobody_takes_a_lock_for_as_long_as_one_lasts(place: Place) -> None:
+    _, _, now = lost(place)
+    for session in (A, B):
+        (answer,) = take(place, session, KEYS[2], history=now)
+        assert isinstance(answer, HeldOff)
+        assert answer.seconds is not None
+        assert 0 < answer.seconds <= TTL
+    assert 0 < joined(place, B).held_off <= TTL
+
+
+def test_a_second_node_that_knew_the_ring_does_not_make_the_wait_longer(place: Place) -> None:
+    before, _, now = lost(place)
+    first = joined(place, A, now)
+    second = joined(place, B, before)
+    assert second.held_off <= first.held_off
+    assert second.history == now
+
+
+def test_a_node_that_takes_no_locks_holds_nobody_off(place: Place) -> None:
+    before = joined(place, A).history
+    place.wipe()
+    assert place.join("other", C, 30, history=before, lock_ttl=0.0).held_off == 0.0
+
+
+def test_a_holder_puts_back_what_redis_lost_under_the_same_token(place: Place) -> None:
+    _, tokens, now = lost(place)
+    held = list(zip(KEYS, tokens, strict=False))
+    assert put_back(place, A, now, *held, numbers=[0, 1]) == Renewed((), {})
+    found = seen(place, *KEYS[:2])
+    assert [(found[key].token, found[key].session) for key in KEYS[:2]] == [
+        (token, A) for token in tokens
+    ]
+    assert found[KEYS[0]].node == NODE[A]
+    assert isinstance(take(place, B, KEYS[0], history=now)[0], HeldByOther)
+
+
+def test_only_what_is_still_held_is_put_back(place: Place) -> None:
+    _, tokens, now = lost(place)
+    held = list(zip(KEYS, tokens, strict=False))
+    assert put_back(place, A, now, *held, numbers=[1]) == Renewed((0,), {})
+    assert seen(place, *KEYS[:2]).keys() == {KEYS[1]}
+
+
+def test_a_renewal_that_knows_an_earlier_history_changes_nothing(place: Place) -> None:
+    before, tokens, _ = lost(place)
+    held = list(zip(KEYS, tokens, strict=False))
+    assert put_back(place, A, before, *held, numbers=[0, 1]) == Renewed((), {}, (0, 1))
+    assert seen(place, *KEYS) == {}
+
+
+def test_nothing_is_put_back_when_locks_may_be_taken_again(place: Place) -> None:
+    history = joined(place, A).history
+    first = token(place, A, b"k", history=history)
+    expire(place, b"k")
+    assert put_back(place, A, history, (b"k", first), numbers=[0]) == Renewed((0,), {})
+    assert seen(place, b"k") == {}
+
+
+def test_what_stands_there_by_then_is_left_alone(place: Place) -> None:
+    _, (older, later), now = lost(place)
+    assert put_back(place, A, now, (b"k", older), numbers=[0]) == Renewed((), {})
+    assert put_back(place, B, now, (b"k", later), numbers=[0]) == Renewed((0,), {})
+    assert seen(place, b"k")[b"k"].token == older
+
+
+def test_tokens_go_on_growing_from_those_that_were_put_back(place: Place) -> None:
+    _, _, now = lost(place)
+    ahead = int(place.now() * 1e6) + 10**12
+    put_back(place, A, now, (b"k", ahead), numbers=[0])
+    place.set_epoch(b"7 ab %b 0" % now.encode())
+    assert token(place, A, b"k2", history=now) == ahead + 1

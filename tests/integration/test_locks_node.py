@@ -908,3 +908,61 @@ def test_what_goes_while_an_asyncio_select_waits_is_not_among_its_answer(
 
     with Proxy(redis_server.socket) as proxy:
         asyncio.run(run(proxy))
+
+
+# --- Redis loses the locks ------------------------------------------------------------------------
+
+
+def test_after_flushall_holders_put_back_their_locks_and_nobody_takes_another(
+    make: Make, client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = make(**CALM, name="first"), make(**CALM, name="second")
+    eventually(lambda: first.get_node_count() == second.get_node_count() == 2, "they are two")
+    mine, others = first.select(KEYS), second.select(KEYS)
+    assert sorted(mine + others) == sorted(KEYS)
+    free = mine.pop()
+    key = free.encode()
+    before = locks(client)
+    client.flushall()
+    eventually(lambda: first.status.losses == second.status.losses == 1, "both have learnt of it")
+    eventually(lambda: locks(client).items() == before.items(), "all locks are as they were")
+    assert first.select(KEYS) == [*mine, free]
+    assert second.select(KEYS) == others
+    first.heartbeat()
+    client.delete(RING_KEYS.lock(key))
+    eventually(lambda: first.status.held == len(mine), "it has learnt that one was taken away")
+    assert not any(node.contains(free) for node in (first, second))
+    said = r"Redis lost the locks of the ring.*: try again in \d"
+    with pytest.raises(NotHeld, match=said), first.hold(free):
+        pass
+    assert 0 < first.status.held_off <= 120
+    assert "Redis lost the ring; its nodes put back themselves and their locks" in caplog.text
+    assert "nobody takes another lock for 1" in caplog.text
+
+
+def test_hold_waits_while_nobody_may_take_a_lock(make: Make, client: Redis) -> None:
+    node = make(**CALM)
+    assert node.contains("held")
+    client.flushall()
+    eventually(lambda: node.status.held_off > 0, "it has learnt of the loss")
+    with pytest.raises(NotHeld), node.hold("free", timeout=0.3):
+        pass
+    epoch, tag, began, _ = client.get(RING_KEYS.epoch).split()
+    client.set(RING_KEYS.epoch, b" ".join((epoch, tag, began, b"0")))
+    with node.hold("free", timeout=60) as lease:
+        assert lease.token
+
+
+def test_asyncio_nodes_put_back_their_locks_too(client: Redis, redis_server: RedisServer) -> None:
+    async def main() -> None:
+        redis = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        async with AsyncRingNode(redis, RING, **CALM) as node:
+            assert await node.select(KEYS) == KEYS
+            before = locks(client)
+            client.flushall()
+            while locks(client) != before:
+                await asyncio.sleep(0.01)
+            assert await node.select(KEYS) == KEYS
+        await redis.aclose()
+
+    asyncio.run(main())

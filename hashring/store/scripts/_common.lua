@@ -2,7 +2,8 @@
 --
 -- KEYS of every script:
 --   1  <ring>            ZSET     one member a replica, start:node:id
---   2  {<ring>}:epoch    string   "number tag" of the last change
+--   2  {<ring>}:epoch    string   "number tag" of the last change; "began until": Redis time at which
+--                                 this history began, and up to which no lock may be taken
 --   3  {<ring>}:nodes    hash     node -> 16 characters of session, then JSON of what it tells
 --   4  {<ring>}:events   stream   history, capped
 --   5  {<ring>}:left     hash     node -> JSON of the points a named node had when it went
@@ -66,13 +67,20 @@ local function point_of(member)
   return tonumber(string.match(member, '^(%d+):'))
 end
 
+-- Number and tag of the last change, when its history began, and until when no lock may be taken:
+-- the times in microseconds, '' and 0 when they are not known.
 local function stamp()
-  local epoch, tag = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%x+)$')
+  local epoch, tag, more = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (%x+)(.*)$')
+  local began, till = string.match(more or '', '^ (%d+) (%d+)$')
   -- Anything else was not written here: begin a new history, which every reader notices.
-  if not epoch or #epoch > 12 then
-    return 0, ''
+  if not epoch or #epoch > 12 or not (began or more == '') then
+    return 0, '', '', 0
   end
-  return tonumber(epoch), tag
+  return tonumber(epoch), tag, began or '', tonumber(till or 0)
+end
+
+local function set_stamp(epoch, tag, began, till)
+  redis.call('SET', KEYS[2], string.format('%d %s %s %.0f', epoch, tag, began, till))
 end
 
 -- The session that holds a name, from the name's entry; '' for an entry not written here.
@@ -96,7 +104,7 @@ end
 -- Number the change, tell the channel, and add it to the history.
 -- `growth` is how many members it added to the ring.
 local function announce(body, growth, by, history)
-  local epoch, prev = stamp()
+  local epoch, prev, began, till = stamp()
   body.v = 1
   body.epoch = epoch % LAST_EPOCH + 1
   body.prev = prev
@@ -105,7 +113,7 @@ local function announce(body, growth, by, history)
   body.was = body.members - growth
   body.tag = string.sub(redis.sha1hex(prev .. cjson.encode(body)), 1, 16)
   local message = cjson.encode(body)
-  redis.call('SET', KEYS[2], body.epoch .. ' ' .. body.tag)
+  set_stamp(body.epoch, body.tag, began ~= '' and began or at, till)
   redis.call('PUBLISH', KEYS[1], message)
   log(history, 'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data', message)
 end

@@ -1,6 +1,7 @@
 -- What every script about locks shares. Prepended to each of them.
 --
--- KEYS  1 {<ring>}:token, the last fencing token   2... locks, {<ring>}:lock:<key>
+-- KEYS  1 {<ring>}:token, the last fencing token   2 {<ring>}:epoch, see _common.lua
+--       3... locks, {<ring>}:lock:<key>
 -- A lock is a string with a TTL: "token session node", then, behind a line feed, the node that
 -- waits for it, if one does. A name holds no line feed.
 -- Node channels are {<ring>}:to:<node>; ARGV[1] is their part before the name, ARGV[2] the length
@@ -24,4 +25,15 @@ end
 
 local function tell(node, what, lock)
   redis.call('PUBLISH', ARGV[1] .. node, what .. '\n' .. string.sub(lock, ARGV[2] + 1))
+end
+
+-- When the ring's history began, '' when that is not known, and for how many milliseconds from now
+-- (this server's time in microseconds) no lock may be taken.
+local function history(now)
+  local value = redis.call('GET', KEYS[2]) or ''
+  local began, till = string.match(value, '^%d+ %x+ (%d+) (%d+)$')
+  if not began then
+    return '', 0
+  end
+  return began, math.max(0, math.ceil((tonumber(till) - now) / 1000))
 end

@@ -6,9 +6,12 @@
 --       5 lead: a score is now + lead    6 lag: a member is dead when its score < now - lag
 --       7 '=' and the tag the ring must have; '' = any
 --       8 what the node tells of itself, JSON      9 how many events to keep
---       10 how many members to drop                11... those, then the node's own members
+--       10 when the history began that the node knows; '' = it knows none
+--       11 seconds that its locks last; 0 = it takes none
+--       12 how many members to drop                13... those, then the node's own members
 -- Answer  status, epoch, tag, tag before this call's own change, members, Redis time in
---         microseconds, seconds until the next member expires, how many were swept,
+--         microseconds, seconds until the next member expires, how many were swept, when this
+--         history began, seconds for which no lock may be taken,
 --         then, when asked for, the ring's members as one text (JSON, which a client reads in a
 --         fraction of the time that as many answers take), and the nodes that are full.
 --         status: ok, taken (the name is in use by another session than the one seen), superseded
@@ -41,11 +44,11 @@ elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
 end
 
 if status == 'ok' then
-  local drop = tonumber(ARGV[10])
+  local drop = tonumber(ARGV[12])
   local dropped = 0
   for i = 1, drop, 1000 do
     dropped = dropped
-      + redis.call('ZREM', KEYS[1], unpack(ARGV, 10 + i, 10 + math.min(i + 999, drop)))
+      + redis.call('ZREM', KEYS[1], unpack(ARGV, 12 + i, 12 + math.min(i + 999, drop)))
   end
   if not joining then
     -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
@@ -54,7 +57,7 @@ if status == 'ok' then
   end
   local score = seconds(now + lead)
   local added = 0
-  for i = 11 + drop, #ARGV, 500 do
+  for i = 13 + drop, #ARGV, 500 do
     local scored = {}
     for j = i, math.min(i + 499, #ARGV) do
       scored[#scored + 1] = score
@@ -74,7 +77,7 @@ if status == 'ok' then
   -- two such times must not look the same to a node that slept from one to the other.
   if added > 0 or dropped > 0 or other or before == '' then
     local points = {}
-    for i = 11 + drop, #ARGV do
+    for i = 13 + drop, #ARGV do
       points[#points + 1] = point_of(ARGV[i])
     end
     local reason = 'return'
@@ -102,11 +105,23 @@ if status == 'ok' then
   end
 end
 
-local epoch, tag = stamp()
+-- Redis lost what this node knew, and with it the locks. A node may still believe in one for as long
+-- as locks last: until then nobody takes any, and holders put theirs back (see locks_renew.lua).
+local epoch, tag, began, till = stamp()
+if status == 'ok' and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
+  -- A history that is older than the one known was brought back by a failover, nobody knows when.
+  local lost_at = tonumber(began) > tonumber(ARGV[10]) and tonumber(began) or tonumber(at)
+  local last = lost_at + tonumber(ARGV[11]) * 1000000
+  if last > math.max(till, tonumber(at)) and tonumber(ARGV[11]) > 0 then
+    till = last
+    set_stamp(epoch, tag, began, till)
+  end
+end
 local soonest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local reply = {
   status, epoch, tag, before, redis.call('ZCARD', KEYS[1]), at,
   soonest[2] and seconds(tonumber(soonest[2]) + lag - now) or '', swept,
+  began, seconds(math.max(0, till - tonumber(at)) / 1000000),
 }
 if string.find(flags, 's', 1, true) then
   reply[#reply + 1] = cjson.encode(redis.call('ZRANGE', KEYS[1], 0, -1))

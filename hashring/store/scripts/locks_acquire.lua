@@ -4,13 +4,17 @@
 --       7 how many of the locks, the first ones, to wait for when another session has them
 --       8 how many of those, the first ones, this node waits for already: they keep their places,
 --         while the others wait for what is left after all that is free
--- Answer  a letter for each lock, the first new token, and what the letters ask for, in order:
+--       9 when the history began that the node knows
+-- Answer  a letter for each lock, the first new token, what the letters ask for, in order, and for
+--         how many milliseconds no lock may be taken, -1 when the node knows another history:
 --         n  new: it is this session's now; the tokens of these count up from the first
 --         a  it was this session's already: its token follows
 --         o  another session's: holder and milliseconds left follow
 --         w  the same, and this node waits for it
 --         f  it would have been one too many, and is free (or this session's: a call that was long
 --            on its way must not take away what has been taken since)
+--         h  it is free, and may not be taken now: Redis lost the locks, and somebody may still
+--            believe in this one
 --
 -- A token is greater than all before it, on this key and on every other: it counts up, and never
 -- falls behind this server's time in microseconds, so that it goes on growing even when the
@@ -26,19 +30,23 @@ local next_token, holder_part = first, ' ' .. session .. ' ' .. node
 
 local awaited, kept = tonumber(ARGV[7]), tonumber(ARGV[8])
 local letters, details, others = {}, {}, {}
+local began, held_off = history(now)
+if began ~= ARGV[9] then
+  held_off = -1
+end
 
 local function wait(i, holder, waiter, value)
   room = room - 1
-  letters[i - 1] = 'w'
+  letters[i - 2] = 'w'
   if waiter ~= node then
     call('SET', KEYS[i], string.match(value, '^[^\n]*') .. '\n' .. node, 'KEEPTTL')
     tell(holder, 'wanted:' .. node, KEYS[i])
   end
 end
 
-for i = 2, #KEYS do
-  local lock, letter = KEYS[i], 'f'
-  if room > 0 and call('SET', lock, format('%.0f', next_token) .. holder_part, 'NX', 'PX', ttl) then
+for i = 3, #KEYS do
+  local lock, letter = KEYS[i], held_off == 0 and 'f' or 'h'
+  if room > 0 and held_off == 0 and call('SET', lock, format('%.0f', next_token) .. holder_part, 'NX', 'PX', ttl) then
     letter = 'n'
     next_token = next_token + 1
     room = room - 1
@@ -50,19 +58,21 @@ for i = 2, #KEYS do
       letter = 'a'
       details[#details + 1] = token
       room = room - 1
-    elseif token and holder_session ~= session then
+    elseif token and holder_session == session then
+      letter = 'f'
+    elseif token then
       local left = call('PTTL', lock)
       letter = 'o'
       details[#details + 1] = holder
       -- What never expires is looked at again all the same, some day.
       details[#details + 1] = left < 0 and tonumber(ttl) or left
-      if value and i - 1 <= awaited then
+      if value and i - 2 <= awaited then
         others[#others + 1] = {i, holder, waiter, value}
       end
     end
   end
-  letters[i - 1] = letter
-  if i - 1 <= kept and #others > 0 and room > 0 then
+  letters[i - 2] = letter
+  if i - 2 <= kept and #others > 0 and room > 0 then
     wait(unpack(table.remove(others)))
   end
 end
@@ -74,4 +84,4 @@ end
 for n = 1, math.min(room, #others) do
   wait(unpack(others[n]))
 end
-return {table.concat(letters), first, details}
+return {table.concat(letters), first, details, held_off}

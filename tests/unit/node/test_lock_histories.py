@@ -302,12 +302,21 @@ def release_whatever_the_session_holds(
 
 
 def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: _LockCall, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+    call: _LockCall,
+    channel: bytes,
+    prefix: int,
+    session: str,
+    node: str,
+    history: str,
+    put_back: str,
+    ttl: int,
+    tokens: str,
+    *rest: int,
 ) -> list[Any]:
     for name, token in zip(call._names, tokens.split(), strict=True):
         expires = call._now + ttl / 1000
         call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
-    return [[], []]
+    return [[], [], []]
 
 
 def no_places_for_calls_under_way(book: LockBook) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from hashring.node.locks import Held, LockBook, Take
 from hashring.node.machine import NodeMachine
+from hashring.protocol.machine import Run
 from hashring.store.memory import MemoryServer, _LockCall, _LockState
 from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
 from hashring.testing.simulator.ring.history import (
@@ -120,22 +122,40 @@ def release_whoever_holds_it(
 
 
 def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: _LockCall, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+    call: _LockCall,
+    channel: bytes,
+    prefix: int,
+    session: str,
+    node: str,
+    history: str,
+    put_back: str,
+    ttl: int,
+    tokens: str,
+    *rest: int,
 ) -> list[Any]:
     for name, token in zip(call._names, tokens.split(), strict=True):
         expires = call._now + ttl / 1000
         call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
-    return [[], []]
+    return [[], [], []]
 
 
 def renewal_that_makes_a_free_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: _LockCall, channel: bytes, prefix: int, session: str, ttl: int, tokens: str, *rest: int
+    call: _LockCall,
+    channel: bytes,
+    prefix: int,
+    session: str,
+    node: str,
+    history: str,
+    put_back: str,
+    ttl: int,
+    tokens: str,
+    *rest: int,
 ) -> list[Any]:
     for name, token in zip(call._names, tokens.split(), strict=True):
         if call._server._lock_of(name) is None:
             expires = call._now + ttl / 1000
             call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
-    return renew(call, channel, prefix, session, ttl, tokens, *rest)
+    return renew(call, channel, prefix, session, node, history, put_back, ttl, tokens, *rest)
 
 
 renew = _LockCall.locks_renew
@@ -155,11 +175,12 @@ acquire = _LockCall.locks_acquire
 
 
 def tokens_of_the_counter_alone(call: _LockCall, *rest: Any) -> list[Any]:
-    call._now, now = 0.0, call._now
+    (call._now, now), ring = (0.0, call._now), call._ring
+    till, ring.till = ring.till, max(0, ring.till - round(now * 1e6))
     try:
         answer = acquire(call, *rest)
     finally:
-        call._now = now
+        call._now, ring.till = now, till
     for name in call._names:
         lock = call._server._locks.get(name)
         if lock is not None and lock.session == rest[3].encode():
@@ -167,9 +188,26 @@ def tokens_of_the_counter_alone(call: _LockCall, *rest: Any) -> list[Any]:
     return answer
 
 
+def locks_taken_while_nobody_may(call: _LockCall, *rest: Any) -> list[Any]:
+    ring, arguments = call._ring, list(rest)
+    till, ring.till, arguments[-1] = ring.till, 0, ring.began
+    try:
+        return acquire(call, *arguments)
+    finally:
+        ring.till = till
+
+
+def locks_put_back_whoever_asks(call: _LockCall, *rest: Any) -> list[Any]:
+    arguments = list(rest)
+    arguments[5] = " ".join(map(str, range(len(call._names))))
+    return renew(call, *arguments)
+
+
 @pytest.mark.parametrize(
     ("script", "bug", "rules"),
     [
+        ("locks_acquire", locks_taken_while_nobody_may, "sole"),
+        ("locks_renew", locks_put_back_whoever_asks, "tokens|sole|holder"),
         ("locks_release", release_whoever_holds_it, "holder"),
         ("locks_renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
         ("locks_renew", renewal_that_makes_a_free_lock_anew, "tokens"),
@@ -218,6 +256,22 @@ def test_a_fault_in_the_book_is_found(
 ) -> None:
     monkeypatch.setattr(LockBook, name, bug)
     found(rules)
+
+
+class ForgetsTheHistory(NodeMachine):
+    """It does not tell Redis which history it knows: nobody learns that the locks were lost."""
+
+    def beat_step(self) -> Run:
+        step = super().beat_step()
+        if step.command.script.name != "beat":
+            return step
+        arguments = list(step.command.arguments)
+        arguments[9] = ""
+        return replace(step, command=replace(step.command, arguments=tuple(arguments)))
+
+
+def test_a_node_that_does_not_tell_of_a_loss_is_found() -> None:
+    found("sole", RingSimulator(machine=ForgetsTheHistory))
 
 
 class KeepsWhatMoved(NodeMachine):

@@ -205,11 +205,11 @@ def asks(run: Run) -> dict[str, Any]:
     """What a heartbeat asks for, from the script's arguments."""
     command = run.command
     assert command.script.name == "beat", command.script.name
-    node, session, flags, take_from, _, _, expect, told, _, drops = command.arguments[:10]
+    node, session, flags, take_from, _, _, expect, told, _, _, _, drops = command.arguments[:12]
     assert isinstance(flags, str)
     assert isinstance(told, str)
     assert isinstance(drops, int)
-    rest = command.arguments[10:]
+    rest = command.arguments[12:]
     return {
         "node": node,
         "session": session,

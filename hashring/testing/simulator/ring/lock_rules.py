@@ -5,8 +5,12 @@ key's lock in Redis, under that token; so at most one process believes so. Excep
 Redis lost, or somebody took away by hand, since the process last renewed them: it learns of that
 at its next heartbeat, and until then only the token protects what it writes.
 
+**Sole.** No two processes believe at one time that they hold one key. That holds over a loss of all
+data, too, which undoes all locks. Excepted are locks that a failover or a person undid, and those
+that were taken after such a loss before any node that knew the ring was back.
+
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
-Redis lost; and nothing but taking makes a lock.
+Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held.
 
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
@@ -26,7 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from hashring.store.commands import Command
+from hashring.store.commands import BeatReply, BeatStatus, Command
+from hashring.testing.simulator.engine import NEVER
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.rules import (
     RECOVERY,
@@ -38,6 +43,8 @@ from hashring.testing.simulator.ring.rules import (
     Told,
 )
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
+
+GONE: Final = (0, "", 0.0)
 
 SETTLED: Final = RECOVERY + 2 * TTL
 """Seconds from the end of all faults until every key is held at the latest.
@@ -103,11 +110,69 @@ class Holder(LockWatch):
             raise self.broken(world, f"{process.spec.label} was told yes, and does not hold it")
 
 
+class Sole(LockWatch):
+    name = "sole"
+
+    def __init__(self) -> None:
+        self._standing: dict[bytes, tuple[int, str, float]] = {}
+        self._rolled_back_at = self._emptied_at = NEVER
+        self._unaware = False
+        self._taken_unaware: set[tuple[bytes, int]] = set()
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        locks, now = world.server.locks(KEYS), world.redis_time()
+        if not locks and not world.server.tag(KEYS.ring):
+            self._emptied_at = world.now
+            self._unaware = True
+        elif locks != {key: lock for key, lock in self._standing.items() if lock[2] > now}:
+            self._rolled_back_at = world.now
+        self._standing = locks
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        terms = world.history.locks
+        assert terms is not None
+        if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
+            knew = process.machine.history
+            if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
+                self._unaware = False
+        self._standing = world.server.locks(KEYS)
+        began_since = process.machine.history == world.server.history(KEYS.ring)
+        if self._unaware and began_since and command.script.name == "locks_acquire":
+            self._taken_unaware |= {(key, lock[0]) for key, lock in self._standing.items()}
+        super().executed(world, process, command, reply)
+
+    def look(self, world: RingWorld) -> None:
+        terms = world.history.locks
+        assert terms is not None
+        holders: dict[bytes, str] = {}
+        for process in world.processes.values():
+            own: set[bytes] = set()
+            for key, token, deadline in believed(world, process):
+                renewed = deadline - terms.ttl - process.offset
+                undone = max(self._rolled_back_at, world.taken_away.get(key, NEVER))
+                if renewed > undone and (key, token) not in self._taken_unaware:
+                    own.add(key)
+            for key in own:
+                if key in holders:
+                    raise self.broken(
+                        world,
+                        f"{holders[key]} and {process.spec.label} both hold {key.decode()}",
+                    )
+                holders[key] = process.spec.label
+
+    def told_yes(self, world: RingWorld, process: RingProcess, keys: Sequence[bytes]) -> None:
+        self.look(world)
+
+
 class Tokens(LockWatch):
     name = "tokens"
 
     def __init__(self) -> None:
         self._standing: dict[bytes, tuple[int, str, float]] = {}
+        self._lost: set[tuple[bytes, int, str]] = set()
+        self._lost_at = NEVER
         self._newest: dict[bytes, int] = {}
 
     def executed(
@@ -121,6 +186,11 @@ class Tokens(LockWatch):
             before = self._standing.get(key)
             if before is not None and before[:2] == (token, session) and now < before[2]:
                 continue
+            if script == "locks_renew" and (key, token, session) in self._lost:
+                self._lost.remove((key, token, session))
+                continue  # Put back, once for each time that Redis lost it.
+            if script == "locks_renew" and self._lost_at <= world.taken_away.get(key, NEVER) + TTL:
+                continue  # Taken away by hand, and Redis lost the ring before its holder learnt it.
             if script != "locks_acquire":
                 raise self.broken(world, f"{script} made a lock on {key.decode()} under {token}")
             if token <= self._newest.get(key, 0):
@@ -130,7 +200,11 @@ class Tokens(LockWatch):
 
     def touched(self, world: RingWorld, lost: bool) -> None:
         # A failover brings old locks back: nobody took them.
-        self._standing = world.server.locks(KEYS)
+        self._lost_at = world.now if lost else self._lost_at
+        before, self._standing = self._standing, world.server.locks(KEYS)
+        for key, lock in before.items():
+            if lock[2] > world.redis_time() and self._standing.get(key, GONE)[:2] != lock[:2]:
+                self._lost.add((key, *lock[:2]))
 
 
 class Limit(LockWatch):
@@ -245,6 +319,7 @@ def lock_rules() -> list[RingRule]:
         Freshness(),
         Names(),
         Holder(),
+        Sole(),
         Tokens(),
         Limit(),
         Handoff(),
