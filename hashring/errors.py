@@ -281,8 +281,7 @@ class MemberExists(HashringError):
         self.expires_in = expires_in
         super().__init__(
             f"group {group!r} has a member {member!r} already, whose lease lasts "
-            f"{expires_in:.1f} s more: give each process a name of its own, or wait until that "
-            f"one is gone"
+            f"{expires_in:.1f} s more: give each process a name of its own, or stop that one"
         )
 
 

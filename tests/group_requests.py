@@ -65,9 +65,9 @@ class GroupRequests:
         told.group = self.groups[group] = made
         return str(made.member)
 
-    def group_start(self, group: str) -> Any:
+    def group_start(self, group: str, wait: bool = True) -> Any:
         found = self.groups[group]
-        return found.gevent_start() if self.greenlets else found.start()
+        return found.gevent_start(wait=wait) if self.greenlets else found.start(wait=wait)
 
     def group_stop(self, group: str, handover: bool = False) -> Any:
         return self.groups[group].stop(handover=handover)
@@ -129,6 +129,53 @@ class GroupRequests:
         os.close(reader)
         os.waitpid(child, 0)
         return {"held": int(held), "error": error}
+
+    def group_fork_in_changes(self, group: str) -> Any:
+        """What a loop over the changes does in a child that is forked in its body."""
+        changes = self.groups[group].changes()
+        if self.asynchronous:
+            return self._fork_in_async_changes(changes)
+        next(changes)
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            self._answer(writer, lambda: sum(1 for _ in changes))
+        changes.close()
+        return self._answered(child, reader, writer)
+
+    async def _fork_in_async_changes(self, changes: Any) -> dict[str, Any]:
+        await anext(changes)
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            step = changes.__anext__()
+
+            def go_on() -> int:
+                try:
+                    step.send(None)
+                except StopAsyncIteration:
+                    return 0
+                return 1
+
+            self._answer(writer, go_on)
+        await changes.aclose()
+        return self._answered(child, reader, writer)
+
+    @staticmethod
+    def _answer(writer: int, count: Any) -> None:
+        error, more = "", 0
+        try:
+            more = count()
+        except Exception as failure:  # noqa: BLE001 - the parent is to see it
+            error = type(failure).__name__
+        os.write(writer, f"{more} {error}".encode())
+        os._exit(0)
+
+    @staticmethod
+    def _answered(child: int, reader: int, writer: int) -> dict[str, Any]:
+        os.close(writer)
+        more, error = os.read(reader, 100).decode().split(" ")
+        os.close(reader)
+        os.waitpid(child, 0)
+        return {"error": error, "more": int(more)}
 
     def burn(self, seconds: float) -> None:
         """Compute in every thread, greenlet or task, and give way to nobody."""

@@ -30,21 +30,29 @@ class AsyncMember(BaseMember):
     _callback: asyncio.Future[Any] | None = None
     _ended: asyncio.Event | None = None
 
-    async def start(self) -> None:
+    async def start(self, *, wait: bool = True) -> None:
         """Join, and stay a member until :meth:`stop`.
 
         Returns once the member is in the group; partitions follow by ``on_assigned``. When the
-        call is cancelled, the member leaves.
+        call is cancelled, the member leaves. Waits one heartbeat at most for the first decision,
+        so a slow assignor does not hold it up.
+
+        Args:
+            wait: if another session has the member's name, as after a crash of this program,
+                wait until its lease ends: one ttl at most. ``False``: raise at once.
 
         Raises:
             NodeStateError: it runs already.
             MemberForked: it was made in a parent process, and has a name of its own.
-            MemberExists: the group has a live member of this name.
+            MemberExists: the group has a live member of this name. With ``wait``: it has renewed
+                its lease meanwhile.
+            AssignorError: the assignor gave a wrong answer to the first question.
             GroupMismatch: the group has other terms.
             ConfigError: no count was given, and the group does not exist.
             RedisUnavailable, RedisRefused: what stopped it.
         """
         self._refuse_to_start()
+        self._waits_for_name = wait
         calls, put = _mailbox()
         entered, ended = asyncio.Event(), asyncio.Event()
         soon = asyncio.get_running_loop().call_soon_threadsafe
@@ -106,22 +114,23 @@ class AsyncMember(BaseMember):
                 if change.kind is ChangeKind.REVOKED:
                     await finish(change.partition)
 
-        A partition that was revoked is let go of when the loop asks for the next change.
+        A partition that was revoked is let go of when the loop asks for the next change. In a
+        forked child, which holds nothing, the loop ends.
 
         Raises:
             NodeStateError: the member does not run.
         """
+        forks = self._forks
         mine, put = _mailbox()
         self._held_changes(put)
         try:
-            while (change := await mine.get()) is not None:
+            while self._forks == forks and (change := await mine.get()) is not None:
                 yield change
                 self.tick()
                 if change.kind is ChangeKind.REVOKED:
                     self._let_go(change)
         finally:
-            with self._lock:
-                self._iterators.remove(put)
+            self._tell_no_more(put)
 
     async def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""

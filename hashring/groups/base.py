@@ -196,6 +196,8 @@ class BaseMember(ABC):
         # The renewer and the application both change what is held.
         self._lock = native_lock()
         self._iterators: list[Callable[[Change | None], None]] = []
+        self._forks = 0
+        self._waits_for_name = True
         self._run: Run | None = None
         self._parent: int | None = None
         self._last_tick = 0.0
@@ -652,12 +654,19 @@ class BaseMember(ABC):
                 put(Change(ChangeKind.WARMUP, partition))
             self._iterators.append(put)
 
+    def _tell_no_more(self, put: Callable[[Change | None], None]) -> None:
+        with self._lock:
+            # A forked child has forgotten its parent's iterators.
+            if put in self._iterators:
+                self._iterators.remove(put)
+
     # --- fork ---------------------------------------------------------------------------------
 
     def _abandon(self) -> None:
         """In a forked child: what is held is the parent's."""
         self._lock = native_lock()
         self._iterators = []
+        self._forks += 1
         if self._running:
             self._parent = os.getppid()
         self._run = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import queue
 import secrets
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
@@ -28,6 +30,8 @@ from hashring.groups.base import (
     OnAssigned,
     OnPartition,
     OnRevoked,
+    Run,
+    Stop,
     Watch,
     monotonic,
 )
@@ -53,6 +57,10 @@ Talk = Generator[Command[Any], Any, T]
 
 _TRIES: Final = 50
 """How often a decision is tried against others before the next renewal is waited for."""
+
+
+_NAME_POLL: Final = 0.25
+"""Seconds between two looks at whether a name in use is free."""
 
 
 def run_talk(run: Callable[[Command[Any]], Any], talk: Talk[T]) -> T:
@@ -205,15 +213,40 @@ class GroupMember(BaseMember):
         self._take_up(self._terms)
         self._session, self._view, self._leaving = "", None, None
         self._departed = False
+        self._decider = _Decider(self)
         try:
-            self._join()
-            self._step(self._store)
+            self._join_once_free()
+            self._thread(self._decider.run, "decider")
+            # An assignor that takes longer costs neither the lease nor whoever starts.
+            self._decider.ask().wait(self.heartbeat_interval)
+            if self._decider.error is not None:
+                raise self._decider.error
         except BaseException:
+            self._decider.cancel()
             with contextlib.suppress(StoreError):
                 self._store.run(leave(self._keys, self.member, self._session or "-"))
             raise
-        self._decider = _Decider(self)
-        self._thread(self._decider.run, "decider")
+        self._decider.entering = False
+
+    def _join_once_free(self) -> None:
+        """Join. If another session has the name, wait until its lease ends, unless it renews it.
+
+        Raises:
+            MemberExists: the other session is alive, or nobody waits.
+        """
+        run, last = self._run, math.inf
+        while True:
+            try:
+                return self._join()
+            except MemberExists as taken:
+                left = taken.expires_in
+                # A lease that is not renewed is shorter each time by what was waited for.
+                if not self._waits_for_name or left > last or run is None:
+                    raise
+                pause = min(_NAME_POLL, left + 0.01)
+                last = left - pause / 2
+                if _stopped_within(run, pause):
+                    raise
 
     def _take_up(self, terms: Terms) -> None:
         self._terms = self._offered = terms
@@ -407,6 +440,19 @@ class GroupMember(BaseMember):
         return self.member in concerned(told.payload)
 
 
+def _stopped_within(run: Run, seconds: float) -> bool:
+    """Wait, unless the member is to stop; whether it is."""
+    end = monotonic() + seconds
+    while (left := end - monotonic()) > 0:
+        try:
+            item = run.inbox.get(timeout=left)
+        except queue.Empty:
+            break
+        if isinstance(item, Stop):
+            return True
+    return False
+
+
 class _Decider:
     """Takes the steps that are this member's to take, in a thread of its own.
 
@@ -418,6 +464,9 @@ class _Decider:
         self._member = member
         self._asked = native_queue()
         self.error: Exception | None = None
+        # What goes wrong then is raised where start() was called.
+        self.entering = True
+        self._cancelled = False
 
     def ask(self) -> Latch:
         """A step is due; the answer is set when it has been taken, or has failed."""
@@ -431,6 +480,11 @@ class _Decider:
         self._asked.put((done, False))
         done.wait(patience)
 
+    def cancel(self) -> None:
+        """End without another step."""
+        self._cancelled = True
+        self._asked.put((native_latch(), False))
+
     def run(self) -> None:
         """The thread."""
         store = self._member._new_store()
@@ -441,7 +495,8 @@ class _Decider:
                 while not self._asked.empty():
                     # Many are one.
                     waiting.append(self._asked.get())
-                self._step(store)
+                if not self._cancelled:
+                    self._step(store)
                 for done, more in waiting:
                     go_on = go_on and more
                     done.set()
@@ -452,7 +507,7 @@ class _Decider:
         try:
             decided = self._member._step(store)
         except Exception as error:  # noqa: BLE001 - also what an assignor raises
-            self.error = self._member._logged(error, self.error)
+            self.error = error if self.entering else self._member._logged(error, self.error)
         else:
             self.error = None
             if decided and not self._member._is_told:

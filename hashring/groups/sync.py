@@ -35,32 +35,40 @@ class LiveMember(BaseMember):
     _called: Latch | None = None
     _caller: object = None
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
         """Join, and stay a member until :meth:`stop`. Callbacks run in a thread.
 
-        Returns once the member is in the group; partitions follow by ``on_assigned``.
+        Returns once the member is in the group; partitions follow by ``on_assigned``. Waits one
+        heartbeat at most for the first decision, so a slow assignor does not hold it up.
+
+        Args:
+            wait: if another session has the member's name, as after a crash of this program,
+                wait until its lease ends: one ttl at most. ``False``: raise at once.
 
         Raises:
             NodeStateError: it runs already.
             MemberForked: it was made in a parent process, and has a name of its own.
-            MemberExists: the group has a live member of this name.
+            MemberExists: the group has a live member of this name. With ``wait``: it has renewed
+                its lease meanwhile.
+            AssignorError: the assignor gave a wrong answer to the first question.
             GroupMismatch: the group has other terms.
             ConfigError: no count was given, and the group does not exist.
             RedisUnavailable, RedisRefused: what stopped it.
         """
         # What is a thread to a patched program is a greenlet.
-        self._start(GeventBackend() if threads_are_greenlets() else ThreadBackend())
+        self._start(GeventBackend() if threads_are_greenlets() else ThreadBackend(), wait=wait)
 
-    def gevent_start(self) -> None:
+    def gevent_start(self, *, wait: bool = True) -> None:
         """Like :meth:`start`; callbacks run in a greenlet.
 
         Works monkey-patched or not. The hub is never blocked by Redis, and a hub that does not
         come round for a while does not keep the lease from being renewed.
         """
-        self._start(GeventBackend())
+        self._start(GeventBackend(), wait=wait)
 
-    def _start(self, backend: Backend) -> None:
+    def _start(self, backend: Backend, *, wait: bool) -> None:
         self._refuse_to_start()
+        self._waits_for_name = wait
         calls, put = _mailbox(backend)
         entered, ended, called = backend.latch(), backend.latch(), backend.latch()
         run = Run(put, backend.threadsafe(entered.set), backend.threadsafe(ended.set))
@@ -127,22 +135,23 @@ class LiveMember(BaseMember):
                 if change.kind is ChangeKind.REVOKED:
                     finish(change.partition)
 
-        A partition that was revoked is let go of when the loop asks for the next change.
+        A partition that was revoked is let go of when the loop asks for the next change. In a
+        forked child, which holds nothing, the loop ends.
 
         Raises:
             NodeStateError: the member does not run.
         """
+        forks = self._forks
         mine, put = _mailbox(self._backend or ThreadBackend())
         self._held_changes(put)
         try:
-            while (change := _next(mine)) is not END:
+            while self._forks == forks and (change := _next(mine)) is not END:
                 yield change
                 self.tick()
                 if change.kind is ChangeKind.REVOKED:
                     self._let_go(change)
         finally:
-            with self._lock:
-                self._iterators.remove(put)
+            self._tell_no_more(put)
 
     def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""

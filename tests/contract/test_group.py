@@ -587,11 +587,12 @@ def test_a_member_may_bring_other_terms_when_it_says_so(make: Make) -> None:
     assert a.held.items() <= tokens.items()
 
 
-def test_a_name_in_use_is_refused_and_says_until_when(make: Make) -> None:
-    a = make("a")
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_name_in_use_is_refused_and_says_until_when(make: Make, wait: bool) -> None:
+    a = make("a", heartbeat_interval=0.5)
     a.start()
     with pytest.raises(MemberExists) as raised:
-        make("a").start()
+        make("a").start(wait=wait)
     assert (raised.value.group, raised.value.member) == ("orders", "a")
     assert 0 < raised.value.expires_in <= 10
     eventually(shared(a), "the first has everything")
@@ -689,6 +690,26 @@ def test_an_assignor_that_never_returns_costs_nobody_the_lease(make: Make, redis
     assert a.held == before
     may_return.set()
     joining.join()
+
+
+def test_an_assignor_that_never_returns_does_not_hold_up_who_starts(make: Make) -> None:
+    may_return = threading.Event()
+
+    def slow(situation: Situation) -> dict[str, list[int]]:
+        may_return.wait()
+        return {"a": list(range(situation.partitions))}
+
+    a = make("a", assignor=slow, ttl=1.5, heartbeat_interval=0.1)
+    a.start()
+    session = a._session
+    watch = make("b", assignor=slow)
+    begin = time.monotonic()
+    eventually(lambda: time.monotonic() > begin + 3, "two leases have gone by")
+    assert [member.name for member in watch.status().members] == ["a"]
+    # Its entry was renewed all the time.
+    assert a._session == session
+    may_return.set()
+    eventually(shared(a), "the first decision gives it everything")
 
 
 def test_members_follow_when_the_group_is_migrated_to_another_rule(make: Make) -> None:

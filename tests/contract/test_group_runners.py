@@ -14,8 +14,11 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
+from hashring.core.groups.state import MemberFacts, Terms
 from hashring.store.embedded import RedisServer
-from tests.conftest import eventually
+from hashring.store.executor import RedisStore
+from hashring.store.group_commands import group_keys, join
+from tests.conftest import PATIENCE, eventually
 from tests.hosts import Answer, Host, HostError
 
 GROUP = "orders"
@@ -232,6 +235,31 @@ def test_a_forked_child_holds_nothing_and_may_not_use_the_parents_name(make: Mak
     a = make().start()
     holds(a, 4, "a has everything")
     assert a.do("fork") == {"held": 0, "error": "MemberForked"}
+    assert len(a.held) == 4
+
+
+def test_a_member_whose_process_was_killed_has_its_name_again_when_the_lease_has_ended(
+    make: Make, redis_server: RedisServer
+) -> None:
+    keys = group_keys(GROUP)
+    terms = {k: v for k, v in SETTINGS.items() if k != "heartbeat_interval"} | {"ttl": 3.0}
+    gone = MemberFacts("a", "a" * 16, 0, 0.0)
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        # What a killed process leaves behind.
+        store.run(join(keys, gone, Terms(**terms)))
+        with pytest.raises(HostError) as raised:
+            make(ttl=3.0).do("start", wait=False)
+        assert raised.value.kinds[0] == "MemberExists"
+        a = make(ttl=3.0).start()
+        holds(a, 4, "it has everything")
+        store.close()
+
+
+def test_a_loop_over_the_changes_ends_in_a_forked_child(make: Make) -> None:
+    a = make(how="silent").start()
+    holds(a, 4, "a has everything")
+    assert a.do("fork_in_changes") == {"error": "", "more": 0}
     assert len(a.held) == 4
 
 
