@@ -616,6 +616,7 @@ def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_wa
         ({"assignor": "best"}, "assignor='best': choose one of balanced, contiguous, learner"),
         ({"heartbeat_interval": 4, "ttl": 10}, "heartbeat_interval=4: must be above 0 and at"),
         ({"progress_timeout": 0}, "progress_timeout=0: must be above 0"),
+        ({"access": "shared"}, "access='shared': must be 'non-exclusive' or 'exclusive'"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:

@@ -336,9 +336,10 @@ def test_a_count_that_cannot_work_is_refused(count: object) -> None:
         ("max_handoff_time", float("nan")),
         ("leave_timeout", -0.1),
         ("handoffs", 0),
+        ("access", "shared"),
     ],
 )
-def test_terms_that_cannot_work_are_refused_by_name(setting: str, value: float) -> None:
+def test_terms_that_cannot_work_are_refused_by_name(setting: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"^{setting}="):
         Terms(4, **{setting: value})  # type: ignore[arg-type]
 
