@@ -8,17 +8,41 @@ from math import ceil
 from typing import Final
 
 PALETTE: Final = (
-    "#2ab4c1", "#8f0b16", "#5c21bc", "#f6621c", "#9f79f4", "#b2527e", "#842e82", "#b7b688",
-    "#228ab9", "#cb2307", "#b98681", "#06764a", "#eb90fc", "#1a504a", "#fc982c", "#7052ef",
+    "#a379a9", "#4f1b0a", "#1202ca", "#fc3f18", "#8b3b5b", "#8f5dfa", "#311371", "#7a54a0",
+    "#a75d63", "#5c4100", "#229be4", "#0b14fc", "#ca8076", "#720c41", "#598f02", "#541d96",
 )  # fmt: skip
-"""The colours of nodes. Any two differ by 0.08 or more in OKLab, to protanopes, deuteranopes and
-tritanopes (after Machado, Oliveira and Fernandes, 2009) as to others; all are visible on white and
-on black."""
+"""The colours of nodes on white. Any two differ by 0.08 or more in OKLab, to protanopes,
+deuteranopes and tritanopes (after Machado, Oliveira and Fernandes, 2009) as to others. Each has a
+contrast of 3:1 or more to white, and differs by 0.09 or more from the colours of states."""
+
+DARK_PALETTE: Final = (
+    "#79636e", "#8bd002", "#2385ec", "#7ead04", "#ae7a6d", "#b11dad", "#1550f5", "#de8cba",
+    "#dab8a1", "#07740e", "#6dd6fb", "#1ba8ff", "#d8ed1d", "#d80821", "#aceed4", "#e046b6",
+)  # fmt: skip
+"""The same on a dark ground."""
+
+STATE_COLORS: Final = {
+    "light": ("#b3261e", "#8a5200", "#1a6e3c"),
+    "dark": ("#ff8a80", "#ffc266", "#7fd6a0"),
+}
+"""Bad, late, well: the colours of states on the service's pages, which no node has."""
+
+_COLORS_CSS: Final = (
+    ":root{"
+    + "".join(f"--hr-c{i}:{color};" for i, color in enumerate(PALETTE))
+    + "}@media(prefers-color-scheme:dark){:root{"
+    + "".join(f"--hr-c{i}:{color};" for i, color in enumerate(DARK_PALETTE))
+    + "}}"
+    + "".join(
+        f".hr-c{i}{{stroke:var(--hr-c{i})}}.hr-f{i}{{fill:var(--hr-c{i})}}"
+        for i in range(len(PALETTE))
+    )
+)
 
 PICTURE_CSS: Final = (
     ".hr-ring{color:#1b1f24;font-family:system-ui,sans-serif}"
     "@media(prefers-color-scheme:dark){.hr-ring{color:#e6e8eb}}"
-    + "".join(f".hr-c{i}{{stroke:var(--hr-c{i},{color})}}" for i, color in enumerate(PALETTE))
+    + _COLORS_CSS
     + ".hr-node{transition:opacity .15s}"
     ".hr-ring:has(.hr-node:hover) .hr-node:not(:hover),.hr-dim{opacity:.18}"
     ".hr-node:focus-visible{outline:2px solid currentColor}"
@@ -26,10 +50,11 @@ PICTURE_CSS: Final = (
 )
 """What the picture's classes look like. A page that has pictures without a style of their own
 takes this into its style sheet, and may override it after: ``color`` of ``.hr-ring`` for text and
-lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes."""
+lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes. The classes ``hr-f0`` to
+``hr-f15`` fill with them."""
 
 GROUND_CSS: Final = (
-    ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#15181c}}"
+    ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#111418}}"
 )
 
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hashring._version import __version__
-from hashring.drawing.palette import PALETTE, node_colors
+from hashring.drawing.palette import node_colors
 from hashring.drawing.ring import Mark, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
@@ -275,12 +275,12 @@ class RingPage(WatchedPage[RingView]):
         return parts, rows
 
     def colors(self, view: RingView) -> dict[str, str]:
-        """The colour of each node, as CSS has it."""
+        """The colour of each node, as a class of the style sheet."""
         # A node that left and came back has its colour again.
         kept = node_colors(view.by_name, self._colors)
         if kept != self._colors:
             self._colors = kept
-        return {name: PALETTE[color] for name, color in kept.items()}
+        return {name: f"hr-f{color}" for name, color in kept.items()}
 
     def _drawn(self, view: RingView) -> Markup:
         expired = {node.name: _points(view.snapshot, node.name) for node in view.expired}
@@ -355,7 +355,7 @@ class GroupPage(WatchedPage[GroupView]):
         for cell in view.cells:
             names.update(name for name in (cell.owner, cell.to) if name is not None)
         self._colors = node_colors(names, self._colors)
-        return {name: PALETTE[color] for name, color in self._colors.items()}
+        return {name: f"hr-f{color}" for name, color in self._colors.items()}
 
 
 class IndexPage(LivePage):

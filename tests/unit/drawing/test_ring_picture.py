@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.drawing.palette import PALETTE, PICTURE_CSS, node_colors
+from hashring.drawing.palette import DARK_PALETTE, PALETTE, PICTURE_CSS, STATE_COLORS, node_colors
 from hashring.drawing.ring import Mark, ring_picture
+from tests.conftest import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
@@ -304,17 +305,45 @@ def oklab(rgb: list[float]) -> list[float]:
     return times(to_lab, [max(v, 0) ** (1 / 3) for v in times(to_lms, rgb)])
 
 
+GROUNDS = {"light": ("#ffffff", PALETTE), "dark": ("#111418", DARK_PALETTE)}
+
+
+def seen_by(eye: str, color: str) -> list[float]:
+    return oklab([min(1, max(0, v)) for v in times(EYES[eye], linear(color))])
+
+
+def apart(eye: str, one: str, other: str) -> float:
+    pairs = zip(seen_by(eye, one), seen_by(eye, other), strict=True)
+    return float(sum((x - y) ** 2 for x, y in pairs) ** 0.5)
+
+
+@pytest.mark.parametrize("scheme", GROUNDS)
 @pytest.mark.parametrize("eye", EYES)
-def test_any_two_colours_differ_to_any_eye(eye: str) -> None:
-    seen = {c: oklab([min(1, max(0, v)) for v in times(EYES[eye], linear(c))]) for c in PALETTE}
-    assert min(
-        sum((x - y) ** 2 for x, y in zip(seen[a], seen[b], strict=True)) ** 0.5
-        for a, b in combinations(PALETTE, 2)
-    ) > 0.08  # fmt: skip
+def test_any_two_colours_differ_to_any_eye(eye: str, scheme: str) -> None:
+    assert min(apart(eye, a, b) for a, b in combinations(GROUNDS[scheme][1], 2)) > 0.08
 
 
-@pytest.mark.parametrize("color", PALETTE)
-def test_every_colour_is_seen_on_white_and_on_black(color: str) -> None:
-    luminance = sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear(color), strict=True))
-    assert 1.05 / (luminance + 0.05) > 1.9
-    assert (luminance + 0.05) / 0.05 > 1.9
+@pytest.mark.parametrize("scheme", GROUNDS)
+def test_every_colour_has_a_contrast_of_three_to_one(scheme: str) -> None:
+    def luminance(color: str) -> float:
+        return sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear(color), strict=True))
+
+    ground, palette = GROUNDS[scheme]
+    for color in palette:
+        low, high = sorted([luminance(color), luminance(ground)])
+        assert (high + 0.05) / (low + 0.05) >= 3, color
+
+
+@pytest.mark.parametrize("scheme", GROUNDS)
+def test_no_node_has_the_colour_of_a_state(scheme: str) -> None:
+    for state in STATE_COLORS[scheme]:
+        assert min(apart("full colour", state, color) for color in GROUNDS[scheme][1]) > 0.09
+
+
+def test_the_service_s_states_have_the_colours_that_nodes_have_not() -> None:
+    css = (ROOT / "hashring" / "web" / "static" / "page.css").read_text()
+    found = {
+        name: re.findall(rf"--{name}: (#[0-9a-f]{{6}});", css) for name in ("bad", "warn", "good")
+    }
+    assert tuple(colors[0] for colors in found.values()) == STATE_COLORS["light"]
+    assert tuple(colors[1] for colors in found.values()) == STATE_COLORS["dark"]
