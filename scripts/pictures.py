@@ -295,6 +295,8 @@ def deployment() -> str:
 
 ABOUT = {
     "cli": "the command hashring",
+    "health": "is it well, and if not, why",
+    "drawing": "SVG of rings, groups, plots",
     "web": "page, API, events",
     "spark": "jobs on all keys",
     "testing": "twin, clock, simulator",
