@@ -20,6 +20,22 @@ state           entered                                                         
 ``failed``      ``start()`` did not succeed                                          nothing
 ==============  ===================================================================  ==========
 
+The moves between them (drawn from :data:`MOVES`):
+
+======================================  ==============================  ==========
+event                                   from                            to
+======================================  ==============================  ==========
+start()                                 any                             joining
+stop()                                  new                             stopped
+stop()                                  joining, live, fenced, leaving  leaving
+a heartbeat is answered, with the ring  joining, fenced                 live
+the ttl passes without one              live                            fenced
+the first call of start() fails         joining                         failed
+another process has the name            joining, live, fenced           joining
+that process began later                joining                         superseded
+the node has left, or tried to          leaving                         stopped
+======================================  ==============================  ==========
+
 How a node stays right:
 
 - It follows the channel's changes as long as each continues the history it knows. Anything else
@@ -29,8 +45,8 @@ How a node stays right:
 - Every heartbeat's answer says when the next member expires, and the node beats right then: the
   first survivor to do so sweeps and tells the others.
 - A node that finds itself missing from the ring beats at once, and so comes back.
-- A named node that has lost its name looks who has it. Was it a process that began later, it ends;
-  was it one that began earlier, a failover brought that back, and the node takes the name again.
+- A named node that has lost its name looks who has it. If that process began later, this node ends.
+  If it began earlier, a failover brought it back, and this node takes the name again.
 """
 
 from __future__ import annotations
@@ -55,6 +71,7 @@ from hashring.errors import (
 from hashring.node.locks import LockBook, LockConfig
 from hashring.node.sharing import ring_of
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.states import Moves
 from hashring.store.commands import (
     BeatReply,
     BeatStatus,
@@ -104,6 +121,37 @@ class NodeState(str, Enum):
     SUPERSEDED = "superseded"
     FAILED = "failed"
 
+
+class NodeEvent(Enum):
+    """What changes a node's state; the values are the words of the table."""
+
+    START = "start()"
+    STOP = "stop()"
+    RENEWED = "a heartbeat is answered, with the ring"
+    RAN_OUT = "the ttl passes without one"
+    REFUSED = "the first call of start() fails"
+    NAME_TAKEN = "another process has the name"
+    NAME_YIELDED = "that process began later"
+    LEFT = "the node has left, or tried to"
+
+
+_S, _E = NodeState, NodeEvent
+
+MOVES: Final = Moves(
+    {
+        **{(state, _E.START): _S.JOINING for state in NodeState},
+        (_S.NEW, _E.STOP): _S.STOPPED,
+        **{(state, _E.STOP): _S.LEAVING for state in (_S.JOINING, _S.LIVE, _S.FENCED, _S.LEAVING)},
+        (_S.JOINING, _E.RENEWED): _S.LIVE,
+        (_S.FENCED, _E.RENEWED): _S.LIVE,
+        (_S.LIVE, _E.RAN_OUT): _S.FENCED,
+        (_S.JOINING, _E.REFUSED): _S.FAILED,
+        **{(state, _E.NAME_TAKEN): _S.JOINING for state in (_S.JOINING, _S.LIVE, _S.FENCED)},
+        (_S.JOINING, _E.NAME_YIELDED): _S.SUPERSEDED,
+        (_S.LEAVING, _E.LEFT): _S.STOPPED,
+    }
+)
+"""Every move that a node makes from state to state."""
 
 _ENDED: Final = (NodeState.STOPPED, NodeState.SUPERSEDED, NodeState.FAILED)
 
@@ -262,7 +310,7 @@ class NodeMachine:
             strict: end as ``failed`` at the first error, instead of trying on.
         """
         self._new_session()
-        self.state = NodeState.JOINING
+        self._enter(NodeEvent.START)
         self.error = self.last_error = self.failed_since = None
         self.stamp = None
         self.history = ""
@@ -280,9 +328,9 @@ class NodeMachine:
         """Begin to leave; nothing is owned from now on."""
         if self.state in (NodeState.NEW, *_ENDED):
             if self.state is NodeState.NEW:
-                self._end(NodeState.STOPPED)
+                self._end(NodeEvent.STOP)
             return
-        self.state = NodeState.LEAVING
+        self._enter(NodeEvent.STOP)
 
     # --- asked by the runner ------------------------------------------------------------------
 
@@ -658,7 +706,7 @@ class NodeMachine:
                 # between is not known.
                 at.fetch = now
             else:
-                self.state = NodeState.LIVE
+                self._enter(NodeEvent.RENEWED)
                 self._strict = self._contested = False
         if reply.members is not None:
             # Told while the answer was on its way, so perhaps later than what it says.
@@ -705,7 +753,7 @@ class NodeMachine:
     def _give_up_if_strict(self, error: StoreError) -> None:
         if self._strict and self.state is NodeState.JOINING:
             self.error = error
-            self.state = NodeState.FAILED
+            self._enter(NodeEvent.REFUSED)
 
     def _note(self, error: HashringError, now: float) -> None:
         self.counters.failures += 1
@@ -715,7 +763,7 @@ class NodeMachine:
 
     def _fence_when_due(self, now: float) -> None:
         if self.state is NodeState.LIVE and now >= self.deadline:
-            self.state = NodeState.FENCED
+            self._enter(NodeEvent.RAN_OUT)
             self.counters.fences += 1
 
     def _lose_name(self, now: float) -> None:
@@ -748,13 +796,13 @@ class NodeMachine:
         self._placed = False
         self._new_session()
         self._sessions = (*self._sessions, self.session)
-        self.state = NodeState.JOINING
+        self._enter(NodeEvent.NAME_TAKEN)
         self._at.beat = now
 
     def _give_up_name(self) -> None:
         self.error = NodeSuperseded(self.name)
         self.last_error = self.error
-        self._end(NodeState.SUPERSEDED)
+        self._end(NodeEvent.NAME_YIELDED)
         self._new_session()
 
     # --- leaving ------------------------------------------------------------------------------
@@ -768,12 +816,16 @@ class NodeMachine:
                 step = self.leave_step("stop")
                 return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
-            self._end(NodeState.STOPPED)
+            self._end(NodeEvent.LEFT)
         return Finished()
 
-    def _end(self, state: NodeState) -> None:
-        """End in this state. A node that is off the ring does not follow it: it knows none."""
-        self.state = state
+    def _enter(self, event: NodeEvent) -> None:
+        """Go to the state that follows the event."""
+        self.state = MOVES.next(self.state, event)
+
+    def _end(self, event: NodeEvent) -> None:
+        """End. A node that is off the ring does not follow it: it knows none."""
+        self._enter(event)
         self.ring = Ring(hash_algorithm=self.config.algorithm)
         self.stamp = None
         self.full_nodes = frozenset()
@@ -802,7 +854,7 @@ class NodeMachine:
         self.deadline = float("-inf")
         self._may_be_on_ring = False
         if self.state is NodeState.LEAVING:
-            self._end(NodeState.STOPPED)
+            self._end(NodeEvent.LEFT)
 
     def _release_failed(self, error: StoreError, now: float) -> None:
         self._note(error, now)

@@ -91,10 +91,9 @@ class EndsForAnybody(NodeMachine):
     """It ends for whoever has its name, without a look."""
 
     def _lose_name(self, now: float) -> None:
+        super()._lose_name(now)
         if self.config.named:
             self._give_up_name()
-        else:
-            super()._lose_name(now)
 
 
 class JoinsUnseen(NodeMachine):
