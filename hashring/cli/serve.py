@@ -52,6 +52,14 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
     "believed; may be given more than once.",
 )
 @click.option(
+    "--forget-after",
+    type=click.FloatRange(min=0),
+    default=7.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Days for which a ring whose nodes all left is shown; one that --ring names always is.",
+)
+@click.option(
     "--allow-actions",
     is_flag=True,
     help=f"Let whoever knows the token in {TOKEN_VARIABLE} remove nodes, release locks and ask "
@@ -67,6 +75,7 @@ def command(
     base_path: str,
     allowed_hosts: tuple[str, ...],
     trusted_proxies: tuple[str, ...],
+    forget_after: float,
     allow_actions: bool,
 ) -> int | None:
     """Serve a page to watch rings and groups, an API, and metrics.
@@ -98,6 +107,7 @@ def command(
             client_of(connection.url),
             rings=[settings.ring] if "ring" in settings.given else [],
             scoring=settings.scoring,
+            forget_after=forget_after * 86_400,
         )
         app = create_app(
             service,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.store.commands import Scoring, snapshot
 from hashring.store.discovery import Found
@@ -27,6 +28,9 @@ log = logging.getLogger("hashring.web")
 
 MOST: Final = 500
 """How many rings and groups are watched; of more, the first by name."""
+
+FORGOTTEN: Final = 7 * 86_400.0
+"""Seconds after which a ring whose nodes all left is not shown any more."""
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _FIRST_LOOK: Final = 2.0  # seconds that a page waits for the first look at its ring
@@ -57,6 +61,8 @@ class Service:
         rings: rings to watch from the beginning, besides those that are found: a ring is found
             once a node of this package has joined it.
         scoring: what the scores of the rings mean; by default that of this package's nodes.
+        forget_after: seconds after which a ring that was stopped is not watched any more, until a
+            node joins it again; ``inf`` for never. Those in ``rings`` always are.
 
     Attributes:
         metrics: what Prometheus reads.
@@ -66,11 +72,18 @@ class Service:
     """
 
     def __init__(
-        self, redis: Any, *, rings: Iterable[str] = (), scoring: Scoring | None = None
+        self,
+        redis: Any,
+        *,
+        rings: Iterable[str] = (),
+        scoring: Scoring | None = None,
+        forget_after: float = FORGOTTEN,
     ) -> None:
         self._store = RedisStore(redis, _PATIENCE)
         self._scoring = scoring or Scoring.expiry(0.0)
         self._lock = threading.Lock()
+        self._forget_after = forget_after
+        self._over: set[str] = set()
         self._stopped = False
         self._rings: dict[str, RingWatcher] = {}
         self._groups: dict[str, GroupWatcher] = {}
@@ -244,21 +257,40 @@ class Service:
             return
         for kind, name in sorted(found):
             if kind == "ring":
-                self._watch_ring(name)
+                if not self._is_still_over(name):
+                    self._watch_ring(name)
             else:
                 self._watch_group(name)
         names = {kind: {f.name for f in found if f.kind == kind} for kind in ("ring", "group")}
         names["ring"].update(self._wanted)
         rings, groups = self.listed()
         for watcher in rings:
+            if self._is_over(watcher):
+                self._over.add(watcher.name)
+                self._forget(watcher, self._rings)
+                self.metrics.forget_ring(watcher.name)
             # One that was asked for may be newer than the search.
-            if watcher.name not in names["ring"] and watcher.is_gone:
+            elif watcher.name not in names["ring"] and watcher.is_gone:
                 self._forget(watcher, self._rings)
                 self.metrics.forget_ring(watcher.name)
         for other in groups:
             if other.name not in names["group"] and other.is_gone:
                 self._forget(other, self._groups)
                 self.metrics.forget_group(other.name)
+
+    def _is_over(self, watcher: RingWatcher) -> bool:
+        """Whether its nodes left so long ago that nobody wants to see it."""
+        view = watcher.view
+        if watcher.name in self._wanted or watcher.failure is not None or view is None:
+            return False
+        if view.health.state is not State.STOPPED or not view.events:
+            return False
+        return view.now - view.events[-1].at > self._forget_after
+
+    def _is_still_over(self, name: str) -> bool:
+        if name in self._over and self._store.call("ZCARD", ring_keys(name).ring):
+            self._over.discard(name)
+        return name in self._over
 
     def _forget(self, watcher: RingWatcher | GroupWatcher, watchers: dict[str, Any]) -> None:
         with self._lock:

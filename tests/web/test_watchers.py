@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from redis import Redis
 
+from hashring import RingNode
+from hashring.web import watchers
 from hashring.web.live_pages import LivePages, Templates
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
@@ -86,3 +89,28 @@ def test_more_rings_than_redis_py_allows_connections_are_watched(redis: Redis) -
     failures = [str(ring.failure.error) for ring in rings if ring.failure]
     service.stop()
     assert failures == []
+
+
+def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_again(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers, "_SCAN_INTERVAL", 0.1)
+    for name in ("old", "new", "wanted"):
+        with RingNode(redis, name, name="a"):
+            pass
+    entries = redis.xrange("{old}:events")
+    redis.delete("{old}:events")
+    for number, (_, fields) in enumerate(entries, 1):
+        redis.xadd("{old}:events", fields, id=f"{number}-0")
+    service = Service(redis, rings=["wanted"], forget_after=3600)
+    service.start()
+
+    def listed() -> set[str]:
+        return {ring.name for ring in service.listed()[0]}
+
+    try:
+        eventually(lambda: listed() == {"new", "wanted"}, "the old one is forgotten")
+        with RingNode(redis, "old", name="a"):
+            eventually(lambda: "old" in listed(), "it is shown again")
+    finally:
+        service.stop()
