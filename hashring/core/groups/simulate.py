@@ -277,6 +277,7 @@ class Peer:
         self.paused_until = 0.0
         self.cut_until = 0.0
         self._beat_at = math.inf
+        self._taken_up: dict[int, int] = {}
         self._stepping = False
         self._again = False
         self._step_number = 0
@@ -352,7 +353,8 @@ class Peer:
     def beat(self) -> None:
         """Renew, and take up the answer."""
         if not self.joined:
-            self._join()
+            if not self.membership.closing:
+                self._join()
             return
         asked_at, session = self.world.now, self.session
         words = self.membership.words()
@@ -361,7 +363,8 @@ class Peer:
             if session != self.session:
                 return
             if answer is None:
-                self._join()
+                if not self.membership.closing:
+                    self._join()
                 return
             now = self.world.now
             self._apply(self.membership.heard(answer.view, asked_at, answer.now, now))
@@ -426,6 +429,10 @@ class Peer:
     def _apply(self, changes: list[Change]) -> None:
         rng, habits = self.world.rng, self.world.habits
         for change in changes:
+            if change.kind is ChangeKind.ASSIGNED:
+                if change.token <= self._taken_up.get(change.partition, 0):
+                    raise Violation(f"{self.name} takes partition {change.partition} up again")
+                self._taken_up[change.partition] = change.token
             if change.kind in (ChangeKind.ACTIVE, ChangeKind.INACTIVE):
                 active = change.kind is ChangeKind.ACTIVE
                 if active is self.active:
@@ -484,6 +491,12 @@ class Peer:
 
         world.at(world.now + world.delay(), left)
         self.crash()
+
+    def finish(self) -> None:
+        """Leave once the application has ended its work, or its time for that is over."""
+        grace = self.world.redis.terms.max_handoff_time
+        self._apply(self.membership.close(self.world.now + grace))
+        self._soon(grace, self.stop)
 
     def crash(self) -> None:
         """Be gone."""
@@ -781,12 +794,13 @@ class History:
         terms = self.world.redis.state.terms
         for peer in self.world.peers:
             peer.membership.stalled = False
+        habits = self.world.habits
         sizes = terms.partitions + len(self.world.redis.state.draining)
-        each = terms.max_handoff_time + self.world.habits.warm_up + self.world.habits.interval
+        each = terms.max_handoff_time + habits.warm_up + habits.interval
         patience = 3 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout)
         pauses = max((p.paused_until - self.world.now for p in self.world.peers), default=0.0)
         cuts = max((p.cut_until - self.world.now for p in self.world.peers), default=0.0)
-        self.world.run(max(0.0, pauses, cuts) + patience + 2 * sizes * each)
+        self.world.run(max(0.0, pauses, cuts) + patience + 2 * sizes * each + 2 * habits.drain)
         self.world.at_rest()
 
     def _someone(self) -> Peer | None:
@@ -821,6 +835,11 @@ class History:
         """A process leaves at once."""
         if peer := self._someone():
             peer.stop()
+
+    def finish(self) -> None:
+        """A process ends its work, then leaves."""
+        if peer := self._someone():
+            peer.finish()
 
     def hand_over(self) -> None:
         """A process leaves once others have what it had."""
@@ -877,6 +896,7 @@ FAULTS: tuple[Fault, ...] = (
     History.crash,
     History.restart,
     History.stop,
+    History.finish,
     History.hand_over,
     History.pause,
     History.cut,
