@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 from hashring.core.assignors import Member
 from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.core.groups.member import Change, ChangeKind
-from hashring.groups.base import BaseMember, Run, Stop
-from hashring.groups.group import GroupMember, Talk
+from hashring.groups.base import BaseMember, Stay
+from hashring.groups.group import GroupMember
+from hashring.protocol.flow import Flow, run_flow_async
+from hashring.store.commands import Command
 from hashring.store.executor import AsyncRedisStore
 from hashring.store.memory import MemoryStore
 from hashring.store.tasks import over
@@ -56,19 +58,18 @@ class AsyncMember(BaseMember):
         calls, put = _mailbox()
         entered, ended = asyncio.Event(), asyncio.Event()
         soon = asyncio.get_running_loop().call_soon_threadsafe
-        run = Run(put, _if_open(soon, entered.set), _if_open(soon, ended.set))
+        stay = Stay(put, _if_open(soon, entered.set), _if_open(soon, ended.set))
         self._ended = ended
-        self._launch(run)
+        self._launch(stay)
         try:
             await entered.wait()
-            if run.failure is not None:
+            if stay.failure is not None:
                 await ended.wait()
-                raise run.failure
+                raise stay.failure
         except BaseException:
-            run.deaf = True
-            run.inbox.put(Stop(handover=False))
+            stay.abandon()
             raise
-        self._caller = asyncio.create_task(self._call(run, calls), name=f"hashring {self.name}")
+        self._caller = asyncio.create_task(self._call(stay, calls), name=f"hashring {self.name}")
 
     async def stop(self, *, handover: bool = False) -> None:
         """Leave the group.
@@ -80,16 +81,16 @@ class AsyncMember(BaseMember):
             handover: stay until others have taken over all partitions (with ``learner``: have
                 warmed up for them), at most ``leave_timeout`` seconds.
         """
-        run, ended, caller = self._run, self._ended, self._caller
-        if run is None or ended is None:
+        stay, ended, caller = self._stay, self._ended, self._caller
+        if stay is None or ended is None:
             return
-        run.inbox.put(Stop(handover))
+        stay.stop(handover=handover)
         if asyncio.current_task() in (caller, self._callback):
             return
         await ended.wait()
         if caller is not None:
             # A callback that never returns must not keep anybody from leaving.
-            await asyncio.wait([caller], timeout=self._grace + 1.0)
+            await asyncio.wait([caller], timeout=self._patience)
             if not caller.done():
                 caller.cancel()
                 await asyncio.wait([caller])
@@ -135,15 +136,14 @@ class AsyncMember(BaseMember):
     async def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""
 
-    async def _call(self, run: Run, calls: asyncio.Queue[Change | None]) -> None:
+    async def _call(self, stay: Stay, calls: asyncio.Queue[Change | None]) -> None:
         try:
             while (change := await calls.get()) is not None:
                 await self._call_one(change)
                 self._called_back(change)
         finally:
             # Cancelled with the whole event loop, as a rule: nobody is left who could work.
-            run.deaf = True
-            run.inbox.put(Stop(handover=False))
+            stay.abandon()
 
     async def _call_one(self, change: Change) -> None:
         try:
@@ -253,24 +253,19 @@ class AsyncPartitionGroup(GroupMember, AsyncMember):
         """
         await self._ask(self._resize(partitions))
 
-    async def _ask(self, talk: Talk[T]) -> T:
-        answer: Any = None
+    async def _ask(self, flow: Flow[T]) -> T:
         try:
-            while True:
-                try:
-                    command = talk.send(answer)
-                except StopIteration as done:
-                    found: T = done.value
-                    return found
-                if isinstance(self._redis, MemoryStore):
-                    answer = self._redis.run(command)
-                    continue
-                if self._asking is None:
-                    self._asking = AsyncRedisStore(self._redis, self._timeout)
-                answer = await self._asking.run(command)
+            return await run_flow_async(self._ask_redis, flow)
         finally:
             if not self._running:
                 await self._close_asking()
+
+    async def _ask_redis(self, command: Command[Any]) -> Any:
+        if isinstance(self._redis, MemoryStore):
+            return self._redis.run(command)
+        if self._asking is None:
+            self._asking = AsyncRedisStore(self._redis, self._timeout)
+        return await self._asking.run(command)
 
     async def _close_asking(self) -> None:
         store, self._asking = self._asking, None

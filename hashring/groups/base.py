@@ -12,32 +12,28 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
-import queue
 import secrets
 import socket
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hashring.core.assignors.protocol import is_finite
-from hashring.core.groups.member import Change, ChangeKind, Membership
+from hashring.core.groups.member import Change, ChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
-from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError, StoreError
-from hashring.running.backend import (
-    Latch,
-    native_latch,
-    native_lock,
-    native_queue,
-    start_native_thread,
-)
+from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
+from hashring.protocol.machine import Machine
+from hashring.protocol.member import MemberMachine, Stage
+from hashring.running.backend import Latch, native_latch, native_lock, start_native_thread
+from hashring.running.loop import Loop
 from hashring.store.client import is_async
-from hashring.store.executor import RedisStore, Store, Subscribed, Told
+from hashring.store.executor import RedisStore, Store
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory import MemoryStore
 
@@ -45,47 +41,26 @@ logger = logging.getLogger("hashring.groups")
 
 monotonic = time.monotonic
 
-RETRY: Final = 0.5
-"""Seconds until Redis is asked again after it did not answer."""
-
-_LISTEN: Final = 0.2
-"""Seconds between two looks of the listener at whether it is over."""
-
-_LONGEST_WAIT: Final = 3600.0
-
-_PATIENCE_AT_EXIT: Final = 1.0
-"""Seconds that the end of the program waits for members to leave."""
+_ENTERING: Final = (
+    Stage.OUTSIDE,
+    Stage.ENTERING,
+    Stage.WAITING,
+    Stage.JOINED,
+    Stage.WITHDRAWING,
+    Stage.FAILED,
+)
+"""The stages in which nobody knows yet whether ``start()`` succeeds."""
 
 _OF_HELD: Final = (ChangeKind.ASSIGNED, ChangeKind.REVOKED, ChangeKind.DRAIN)
 """What is told only while the partition is held under the token that the change names."""
+
+_PATIENCE_AT_EXIT: Final = 1.0
+"""Seconds that the end of the program waits for members to leave."""
 
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
 OnPartition = Callable[[int], object]
 OnActive = Callable[[bool], object]
-
-
-@dataclass(frozen=True)
-class Wake:
-    """Something is to be told or fetched."""
-
-
-@dataclass(frozen=True)
-class Watch:
-    """The member is to renew at a time, since a step is due then.
-
-    Attributes:
-        at: monotonic.
-    """
-
-    at: float
-
-
-@dataclass(frozen=True)
-class Stop:
-    """The member is to leave."""
-
-    handover: bool
 
 
 @dataclass(frozen=True)
@@ -106,17 +81,18 @@ class Callbacks:
 
 
 @dataclass(eq=False)
-class Run:
+class Stay:
     """One stay in a group, from ``start()`` to its end. All it calls may be called by any thread.
 
     Attributes:
         deliver: hands a change to the caller; ``None`` is the last.
         entered: says that the member has entered, or has failed to.
         ended: says that all is over.
-        inbox: what the renewer is told.
-        over: set when the renewer has let go of everything.
+        over: set when the member has let go of everything.
         threads: each set at the end of a thread.
-        hears: the subscription stands, so that messages wake the renewer.
+        machine: the member's protocol; there once the stay has begun.
+        loop: drives the machine.
+        inside: whether the member has entered.
         failure: why the member did not enter.
         deaf: nobody runs callbacks any more.
     """
@@ -124,12 +100,24 @@ class Run:
     deliver: Callable[[Change | None], None]
     entered: Callable[[], None]
     ended: Callable[[], None]
-    inbox: queue.SimpleQueue[Wake | Watch | Stop] = field(default_factory=native_queue)
     over: Latch = field(default_factory=native_latch)
     threads: list[Latch] = field(default_factory=list)
-    hears: bool = False
+    machine: MemberMachine | None = None
+    loop: Loop | None = None
+    inside: bool = False
     failure: BaseException | None = None
     deaf: bool = False
+
+    def stop(self, *, handover: bool = False) -> None:
+        """Have the member leave. Safe in a signal handler."""
+        loop, machine = self.loop, self.machine
+        if loop is not None and machine is not None:
+            loop.tell(lambda now: machine.stop(now, handover=handover, patient=not self.deaf))
+
+    def abandon(self) -> None:
+        """Nobody runs callbacks any more: have the member leave without waiting for any."""
+        self.deaf = True
+        self.stop()
 
 
 class BaseMember(ABC):
@@ -140,15 +128,12 @@ class BaseMember(ABC):
         redis: a client; connections of the member's own are made from it.
         name: the group's name.
         member: the member's name; made up unless given.
-        channels: tell of what concerns members.
         ttl: seconds the lease lasts without renewal.
         interval: seconds between renewals.
-        grace: seconds that work may take to end when the member leaves.
         progress_timeout: seconds without a sign of progress after which the member is stalled.
     """
 
     _asynchronous = False
-    _fenced = True
     _twins = ("PartitionGroup", "AsyncPartitionGroup")
     """What takes a sync client, and what takes an asyncio one."""
 
@@ -158,10 +143,8 @@ class BaseMember(ABC):
         name: str,
         *,
         member: str | None,
-        channels: tuple[bytes, ...],
         ttl: float,
         interval: float,
-        grace: float,
         progress_timeout: float | None,
         callbacks: Callbacks,
     ) -> None:
@@ -179,31 +162,24 @@ class BaseMember(ABC):
                 f"must be above 0 and at most a third of the ttl of {ttl:g} s: with less room, "
                 f"one late renewal costs a member everything",
             )
-        self.heartbeat_interval = interval
         if progress_timeout is not None and not (
             is_finite(progress_timeout) and progress_timeout > 0
         ):
             raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
         self._redis = redis
-        self._channels = channels
-        self._grace = grace
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
         self._timeout = min(5.0, ttl / 3)
-        # The renewer's alone.
-        self._store = self._new_store()
-        self._membership = self._new_membership(ttl)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
         self._iterators: list[Callable[[Change | None], None]] = []
         self._forks = 0
         self._waits_for_name = True
-        self._run: Run | None = None
+        self._stay: Stay | None = None
         self._parent: int | None = None
-        self._last_tick = 0.0
-        self._began = 0.0
-        self._leave_at = math.inf
-        self._error: Exception | None = None
+        self._logged_error: Exception | None = None
+        self._interval = interval
+        self._machine = self._new_machine()
         _members.add(self)
 
     def _new_store(self) -> Store:
@@ -214,46 +190,9 @@ class BaseMember(ABC):
             return LoopStore(self._redis, self._timeout)
         return RedisStore(self._redis, self._timeout)
 
-    def _new_membership(self, ttl: float, seen: int = 0) -> Membership:
-        return Membership(ttl, seen, fenced=self._fenced)
-
-    # --- the protocol -------------------------------------------------------------------------
-
     @abstractmethod
-    def _enter(self) -> None:
-        """Become a member.
-
-        Raises:
-            HashringError: it was not done, and nothing was left behind.
-        """
-
-    @abstractmethod
-    def _beat(self) -> float:
-        """Renew, report, take up the answer; seconds until it is to be done again.
-
-        Raises:
-            HashringError: it was not done.
-        """
-
-    @abstractmethod
-    def _hand_over(self) -> float:
-        """Begin to hand over; seconds after which to leave in any case."""
-
-    @abstractmethod
-    def _empty_handed(self) -> bool:
-        """Whether the group knows that this member holds nothing."""
-
-    @abstractmethod
-    def _depart(self) -> None:
-        """Be no member any more.
-
-        Raises:
-            HashringError: it was not done.
-        """
-
-    @abstractmethod
-    def _concerns(self, told: Told) -> bool:
-        """Whether a message is about this member. Called by the listener."""
+    def _new_machine(self) -> MemberMachine:
+        """The protocol of a member that has not started."""
 
     # --- what is held -------------------------------------------------------------------------
 
@@ -270,27 +209,27 @@ class BaseMember(ABC):
     @property
     def error(self) -> Exception | None:
         """What is wrong now, if anything."""
-        return self._error
+        return self._machine.error
 
     @property
     def held(self) -> dict[int, int]:
         """The partitions held now, with their fencing tokens. No I/O."""
-        return self._membership.held(monotonic())
-
-    def token(self, partition: int) -> int | None:
-        """The fencing token of a partition held now; ``None`` when it is not. No I/O."""
-        return self._membership.holding.token(partition, monotonic())
-
-    def owns(self, partition: int) -> bool:
-        """Whether the partition is held now. No I/O."""
-        return self.token(partition) is not None
+        return self._machine.membership.held(monotonic())
 
     @property
     def active(self) -> bool:
         """Whether any partition is held now: Solace's active indicator. No I/O."""
         now = monotonic()
-        holding = self._membership.holding
+        holding = self._machine.membership.holding
         return any(holding.token(partition, now) for partition in holding.partitions)
+
+    def token(self, partition: int) -> int | None:
+        """The fencing token of a partition held now; ``None`` when it is not. No I/O."""
+        return self._machine.membership.holding.token(partition, monotonic())
+
+    def owns(self, partition: int) -> bool:
+        """Whether the partition is held now. No I/O."""
+        return self.token(partition) is not None
 
     def partition_of(self, key: str | bytes) -> int:
         """The partition of a key: its CRC-32 modulo the count.
@@ -308,8 +247,8 @@ class BaseMember(ABC):
         So do :meth:`release`, :meth:`ready`, :meth:`lag` and :meth:`drained`, a callback that
         returns, and asking for the next of the changes.
         """
-        self._last_tick = monotonic()
-        if self._membership.stalled:
+        self._machine.tick(monotonic())
+        if self._machine.membership.stalled:
             self._wake()
 
     def release(self, partition: int) -> bool:
@@ -320,7 +259,7 @@ class BaseMember(ABC):
         self.tick()
         with self._lock:
             token = self.token(partition)
-            done = token is not None and self._membership.release(partition, token)
+            done = token is not None and self._machine.release(partition, token)
         if done:
             self._wake()
         return done
@@ -339,7 +278,7 @@ class BaseMember(ABC):
             raise ConfigError("behind", behind, "give a finite number, 0 or more")
         self.tick()
         with self._lock:
-            done = self._membership.lag(partition, behind)
+            done = self._machine.lag(partition, behind)
         if done:
             self._wake()
         return done
@@ -348,21 +287,31 @@ class BaseMember(ABC):
         """A removed partition is empty; whether this member was to empty it."""
         self.tick()
         with self._lock:
-            done = self._membership.drained(partition)
+            done = self._machine.drained(partition)
         if done:
             self._wake()
         return done
 
     def _wake(self) -> None:
-        run = self._run
-        if run is not None:
-            run.inbox.put(Wake())
+        stay = self._stay
+        if stay is not None and stay.loop is not None:
+            stay.loop.wake()
 
     # --- for those who run it -----------------------------------------------------------------
 
     @property
+    def heartbeat_interval(self) -> float:
+        """Seconds between renewals."""
+        return self._machine.interval
+
+    @property
     def _running(self) -> bool:
-        return self._run is not None and not self._run.over.wait(0)
+        return self._stay is not None and not self._stay.over.wait(0)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a callback may go on after the member has left."""
+        return self._machine.grace + 1.0
 
     def _refuse_to_start(self) -> None:
         """
@@ -376,186 +325,96 @@ class BaseMember(ABC):
             if self._named:
                 raise MemberForked(self.name, self.member, self._parent)
             self._parent, self.member = None, _made_up()
+            self._machine = self._new_machine()
 
-    def _launch(self, run: Run) -> None:
-        """Start the renewer."""
-        self._membership = self._new_membership(self._membership.ttl, self._membership.seen)
-        self._leave_at = math.inf
-        self._last_tick = self._began = monotonic()
-        self._error = None
-        self._run = run
-        self._thread(lambda: self._renew(run), "renewer")
+    def _launch(self, stay: Stay) -> None:
+        """Begin to enter, in threads of the operating system's."""
+        self._logged_error = None
+        stay.machine = self._machine
+        stay.loop = self._loop(stay, self._machine, "renewer", lambda: self._show(stay), self._lock)
+        self._begin(stay)
+        self._machine.start(monotonic())
+        self._stay = stay
+        self._thread(stay, lambda: self._live(stay), "renewer")
 
-    def _thread(self, target: Callable[[], None], what: str) -> Latch:
-        """Start a thread of this run's; what is set at its end."""
+    def _begin(self, stay: Stay) -> None:  # noqa: B027 - most have nothing beside it
+        """Make what stands beside the renewer for this stay."""
+
+    def _end(self, stay: Stay) -> None:  # noqa: B027 - the same
+        """End what stands beside the renewer; the member has left, or did not enter."""
+
+    def _loop(
+        self,
+        stay: Stay,
+        machine: Machine,
+        what: str,
+        publish: Callable[[], None] = lambda: None,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> Loop:
+        return Loop(
+            machine,
+            self._new_store,
+            lambda target, name: self._thread(stay, target, name),
+            monotonic,
+            publish,
+            nullcontext() if lock is None else lock,
+        )
+
+    def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
+        """Start a thread of this stay's; what is set at its end."""
         ended = start_native_thread(target, f"hashring group {self.name} {what}")
-        if self._run is not None:
-            self._run.threads.append(ended)
+        stay.threads.append(ended)
         return ended
 
-    # --- the renewer --------------------------------------------------------------------------
-
-    def _renew(self, run: Run) -> None:
-        self._store = self._new_store()
+    def _live(self, stay: Stay) -> None:
+        """The renewer's thread."""
+        assert stay.loop is not None
         try:
-            try:
-                self._enter()
-            except BaseException as error:  # noqa: BLE001 - raised again where start() was called
-                run.failure = error
-                return
-            listener = self._thread(lambda: self._listen(run), "listener")
-            run.entered()
-            try:
-                self._keep(run)
-            finally:
-                self._finish(run)
-                listener.wait()
+            stay.loop.run()
+            self._end(stay)
         finally:
-            self._store.close()
-            run.over.set()
-            run.entered()
-            run.ended()
+            stay.failure = self._machine.failure
+            stay.over.set()
+            if stay.failure is None:
+                self._deliver(stay, None)
+                with self._lock:
+                    iterators = list(self._iterators)
+                for put in iterators:
+                    put(None)
+            stay.entered()
+            stay.ended()
 
-    def _keep(self, run: Run) -> None:
-        """Renew until it is time to leave."""
-        next_beat = monotonic()
-        handing_over = False
-        while True:
-            item = self._next(run, min(next_beat, self._leave_at))
-            now = monotonic()
-            self._tell(self._tick(now))
-            if isinstance(item, Stop):
-                if not item.handover:
-                    return
-                if not handing_over:
-                    # Only once: to ask again must not put off leaving.
-                    handing_over = True
-                    self._leave_at = now + self._hand_over()
-            if now >= self._leave_at:
-                return
-            next_beat = now + self._try_beat()
-            if handing_over and self._empty_handed():
-                return
+    def _show(self, stay: Stay) -> None:
+        """After each step: tell the application what it changed."""
+        machine = self._machine
+        with self._lock:
+            changes, machine.changes = machine.changes, []
+        self._tell(stay, changes)
+        self._logged_error = self._log(machine.error, self._logged_error)
+        if not stay.inside and machine.stage not in _ENTERING:
+            stay.inside = True
+            stay.entered()
 
-    def _renew_lease(self) -> float:
-        """Renew while the application ends its work; seconds until it is to be done again.
-
-        Unless the protocol can renew without taking part, the lease ends the work if need be.
-        """
-        return _LONGEST_WAIT
-
-    def _try_beat(self) -> float:
-        try:
-            wait = self._beat()
-        except Exception as error:  # noqa: BLE001
-            # Also a fault of this package: the member must live on, or fence itself.
-            self._error = self._logged(error, self._error)
-            return min(RETRY, self.heartbeat_interval)
-        self._error = None
-        return wait
-
-    def _logged(self, error: Exception, last: Exception | None) -> Exception:
-        """The error, which was logged unless it is like the last one."""
-        if type(error) is not type(last):
+    def _log(self, error: Exception | None, last: Exception | None) -> Exception | None:
+        """The error, which is logged unless it is like the last one."""
+        if error is not None and type(error) is not type(last):
             unexpected = None if isinstance(error, HashringError) else error
+            leaving = "; the lease ends by itself" if self._machine.stage is Stage.LEFT else ""
             logger.warning(
-                "hashring group %s: %s: %s", self.name, self.member, error, exc_info=unexpected
+                "hashring group %s: %s: %s%s",
+                self.name,
+                self.member,
+                error,
+                leaving,
+                exc_info=unexpected,
             )
         return error
 
-    def _next(self, run: Run, until: float) -> Stop | None:
-        """The order to stop, or ``None`` when it is time for something, or somebody woke it."""
-        woken = False
-        while True:
-            # Many wakes are one.
-            at = -math.inf if woken else min(until, self._membership.due(), self._stall_at())
-            try:
-                item = run.inbox.get(timeout=min(max(0.0, at - monotonic()), _LONGEST_WAIT))
-            except queue.Empty:
-                return None
-            if isinstance(item, Stop):
-                return item
-            if isinstance(item, Watch):
-                self._membership.watch(item.at)
-            else:
-                woken = True
-
-    def _stall_at(self) -> float:
-        if self._progress_timeout is None or self._membership.stalled:
-            return math.inf
-        return self._last_tick + self._progress_timeout
-
-    def _tick(self, now: float) -> list[Change]:
-        with self._lock:
-            if self._progress_timeout is not None:
-                self._membership.stalled = now - self._last_tick >= self._progress_timeout
-            return self._membership.tick(now)
-
-    def _finish(self, run: Run) -> None:
-        """Revoke everything, give the callbacks their time, and leave."""
-        now = next_beat = monotonic()
-        self._tell(self._tick(now))
-        with self._lock:
-            changes = self._membership.close(now + self._grace)
-        self._tell(changes)
-        while not run.deaf and self._membership.holding.partitions:
-            self._next(run, next_beat)
-            now = monotonic()
-            self._tell(self._tick(now))
-            if now >= next_beat and self._membership.holding.partitions:
-                next_beat = now + self._renew_lease()
-        with self._lock:
-            changes = self._membership.end()
-            self._membership = self._new_membership(self._membership.ttl, self._membership.seen)
-        self._tell(changes)
-        try:
-            self._depart()
-        except HashringError as error:
-            logger.warning(
-                "hashring group %s: %s: %s; the lease ends by itself", self.name, self.member, error
-            )
-        run.over.set()
-        self._deliver(run, None)
-        with self._lock:
-            iterators = list(self._iterators)
-        for put in iterators:
-            put(None)
-
-    # --- the listener -------------------------------------------------------------------------
-
-    def _listen(self, run: Run) -> None:
-        store = self._new_store()
-        try:
-            while not run.over.wait(0):
-                try:
-                    self._follow_messages(run, store)
-                except StoreError:
-                    # What was missed meanwhile is noticed with the next renewal.
-                    run.over.wait(RETRY)
-                except Exception:
-                    logger.exception("hashring group %s: unexpected error", self.name)
-                    run.over.wait(RETRY)
-        finally:
-            store.close()
-
-    def _follow_messages(self, run: Run, store: Store) -> None:
-        subscription = store.subscribe(*self._channels)
-        try:
-            while not run.over.wait(0):
-                notice = subscription.wait(_LISTEN)
-                run.hears = run.hears or isinstance(notice, Subscribed)
-                if notice is not None and (not isinstance(notice, Told) or self._concerns(notice)):
-                    run.inbox.put(Wake())
-        finally:
-            run.hears = False
-            subscription.close()
-
     # --- the caller ---------------------------------------------------------------------------
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _tell(self, stay: Stay, changes: list[Change]) -> None:
         """Tell the application; what nobody wants to hear of is let go of at once."""
-        run = self._run
-        if run is None:
+        if not changes:
             return
         with self._lock:
             iterators = list(self._iterators)
@@ -564,29 +423,20 @@ class BaseMember(ABC):
             for put in iterators:
                 put(change)
             if change.kind is ChangeKind.REVOKED and not listening:
-                with self._lock:
-                    self._membership.release(change.partition, change.token)
+                self._let_go(change)
             elif self._wanted(change):
-                self._deliver(run, change)
+                self._deliver(stay, change)
 
-    def _warm_by_itself(self) -> bool:
-        """Whether no part of the application hears of warm-ups.
+    def _warms_up(self) -> bool:
+        """Whether any part of the application hears of what to warm up for."""
+        return self._callbacks.on_warmup is not None or bool(self._iterators)
 
-        A loop over the changes may begin a moment after the member: it has one interval.
-        """
-        return (
-            self._callbacks.on_warmup is None
-            and not self._iterators
-            and monotonic() >= self._began + self.heartbeat_interval
-        )
-
-    def _deliver(self, run: Run, change: Change | None) -> None:
+    def _deliver(self, stay: Stay, change: Change | None) -> None:
         try:
-            run.deliver(change)
+            stay.deliver(change)
         except RuntimeError:
             # The event loop is closed: there is no application left to work on anything.
-            run.deaf = True
-            run.inbox.put(Stop(handover=False))
+            stay.abandon()
 
     def _wanted(self, change: Change) -> bool:
         callbacks = self._callbacks
@@ -596,9 +446,9 @@ class BaseMember(ABC):
             ChangeKind.LOST: callbacks.on_lost,
             ChangeKind.WARMUP: callbacks.on_warmup,
             ChangeKind.DRAIN: callbacks.on_drain,
-            ChangeKind.COOLED: None,
             ChangeKind.ACTIVE: callbacks.on_active,
             ChangeKind.INACTIVE: callbacks.on_active,
+            ChangeKind.COOLED: None,
         }[change.kind] is not None
 
     def _call_back(self, change: Change) -> object:
@@ -637,7 +487,7 @@ class BaseMember(ABC):
 
     def _let_go(self, change: Change) -> None:
         with self._lock:
-            done = self._membership.release(change.partition, change.token)
+            done = self._machine.release(change.partition, change.token)
         if done:
             self._wake()
 
@@ -650,7 +500,7 @@ class BaseMember(ABC):
                 if not number:
                     put(Change(ChangeKind.ACTIVE, partition, token))
                 put(Change(ChangeKind.ASSIGNED, partition, token))
-            for partition in sorted(self._membership.cold):
+            for partition in sorted(self._machine.membership.cold):
                 put(Change(ChangeKind.WARMUP, partition))
             self._iterators.append(put)
 
@@ -669,10 +519,9 @@ class BaseMember(ABC):
         self._forks += 1
         if self._running:
             self._parent = os.getppid()
-        self._run = None
         # Connections, too: closing them here would close them there.
-        self._store = self._new_store()
-        self._membership = self._new_membership(self._membership.ttl)
+        self._stay = None
+        self._machine = self._new_machine()
 
 
 def _made_up() -> str:
@@ -689,14 +538,13 @@ def _after_fork_in_child() -> None:
 
 def _leave_at_exit() -> None:
     """The program ends without having stopped its members: they leave, and their threads end."""
-    runs = [run for member in _members if (run := member._run) is not None]
-    for run in runs:
+    stays = [stay for member in _members if (stay := member._stay) is not None]
+    for stay in stays:
         # Nothing of the application's runs any more.
-        run.deaf = True
-        run.inbox.put(Stop(handover=False))
+        stay.abandon()
     deadline = monotonic() + _PATIENCE_AT_EXIT
-    for run in runs:
-        for thread in run.threads:
+    for stay in stays:
+        for thread in stay.threads:
             thread.wait(max(0.0, deadline - monotonic()))
 
 

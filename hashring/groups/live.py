@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from hashring.core.assignors import Member
 from hashring.core.groups.foresight import Foresight, GroupStatus
-from hashring.groups.group import GroupMember, Talk, run_talk
+from hashring.groups.group import GroupMember
 from hashring.groups.sync import LiveMember
+from hashring.protocol.flow import Flow, run_flow
 from hashring.store.executor import Store
 
 T = TypeVar("T")
@@ -108,15 +109,15 @@ class PartitionGroup(GroupMember, LiveMember):
         """
         self._ask(self._resize(partitions))
 
-    def _ask(self, talk: Talk[T]) -> T:
+    def _ask(self, flow: Flow[T]) -> T:
         if self._asking is None:
             self._asking = self._new_store()
         run = self._asking.run
         backend = self._backend if self._running else None
         try:
             if backend is None:
-                return run_talk(run, talk)
-            return run_talk(partial(backend.call_for_user, run), talk)
+                return run_flow(run, flow)
+            return run_flow(partial(backend.call_for_user, run), flow)
         finally:
             if backend is None:
                 self._close_asking()

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hashring.core.groups.member import Change, ChangeKind
-from hashring.groups.base import BaseMember, Run, Stop
+from hashring.groups.base import BaseMember, Stay
 from hashring.running.backend import (
     Backend,
     GeventBackend,
@@ -71,21 +71,20 @@ class LiveMember(BaseMember):
         self._waits_for_name = wait
         calls, put = _mailbox(backend)
         entered, ended, called = backend.latch(), backend.latch(), backend.latch()
-        run = Run(put, backend.threadsafe(entered.set), backend.threadsafe(ended.set))
+        stay = Stay(put, backend.threadsafe(entered.set), backend.threadsafe(ended.set))
         self._backend, self._ended, self._called = backend, ended, called
-        self._launch(run)
+        self._launch(stay)
         try:
             _wait(entered)
-            if run.failure is not None:
+            if stay.failure is not None:
                 _wait(ended)
-                raise run.failure
+                raise stay.failure
             backend.spawn(
                 lambda: self._call(backend, calls, called), f"hashring group {self.name} caller"
             )
         except BaseException:
             # Also Ctrl-C while it waits: nobody would run callbacks.
-            run.deaf = True
-            run.inbox.put(Stop(handover=False))
+            stay.abandon()
             called.set()
             backend.close()
             raise
@@ -101,17 +100,17 @@ class LiveMember(BaseMember):
             handover: stay until others have taken over all partitions (with ``learner``: have
                 warmed up for them), at most ``leave_timeout`` seconds.
         """
-        run, backend, ended, called = self._run, self._backend, self._ended, self._called
-        if run is None or backend is None or ended is None or called is None:
+        stay, backend, ended, called = self._stay, self._backend, self._ended, self._called
+        if stay is None or backend is None or ended is None or called is None:
             return
-        run.inbox.put(Stop(handover))
+        stay.stop(handover=handover)
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
         if self._lock._is_owned() or self._caller == backend.current() or not backend.may_wait():
             return
         _wait(ended)
         # A callback that never returns must not keep anybody from leaving.
-        called.wait(self._grace + 1.0)
-        for thread in run.threads:
+        called.wait(self._patience)
+        for thread in stay.threads:
             # Over but for a moment; an assignor that never returns is not waited for.
             thread.wait(_MOMENT)
         self._close_asking()

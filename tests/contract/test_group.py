@@ -531,7 +531,7 @@ def test_a_partition_that_was_let_go_of_is_not_drained_any_more(make: Make) -> N
     # Both wait behind a callback that takes long.
     a.resize(1)
     eventually(lambda: a.status().draining == (1, 2), "two are to be drained")
-    eventually(lambda: a._membership.holding.partitions[1].draining, "a knows")
+    eventually(lambda: a._machine.membership.holding.partitions[1].draining, "a knows")
     assert a.release(1)
     over.set()
     eventually(lambda: ("drain", 2, True) in told, "the one that it has is drained")
@@ -702,13 +702,13 @@ def test_an_assignor_that_never_returns_does_not_hold_up_who_starts(make: Make) 
 
     a = make("a", assignor=slow, ttl=1.5, heartbeat_interval=0.1)
     a.start()
-    session = a._session
+    session = a._group._session
     watch = make("b", assignor=slow)
     begin = time.monotonic()
     eventually(lambda: time.monotonic() > begin + 3, "two leases have gone by")
     assert [member.name for member in watch.status().members] == ["a"]
     # Its entry was renewed all the time.
-    assert a._session == session
+    assert a._group._session == session
     may_return.set()
     eventually(shared(a), "the first decision gives it everything")
 

@@ -5,29 +5,45 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
-from hashring.testing.simulator import RingSimulator, random_history, random_lock_history
+from hashring.testing.simulator import (
+    GroupSimulator,
+    RingSimulator,
+    random_group_history,
+    random_history,
+    random_lock_history,
+)
+from hashring.testing.simulator.play import Simulator
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status is 1 when a history breaks a rule."""
     parser = argparse.ArgumentParser(
         prog="python -m hashring.testing.simulator",
-        description="Play random histories of faults on the ring's protocol, in virtual time.",
+        description="Play random histories of faults on the protocols that ship, in virtual time.",
     )
     parser.add_argument("--seed", type=int, help="play only the history of this seed")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=2000, help="how many (default 2000)")
-    parser.add_argument("--locks", action="store_true", help="histories with locks and limits")
+    of = parser.add_mutually_exclusive_group()
+    of.add_argument("--locks", action="store_true", help="histories with locks and limits")
+    of.add_argument("--groups", action="store_true", help="histories of partition groups")
     options = parser.parse_args(arguments)
 
-    simulator = RingSimulator()
+    simulator: Simulator[Any, Any] = GroupSimulator() if options.groups else RingSimulator()
+    make: Callable[[int], Any] = random_history
+    if options.locks:
+        make = random_lock_history
+    if options.groups:
+        make = random_group_history
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:
         seeds = range(options.seed, options.seed + 1)
     begin = time.perf_counter()
-    failing = simulator.find(seeds, random_lock_history if options.locks else random_history)
+    failing = simulator.find(seeds, make)
     if failing is not None:
         print(simulator.story(failing))
         return 1

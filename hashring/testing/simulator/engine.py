@@ -13,6 +13,7 @@ A world (:mod:`.ring.world` and its siblings) says which processes there are and
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,10 +230,16 @@ class Loop(Caller[P]):
         super().__init__(process)
         self.machine = machine
         self.listener: Listener | None = None
+        self._over = False
         self._asynchronous = asynchronous
         self._step: Run | None = None
         self._inbox: deque[Callable[[], None]] = deque()
         self._alarm = 0
+
+    def begin(self) -> None:
+        """Its machine was started, perhaps again."""
+        self._over = False
+        self.turn()
 
     def hear(self, number: int, channel: bytes, payload: bytes) -> None:
         """A message has arrived."""
@@ -256,7 +263,7 @@ class Loop(Caller[P]):
         """Take turns of the loop until it waits."""
         process = self.process
         for _ in range(_TURNS):
-            if not process.alive or process.paused or self.busy is not None:
+            if not process.alive or process.paused or self.busy is not None or self._over:
                 return
             self._empty_inbox()
             step = self.machine.next(process.local())
@@ -271,6 +278,7 @@ class Loop(Caller[P]):
             elif isinstance(step, Subscribe):
                 self._subscribe(step.number)
             else:
+                self._over = True
                 self.detach()
                 process.finished(self)
                 return
@@ -314,6 +322,8 @@ class Loop(Caller[P]):
     def _wait(self, until: float) -> None:
         self._alarm += 1
         alarm = self._alarm
+        if until == math.inf:
+            return
         process = self.process
         # A hair later, since adding and subtracting the offset of its clock may lose a bit.
         at = max(until - process.offset, process.world.now) + 1e-9

@@ -40,12 +40,16 @@ class Simulator(ABC, Generic[H, W]):
         recovery, rest = self.patience(history)  # type: ignore[arg-type]
         world.run(history.faults_end)
         world.heal()
-        world.run(max(history.faults_end, world.late_until) + recovery)
+        self.recover(world, max(history.faults_end, world.late_until) + recovery)
         for rule in world.rules:
             rule.healed(world)
         world.run(world.now + rest)
         for rule in world.rules:
             rule.finished(world)
+
+    def recover(self, world: W, until: float) -> None:
+        """Let time pass until all is well, ``until`` then at most."""
+        world.run(until)
 
     def play(self, history: H) -> None:
         """Run a history.

@@ -1,0 +1,316 @@
+"""What a member of a lease challenge asks of Redis, in either mode; without I/O."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hashring.core.groups import challenge
+from hashring.core.groups.challenge import AfterRace, Lease, Rules, Signal, Spans, Table
+from hashring.core.groups.state import Phase, View
+from hashring.errors import GroupMismatch
+from hashring.protocol.flow import Flow
+from hashring.protocol.member import MemberMachine
+from hashring.store.challenge_commands import (
+    ChallengeKeys,
+    begin,
+    end,
+    look,
+    open_again,
+    race,
+    read_table,
+    signal,
+    told_partition,
+    write_table,
+)
+
+_NO_TOKEN: Final = 1
+
+
+class FixedMachine(MemberMachine):
+    """The fixed mode: see :mod:`hashring.core.groups.challenge`.
+
+    Args:
+        group, keys: the challenge's name, and its keys.
+        member: the member's name.
+        partitions: how many; the same for all members.
+        rules: the time spans.
+        new_suffix: tells this process from others of its name; a different text each time.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        keys: ChallengeKeys,
+        member: str,
+        *,
+        partitions: int,
+        rules: Rules,
+        new_suffix: Callable[[], str],
+    ) -> None:
+        super().__init__(
+            member,
+            channels=(keys.told,),
+            ttl=rules.ttl,
+            interval=rules.interval,
+            grace=rules.max_handoff_time,
+            progress_timeout=None,
+        )
+        self.partitions = partitions
+        self._group = group
+        self._keys = keys
+        self._rules = rules
+        self._new_suffix = new_suffix
+        self._me = ""
+        self._was_there = False
+
+    def enter(self) -> Flow[None]:
+        """Renew for the first time."""
+        # Two processes of one name are two members: each holds its own leases.
+        self._me = f"{self.member}#{self._new_suffix()}"
+        self._was_there = False
+        yield from self.renew()
+
+    def renew(self) -> Flow[float]:
+        """Renew, let go, take and ask, in one step of the table."""
+        written = False
+        while not written:
+            # Before the reading is sent: leases count from its Redis time.
+            claims = self.membership.held(self.now)
+            reading = yield read_table(self._keys)
+            asked_at = self.sent
+            table = self._table(reading.table)
+            if self._was_there and self._me not in table.members:
+                table = challenge.recover(table, self._me, reading.now, self._rules, claims)
+            released = [
+                p
+                for p, token in self.membership.words().released.items()
+                if (lease := table.leases.get(p)) is not None and lease.token == token
+            ]
+            after = challenge.beat(table, self._me, reading.now, self._rules, released)
+            names = self._concerned(reading.table, after)
+            written = yield write_table(self._keys, reading, after, names)
+        self._was_there = True
+        held = after.held(self._me, reading.now)
+        revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
+        view = View(1, Phase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True)
+        self.heard(view, asked_at, reading.now)
+        return self.interval
+
+    def _table(self, found: Table | None) -> Table:
+        if found is None:
+            return Table(self.partitions)
+        if found.partitions != self.partitions:
+            raise GroupMismatch(self._group, "partitions", self.partitions, found.partitions)
+        return found
+
+    def _concerned(self, before: Table | None, after: Table) -> set[str]:
+        """Whom a change of the table is about, but for this member."""
+        old: Mapping[int, Lease] = {} if before is None else before.leases
+        names: set[str | None] = set()
+        for partition, lease in after.leases.items():
+            was = old.get(partition)
+            if was is None or (was.owner, was.wanted_by) != (lease.owner, lease.wanted_by):
+                names |= {lease.wanted_by, lease.owner, None if was is None else was.owner}
+        return {name for name in names if name is not None and name != self._me}
+
+    def hand_over(self) -> float:
+        """Nobody assigns: what is let go of is taken by the member that has least."""
+        return 0.0
+
+    def empty_handed(self) -> bool:
+        """Nobody waits for others to take over."""
+        return True
+
+    def depart(self) -> Flow[None]:
+        """Take this member out of the table."""
+        gone = False
+        while not gone:
+            reading = yield read_table(self._keys)
+            if reading.table is None or self._me not in reading.table.members:
+                return
+            after = challenge.leave(reading.table, self._me, reading.now)
+            gone = yield write_table(self._keys, reading, after, after.members)
+
+    def concerns(self, channel: bytes, payload: bytes) -> bool:
+        """Whether a change of the table is about this member."""
+        return self._me in payload.decode("utf-8", "replace").split("\n")
+
+
+class FaithfulMachine(MemberMachine):
+    """The article's algorithm: five time spans, two hashes, two channels, and no fencing.
+
+    A partition's "token" is always 1: the article has none. Work goes on until the member loses
+    a race; nothing but the maximum lease time ends it when Redis is silent.
+
+    Args:
+        keys, member, partitions, new_suffix: as for :class:`FixedMachine`.
+        spans: the article's five time spans.
+        chance: a number ``0 <= x < 1``, another one each time.
+    """
+
+    fenced = False
+
+    def __init__(
+        self,
+        keys: ChallengeKeys,
+        member: str,
+        *,
+        partitions: int,
+        spans: Spans,
+        new_suffix: Callable[[], str],
+        chance: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            member,
+            channels=(keys.grabs, keys.allocated),
+            ttl=spans.max_lease,
+            interval=min(1.0, spans.max_lease / 3),
+            grace=spans.max_shutdown,
+            progress_timeout=None,
+        )
+        self.partitions = partitions
+        self._keys = keys
+        self._spans = spans
+        self._new_suffix = new_suffix
+        self._chance = chance
+        self._me = ""
+        self._active: set[int] = set()
+        self._stopping: set[int] = set()
+        self._waiting: set[int] = set()
+        self._racing: set[int] = set()
+        self._heard_at: dict[int, float] = {}
+        self._news: list[tuple[bytes, int]] = []
+        self._timers: list[tuple[float, int, Callable[[], Flow[None]]]] = []
+        self._numbers = itertools.count()
+
+    def enter(self) -> Flow[None]:
+        """Begin as if every partition had been challenged at some time in the last lease."""
+        self._me = f"{self.member}#{self._new_suffix()}"
+        yield look(self._keys)
+        self._active, self._stopping = set(), set()
+        self._waiting, self._racing = set(), set()
+        self._timers, self._news = [], []
+        for partition in range(self.partitions):
+            self._heard_at[partition] = self.now - self._chance() * self._spans.normal_lease
+            self._arm(partition)
+
+    def renew(self) -> Flow[float]:
+        """Hear what was told, and do what is due."""
+        while self._news:
+            yield from self._hear(*self._news.pop(0))
+        while self._timers and self._timers[0][0] <= self.now:
+            yield from heapq.heappop(self._timers)[2]()
+        yield from self._look_for_stopped()
+        self._follow()
+        wait = self._timers[0][0] - self.now if self._timers else self.interval
+        return min(max(0.0, wait), self.interval)
+
+    def _later(self, at: float, do: Callable[[], Flow[None]]) -> None:
+        heapq.heappush(self._timers, (at, next(self._numbers), do))
+
+    def _arm(self, partition: int) -> None:
+        at = self._heard_at[partition]
+        spread = self._spans.held_delay * (1 + self._chance())
+
+        def fire() -> Flow[None]:
+            try:
+                if self._heard_at[partition] == at:
+                    yield from self._signal(partition)
+            finally:
+                self._arm(partition)
+
+        self._later(max(at + self._spans.normal_lease, self.now) + spread, fire)
+
+    def _signal(self, partition: int) -> Flow[None]:
+        _, grab = yield look(self._keys)
+        what = challenge.signal(
+            owned=partition in self._active,
+            grabbed=partition in grab,
+            silent=self.now - self._heard_at[partition],
+            spans=self._spans,
+        )
+        if what is not Signal.NOTHING:
+            clear = what is Signal.CLEAR_AND_CHALLENGE
+            yield signal(self._keys, partition, clear=clear)
+
+    def _follow(self) -> None:
+        """Tell the application what this member works on by now."""
+        held = dict.fromkeys(self._active | self._stopping, _NO_TOKEN)
+        revoked = dict.fromkeys(self._stopping, self.now + self._spans.max_shutdown)
+        view = View(1, Phase.READY, held, revoked, seated=True)
+        self.heard(view, self.now, self.now)
+
+    def _hear(self, channel: bytes, partition: int) -> Flow[None]:
+        if channel == self._keys.allocated:
+            if partition in self._waiting:
+                self._waiting.discard(partition)
+                yield from self._begin_work(partition)
+            return
+        self._heard_at[partition] = self.now
+        if partition in self._racing or partition in self._stopping:
+            return
+        self._racing.add(partition)
+        wait = challenge.race_wait(
+            owned=partition in self._active, active=len(self._active), spans=self._spans
+        )
+        self._later(self.now + wait, lambda: self._race(partition))
+
+    def _race(self, partition: int) -> Flow[None]:
+        self._racing.discard(partition)
+        won, busy = yield race(self._keys, partition, self._me)
+        if won:
+            self._later(self.now + self._spans.min_grab, lambda: self._open(partition))
+        what = challenge.after_race(
+            won=won, owned=partition in self._active, busy=busy not in ("", self._me)
+        )
+        if what is AfterRace.STOP:
+            self._active.discard(partition)
+            self._stopping.add(partition)
+        elif what is AfterRace.START:
+            yield from self._begin_work(partition)
+        elif what is AfterRace.WAIT:
+            self._waiting.add(partition)
+            self._later(self.now + self._spans.max_shutdown, lambda: self._impatient(partition))
+
+    def _impatient(self, partition: int) -> Flow[None]:
+        if partition in self._waiting:
+            self._waiting.discard(partition)
+            yield from self._begin_work(partition)
+
+    def _begin_work(self, partition: int) -> Flow[None]:
+        if (yield begin(self._keys, partition, self._me)):
+            self._active.add(partition)
+
+    def _open(self, partition: int) -> Flow[None]:
+        yield open_again(self._keys, partition, self._me)
+
+    def _look_for_stopped(self) -> Flow[None]:
+        held = self.membership.holding.partitions
+        for partition in [p for p in self._stopping if p not in held]:
+            self._stopping.discard(partition)
+            yield end(self._keys, partition, self._me)
+
+    def hand_over(self) -> float:
+        """Nobody assigns: what is let go of is challenged."""
+        return 0.0
+
+    def empty_handed(self) -> bool:
+        """Nobody waits for others to take over."""
+        return True
+
+    def depart(self) -> Flow[None]:
+        """Let what this member worked on be challenged."""
+        for partition in self._active | self._stopping:
+            yield open_again(self._keys, partition, self._me)
+            yield end(self._keys, partition, self._me)
+
+    def concerns(self, channel: bytes, payload: bytes) -> bool:
+        """Whether a message names a partition, which is then looked at with the next renewal."""
+        partition = told_partition(payload, self.partitions)
+        if partition is None:
+            return False
+        self._news.append((channel, partition))
+        return True

@@ -1,0 +1,67 @@
+"""Partition groups in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hashring.protocol.group import Decider, GroupMachine
+from hashring.store.memory import MemoryServer
+from hashring.testing.simulator.groups.faults import GROUP_FAULTS
+from hashring.testing.simulator.groups.history import GroupHistory
+from hashring.testing.simulator.groups.rules import (
+    RENEWALS_AT_REST,
+    GroupRule,
+    group_rules,
+    patience,
+    unrest,
+)
+from hashring.testing.simulator.groups.world import GroupWorld
+from hashring.testing.simulator.play import Simulator
+
+
+@dataclass(frozen=True)
+class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
+    """Plays histories of partition groups.
+
+    Attributes:
+        machine, decider: make a member's protocol. A test plants faults here.
+        server: makes Redis' twin, from its clock. Here as well.
+        rules: makes a fresh set of rules.
+    """
+
+    machine: Callable[..., GroupMachine] = GroupMachine
+    decider: Callable[..., Decider] = Decider
+    server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
+    rules: Callable[[], Sequence[GroupRule]] = group_rules
+
+    def world(self, history: GroupHistory, *, story: bool = False) -> GroupWorld:
+        """A run of a history that is about to begin."""
+        return GroupWorld(
+            history,
+            self.rules(),
+            GROUP_FAULTS,
+            self.machine,
+            decider=self.decider,
+            server=self.server,
+            story=story,
+        )
+
+    def patience(self, history: GroupHistory) -> tuple[float, float]:
+        """Seconds to recover, and seconds to rest after that."""
+        return patience(history), RENEWALS_AT_REST * history.interval
+
+    def recover(self, world: GroupWorld, until: float) -> None:
+        """Let time pass until the group has been at rest for a lease's length."""
+        world.run(max(world.now, world.late_until))
+        rested, generation = world.now, 0
+        while world.now < until:
+            world.run(min(until, world.now + world.history.interval))
+            if unrest(world) or generation != world.state().generation:
+                rested, generation = world.now, world.state().generation
+            elif world.now >= rested + world.history.terms.ttl:
+                return
+
+    def again(self, history: GroupHistory) -> str:
+        """The command line's options that play the history."""
+        return "--groups "

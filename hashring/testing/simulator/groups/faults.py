@@ -1,0 +1,64 @@
+"""What the kinds of events that only groups have do to their world."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hashring.testing.simulator.engine import Fault
+from hashring.testing.simulator.faults import FAULTS, of_process
+from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+from hashring.testing.simulator.history import Event
+
+
+def _hand_over(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.leave(handover=True)
+
+
+def _return(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.away = event.seconds
+    process.leave(handover=False)
+
+
+def _stall(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.stalled_until = max(process.stalled_until, world.now + event.seconds)
+
+
+def _slow_decision(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.slow_decisions.append(event.seconds)
+
+
+def _resize(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.resize(int(event.what))
+
+
+def _wipe(world: Any, event: Event) -> None:
+    if world.settled_in():
+        world.emptied_at = world.now
+        FAULTS["wipe"](world, event)
+
+
+def _down(world: Any, event: Event) -> None:
+    if event.what != "empty":
+        FAULTS["down"](world, event)
+    elif world.settled_in():
+        world.emptied_at = world.now + event.seconds
+        FAULTS["down"](world, event)
+
+
+def _failover(world: Any, event: Event) -> None:
+    if world.settled_in():
+        world.rolled_back_at = world.now
+        FAULTS["failover"](world, event)
+
+
+GROUP_FAULTS: Final[dict[str, Fault]] = {
+    **FAULTS,
+    "hand over": of_process(_hand_over),
+    "return": of_process(_return),
+    "stall": of_process(_stall),
+    "slow decision": of_process(_slow_decision),
+    "resize": of_process(_resize),
+    "wipe": _wipe,
+    "down": _down,
+    "failover": _failover,
+}

@@ -1,0 +1,158 @@
+"""Histories of partition groups: members, and what happens to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from hashring.core.assignors import Balanced, Contiguous, Learner, RingOwner
+from hashring.core.groups.state import Terms
+from hashring.testing.simulator import history as common
+from hashring.testing.simulator.history import Event, History, drawn, seconds
+
+ASSIGNORS: Final = tuple(
+    assignor.name
+    for assignor in (
+        Balanced(),
+        Contiguous(),
+        Learner(),
+        Learner(1.0, standbys=1),
+        RingOwner(8),
+    )
+)
+
+
+@dataclass(frozen=True)
+class MemberSpec:
+    """A process that is a member.
+
+    Attributes:
+        label: what the story calls it.
+        name: the member's name; processes may share one.
+        weight: its share relative to the others'.
+        warms_up: whether its application hears of what to warm up for.
+        insistent: whether it starts again when it could not enter, or was stopped by a fault.
+        progress_timeout: as for :class:`hashring.PartitionGroup`.
+        lag: the most seconds by which its network is slower than others'.
+        monotonic: what its monotonic clock shows at the beginning, in seconds.
+    """
+
+    label: str
+    name: str
+    weight: float = 1.0
+    warms_up: bool = True
+    insistent: bool = True
+    progress_timeout: float | None = None
+    lag: float = 0.0
+    monotonic: float = 0.0
+
+
+@dataclass(frozen=True)
+class GroupHistory(History):
+    """A history of one partition group.
+
+    Attributes:
+        terms: what all members agree on.
+        handoff: the most seconds an application takes to let go; it may exceed what it is given.
+        warm_up: the most seconds a warm-up takes.
+        interval: seconds between renewals.
+    """
+
+    terms: Terms = field(default_factory=lambda: Terms(8))
+    handoff: float = 1.0
+    warm_up: float = 2.0
+    interval: float = 1.0
+
+
+# Those of every world, and these. What a group cannot promise when Redis loses writes is left to
+# fencing tokens, so failovers are rare here.
+KINDS: Final[dict[str, int]] = {
+    **common.KINDS,
+    "failover": 2,
+    "slow decision": 4,
+    "hand over": 5,
+    "return": 4,
+    "stall": 5,
+    "resize": 5,
+}
+
+_ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "hand over", "slow join")
+
+
+def _drawn(kind: str, at: float, label: str, rng: Random) -> Event:
+    match kind:
+        case "stall" | "slow decision" | "return":
+            return Event(at, kind, label, seconds(rng))
+        case "resize":
+            return Event(at, kind, label, what=str(rng.randint(1, 12)))
+        case "failover":
+            # A server whose clock was set back is beyond what is promised of tokens.
+            return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} 0")
+        case _:
+            return drawn(kind, at, label, rng)
+
+
+def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory:
+    """A history at random, always the same for a seed.
+
+    Args:
+        assignor: the group's; at random unless given.
+    """
+    rng = Random(f"{seed} group")
+    window = rng.uniform(5.0, 30.0)
+    terms = Terms(
+        rng.randint(1, 12),
+        assignor or rng.choice(ASSIGNORS),
+        ttl=rng.choice((3.0, 6.0)),
+        rebalance_delay=rng.choice((0.0, 2.0, 5.0)),
+        max_handoff_time=rng.choice((0.5, 2.0)),
+        handoffs=rng.choice((1, 1, 3)),
+        leave_timeout=rng.choice((2.0, 10.0)),
+    )
+    specs = [_member(f"{number}", rng) for number in range(rng.choice((1, 2, 2, 3, 3, 4, 5)))]
+    events = [
+        Event(
+            round(0.0 if not n or rng.random() < 0.3 else rng.uniform(0, window), 3),
+            "start",
+            s.label,
+        )
+        for n, s in enumerate(specs)
+    ]
+    kinds, weights = list(KINDS), list(KINDS.values())
+    at = 0.0
+    number = rng.randrange(1, 12) if rng.random() < 0.9 else rng.randrange(12, 30)
+    for kind in rng.choices(kinds, weights, k=number):
+        # Half of all trouble comes with other trouble.
+        at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
+        spec = rng.choice(specs)
+        events.append(_drawn(kind, round(at, 3), spec.label, rng))
+        if kind in _ENDINGS and rng.random() < 0.5:
+            # Somebody starts the process anew, under its name or under another one.
+            label = f"{spec.label}.{len(specs)}"
+            name = spec.name if rng.random() < 0.6 else f"{spec.name}.{len(specs)}"
+            again = replace(_member("", rng), label=label, name=name)
+            specs.append(again)
+            events.append(Event(round(at + rng.uniform(0.0, 3.0), 3), "start", again.label))
+    return GroupHistory(
+        seed,
+        tuple(specs),
+        tuple(sorted(events, key=lambda event: event.at)),
+        terms,
+        handoff=rng.choice((0.1, 1.0, 3.0)),
+        warm_up=rng.choice((0.5, 2.0)),
+        interval=rng.choice((0.5, 1.0)),
+    )
+
+
+def _member(label: str, rng: Random) -> MemberSpec:
+    return MemberSpec(
+        label=f"p{label}",
+        name=f"m{label}",
+        weight=2.0 if rng.random() < 0.1 else 1.0,
+        warms_up=rng.random() < 0.8,
+        insistent=rng.random() < 0.7,
+        progress_timeout=rng.choice((None, None, 2.0)),
+        lag=rng.choice((0.0, 0.0, 0.3)),
+        monotonic=rng.choice((0.0, 1.0, 100.0, 54321.0)),
+    )

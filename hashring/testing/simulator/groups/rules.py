@@ -1,0 +1,376 @@
+"""What must hold of a partition group, whatever happens.
+
+They are checked by somebody who sees all processes, and Redis, at once. Times are true times.
+
+**Holder.** No two processes count one partition as held, not even one that is paused or cut off.
+Excepted is what was granted before Redis lost its latest writes and kept older ones: then only the
+token protects.
+
+**Renewal.** No process counts anything as held later than one ttl after it sent the last renewal
+that it knows to have succeeded.
+
+**Once.** What a process has given up, or lost, under a token it never counts as held again under
+that token.
+
+**Decisions.** Every decision has a greater generation than the one before it, speaks of existing
+partitions only, and grants under tokens that were never used. The status says where each partition
+is.
+
+**Tokens.** The token of a partition rises with every grant, whatever Redis loses.
+
+**Standbys first.** With a learner, what an owner had that is gone goes to no cold member while
+another is warm.
+
+**As before.** While there are as many members as when the group was Ready, nothing is handed off.
+
+**Rest.** Once faults are over, within :func:`patience` the group is Ready; every process that runs
+is a member; every partition is held by one of them, the one that was decided; and nothing changes
+after that, at one call a renewal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hashring.core.assignors import Learner, RingOwner, assignor_named
+from hashring.core.groups import kernel
+from hashring.core.groups.codec import load_events
+from hashring.core.groups.foresight import status
+from hashring.core.groups.member import Holding
+from hashring.core.groups.state import Event, EventKind, Facts, GroupState, Phase
+from hashring.protocol.member import Stage
+from hashring.store.commands import Command
+from hashring.store.group_commands import Committed, Reading
+from hashring.testing.simulator.engine import NEVER, Rule
+from hashring.testing.simulator.groups.history import GroupHistory
+from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+
+GroupRule = Rule[GroupWorld, GroupProcess]
+
+RENEWALS_AT_REST: Final = 4
+"""For how many renewals nothing must change at the end."""
+
+# Redis time in seconds is a float, and deadlines go through it.
+_ROUNDING: Final = 3e-6
+
+
+def patience(history: GroupHistory) -> float:
+    """Seconds from the end of all faults until the group is at rest at the latest."""
+    terms = history.terms
+    counts = [int(event.what) for event in history.events if event.kind == "resize"]
+    each = terms.max_handoff_time + history.warm_up + 2 * history.interval
+    # A learner first moves what it may, and then warms up for the rest.
+    moves = 2 * (max([terms.partitions, *counts]) + sum(counts))
+    return 4 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout) + moves * each
+
+
+class HeldRule(GroupRule):
+    """Looks at what a process holds whenever that may have grown."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Holding] = {}
+
+    def shown(self, world: GroupWorld, process: GroupProcess) -> None:
+        # What is held is a frozen picture, of which time only takes away.
+        holding = process.machine.membership.holding
+        if self._seen.get(process.spec.label) is not holding:
+            self._seen[process.spec.label] = holding
+            self.look(world, process, process.held())
+
+    def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
+        """Look at what a process holds."""
+
+
+class Holder(HeldRule):
+    name = "holder"
+
+    def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
+        for other in world.processes.values():
+            both = held.keys() & other.held().keys() if held and other is not process else ()
+            for partition in sorted(both):
+                oldest = min(held[partition], other.held()[partition])
+                if oldest <= world.token_at(world.rolled_back_at):
+                    continue
+                raise self.broken(
+                    world,
+                    f"partition {partition} is held by {process.spec.label} and {other.spec.label}",
+                )
+
+
+class Renewal(HeldRule):
+    name = "renewal"
+
+    def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
+        until = process.machine.membership.holding.lease_until - process.offset
+        # A member that was told of another ttl goes by that.
+        ttl = max(world.history.terms.ttl, process.machine.terms.ttl)
+        if held and until > process.renewed_sent + ttl + _ROUNDING:
+            raise self.broken(
+                world,
+                f"{process.spec.label} counts partitions as held until {until:.3f}, its last "
+                f"renewal was sent at {process.renewed_sent:.3f}",
+            )
+
+
+class Once(HeldRule):
+    name = "once"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        self._past: dict[str, set[tuple[int, int]]] = defaultdict(set)
+
+    def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
+        label, now = process.spec.label, set(held.items())
+        self._past[label] |= self._held[label] - now
+        self._held[label] = now
+        if again := now & self._past[label]:
+            partition, token = min(again)
+            raise self.broken(
+                world, f"{label} holds partition {partition} under {token}, which it had given up"
+            )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A step that a decider committed.
+
+    Attributes:
+        before, facts: what it was based on.
+        after: what stands now.
+        events: what it consists of.
+    """
+
+    before: GroupState
+    facts: Facts
+    after: GroupState
+    events: tuple[Event, ...]
+
+
+class DecisionRule(GroupRule):
+    """Looks at every step that a decider commits."""
+
+    def __init__(self) -> None:
+        self._based_on: dict[str, Reading] = {}
+
+    def executed(
+        self, world: GroupWorld, process: GroupProcess, command: Command[Any], reply: Any
+    ) -> None:
+        busy = process.deciding.busy
+        if busy is None or busy.command is not command:
+            return
+        if isinstance(reply, Reading):
+            self._based_on[process.spec.label] = reply
+        elif isinstance(reply, Committed) and command.arguments[1] != "":
+            reading = self._based_on[process.spec.label]
+            before = reading.standing()
+            assert before is not None
+            events = load_events(str(command.arguments[6]))
+            self.look(world, process, Decision(before, reading.facts, world.state(), events))
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        """Look at a step."""
+
+
+class Decisions(DecisionRule):
+    name = "decisions"
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        if wrong := fault_of(decision.before, decision.after, decision.facts):
+            raise self.broken(world, wrong)
+
+
+class Tokens(DecisionRule):
+    name = "tokens"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tokens: dict[int, int] = {}
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        after = decision.after
+        for partition in after.existing:
+            token, last = after.tokens[partition], self._tokens.get(partition, 0)
+            if after.holder(partition) is None or token == last:
+                continue
+            if token < last and world.rolled_back_at == NEVER:
+                raise self.broken(world, f"the token of partition {partition} fell to {token}")
+            self._tokens[partition] = token
+
+
+def fault_of(before: GroupState, after: GroupState, facts: Facts) -> str:
+    """What is wrong with a decision, whatever was decided; empty when nothing is.
+
+    Args:
+        before: the state that the decision was based on.
+        facts: what it was based on.
+    """
+    existing = set(after.existing)
+    if after.generation <= before.generation:
+        return f"generation {before.generation} -> {after.generation}"
+    if not existing >= after.free | after.handoffs.keys():
+        return f"free {set(after.free)} or handed off {set(after.handoffs)} of {existing}"
+    if any(partition < after.terms.partitions for partition in after.draining):
+        return f"{sorted(after.draining)} drain, of {after.terms.partitions} partitions"
+    claims = {(m.name, p): token for m in facts.members for p, token in m.claims.items()}
+    held: dict[str, set[int]] = {}
+    for partition, owner in enumerate(after.owners):
+        if partition not in existing and owner is not None:
+            return f"partition {partition} does not exist, but is {owner}'s"
+        if owner is None or partition in after.free:
+            continue
+        token = after.tokens[partition]
+        held.setdefault(owner, set()).add(partition)
+        if token <= 0:
+            return f"{owner} holds partition {partition} under token {token}"
+        same = before.holder(partition) == owner and before.tokens[partition] == token
+        if not same and token <= before.token and claims.get((owner, partition)) != token:
+            return f"{owner} is granted partition {partition} under a used token {token}"
+    seen = {name: set(view.held) for name, view in after.views().items() if view.held}
+    if seen != held:
+        return f"members are to hold {held}, but their views say {seen}"
+    told = status(after, facts)
+    shown = sorted([*told.unowned, *(p for m in told.members for p in m.partitions)])
+    if shown != sorted(existing):
+        return f"partitions {sorted(existing)} exist, but the status says {shown}"
+    for partition, handoff in after.handoffs.items():
+        if partition not in held.get(handoff.owner, ()):
+            return f"{handoff.owner} is to hand off {partition}, and does not hold it"
+    return ""
+
+
+class StandbysFirst(DecisionRule):
+    name = "standbys first"
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        assignor, facts, before = process.decider.assignor, decision.facts, decision.before
+        if not isinstance(assignor, Learner):
+            return
+        present = {each.name: each for each in facts.members if each.expires > facts.now}
+        for event in decision.events:
+            partition = event.partition
+            if event.kind is not EventKind.GRANTED or partition is None:
+                continue
+            if partition >= before.terms.partitions or before.owners[partition] in present:
+                continue
+            warm = [
+                each.name
+                for each in present.values()
+                if each.leaving is None
+                and not each.stalled
+                and each.lags.get(partition, math.inf) <= assignor.acceptable_lag
+            ]
+            if warm and event.member not in warm and event.why != kernel.HELD_ALREADY:
+                raise self.broken(
+                    world,
+                    f"partition {partition} went to {event.member}, which is cold, though "
+                    f"{' and '.join(warm)} is warm",
+                )
+
+
+class AsBefore(DecisionRule):
+    name = "as before"
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The members' weights when the group was Ready, while they count.
+        self._settled: list[float] | None = None
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        after, facts = decision.after, decision.facts
+        present = [each for each in facts.members if each.expires > facts.now]
+        weights = sorted(each.weight for each in present)
+        quiet = all(each.leaving is None and not each.stalled for each in present)
+        asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
+        # To `ring` only names count; and a copy comes before the number of members.
+        places = not isinstance(process.decider.assignor, RingOwner) and not after.standbys
+        # A place is taken by a member of the same weight.
+        alike = weights == self._settled
+        waited = decision.before.phase is not Phase.REBALANCING
+        if asked and alike and quiet and places and waited:
+            raise self.broken(
+                world,
+                f"partition {asked[0].partition} is handed off, though there are {len(present)} "
+                f"members as before",
+            )
+        if after.phase is Phase.READY:
+            self._settled = weights if quiet else None
+        elif after.phase is Phase.REBALANCING:
+            self._settled = None
+
+    def touched(self, world: GroupWorld, lost: bool) -> None:
+        self._settled = None
+
+
+class Rest(GroupRule):
+    name = "rest"
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._calls: dict[str, int] = {}
+
+    def healed(self, world: GroupWorld) -> None:
+        if wrong := unrest(world):
+            raise self.broken(world, wrong)
+        running = _members(world)
+        if running:
+            self._generation = world.state().generation
+            self._calls = {process.spec.label: process.calls for process in running}
+
+    def finished(self, world: GroupWorld) -> None:
+        if not self._calls:
+            return
+        if world.state().generation != self._generation:
+            raise self.broken(world, "something was decided without a reason")
+        for process in world.alive:
+            made = process.calls - self._calls.get(process.spec.label, process.calls)
+            if made > RENEWALS_AT_REST + 1:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} made {made} calls in {RENEWALS_AT_REST} renewals",
+                )
+
+
+def _members(world: GroupWorld) -> list[GroupProcess]:
+    return [process for process in world.alive if process.machine.stage is Stage.MEMBER]
+
+
+def unrest(world: GroupWorld) -> str:
+    """Why a group is not at rest; empty when it is."""
+    running = _members(world)
+    names = {process.spec.name for process in running}
+    for process in world.alive:
+        if process not in running and process.spec.name not in names:
+            return f"{process.spec.label} is {process.machine.stage.value}"
+    if not running:
+        return ""
+    reading = world.reading()
+    state = reading.standing() or GroupState.new(world.history.terms)
+    if state.phase is not Phase.READY or state.free or state.handoffs or state.draining:
+        return (
+            f"no rest: {state.phase.value}, free {sorted(state.free)}, handoffs "
+            f"{dict(state.handoffs)}, warming {dict(state.warming)}, draining "
+            f"{sorted(state.draining)}"
+        )
+    held: dict[int, list[str]] = {}
+    for process in running:
+        for partition in process.held():
+            held.setdefault(partition, []).append(process.spec.name)
+    for partition in state.existing:
+        if held.get(partition) != [state.holder(partition)]:
+            return (
+                f"partition {partition} is {state.holder(partition)}'s, but held by "
+                f"{held.get(partition)}"
+            )
+    # That Redis was restarted is noticed by the next step, and nothing makes one due.
+    facts = replace(reading.facts, server=state.server)
+    again = kernel.step(state, facts, assignor_named(state.terms.assignor))
+    return f"a step at rest decides {again.events}" if again.events else ""
+
+
+def group_rules() -> list[GroupRule]:
+    """A fresh instance of each rule."""
+    return [Holder(), Renewal(), Once(), Decisions(), Tokens(), StandbysFirst(), AsBefore(), Rest()]

@@ -1,0 +1,369 @@
+"""Members of a partition group in virtual time.
+
+The members are the real machines, :class:`hashring.protocol.group.GroupMachine` and its decider,
+each on a loop of its own; what they are members of is the twin of the scripts that ship.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final, TypeVar
+
+from hashring.core.assignors import assignor_named
+from hashring.core.groups.kernel import resize
+from hashring.core.groups.member import Change, ChangeKind
+from hashring.core.groups.state import GroupState, Terms
+from hashring.errors import RedisUnavailable
+from hashring.protocol.flow import Flow, FlowRun
+from hashring.protocol.group import Decided, Decider, GroupMachine, change
+from hashring.protocol.member import ENDED, Stage
+from hashring.store.commands import Command
+from hashring.store.group_commands import Beat, Committed, Reading, group_keys, read
+from hashring.store.memory import MemoryServer
+from hashring.testing.simulator.engine import (
+    EPOCH,
+    NEVER,
+    Call,
+    Caller,
+    Fault,
+    Loop,
+    Process,
+    Rule,
+    World,
+)
+from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
+
+T = TypeVar("T")
+
+NAME: Final = "orders"
+KEYS: Final = group_keys(NAME)
+
+_TICK: Final = 0.5
+"""Seconds between two signs of progress of an application."""
+
+_AGAIN: Final = 1.0
+"""Seconds until an insistent application starts again."""
+
+
+class GroupProcess(Process):
+    """A process with one member, and an application that works on what it holds."""
+
+    world: GroupWorld
+
+    def __init__(
+        self,
+        world: GroupWorld,
+        spec: MemberSpec,
+        machine: Callable[..., GroupMachine],
+        decider: Callable[..., Decider],
+    ) -> None:
+        super().__init__(world, spec)
+        history = world.history
+        sessions = Random(f"{history.seed} sessions {spec.label}")
+        self.chance = Random(f"{history.seed} application {spec.label}")
+        self._make_decider = decider
+        self.decider = self._new_decider()
+        self.machine = machine(
+            NAME,
+            KEYS,
+            spec.name,
+            weight=spec.weight,
+            terms=history.terms,
+            counted=True,
+            migrate=False,
+            interval=history.interval,
+            progress_timeout=spec.progress_timeout,
+            decider=self.decider,
+            ask=lambda number: self.deciding.tell(lambda: self.decider.ask(number)),
+            new_session=lambda: f"{sessions.getrandbits(64):016x}",
+            warms_up=lambda: spec.warms_up,
+        )
+        self.renewing: Loop[GroupProcess] = Loop(self, self.machine)
+        self.deciding: Loop[GroupProcess] = Loop(self, self.decider)
+        self.asking = Asking(self)
+        self.stalled_until = 0.0
+        self.away: float | None = None
+        """Seconds after which its application starts again once it has left."""
+        self.slow_decisions: list[float] = []
+        self.renewed_sent = NEVER
+        """True time of sending of the newest renewal that it knows to have succeeded."""
+
+    def latency(self) -> float:
+        """How long the next message takes one way, in seconds."""
+        return super().latency() + float(self.spec.lag) * self.rng.random()
+
+    def held(self) -> dict[int, int]:
+        """What its application is told right now that it holds, with the tokens."""
+        return self.machine.membership.held(self.local()) if self.alive else {}
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The application calls ``start()``."""
+        self.world.say(self, f"is started as {self.spec.name}")
+        self._begin()
+        if self.spec.progress_timeout is not None:
+            self._tick()
+
+    def _start_again(self) -> None:
+        if self.stopping:
+            self.alive = False
+            return
+        if self.world.now < self.world.known_again:
+            self.soon(self.world.known_again - self.world.now, self._start_again)
+            return
+        self.callers.remove(self.deciding)
+        self.decider = self.machine.decider = self._new_decider()
+        self.deciding = Loop(self, self.decider)
+        self.world.say(self, "is started again")
+        self._begin()
+
+    def _begin(self) -> None:
+        # Whoever finds no group says how many partitions there are to be.
+        self.machine.counted = self.world.reading().terms is None
+        self.machine.waits_for_name = self.spec.weight == 1.0
+        self.machine.start(self.local())
+        self.renewing.begin()
+        self.deciding.begin()
+
+    def _new_decider(self) -> Decider:
+        assignor = assignor_named(self.world.history.terms.assignor)
+        return self._make_decider(NAME, KEYS, self.spec.name, assignor, self._decided)
+
+    def stop(self) -> None:
+        """The application calls ``stop()``."""
+        self.leave(handover=False)
+
+    def leave(self, *, handover: bool) -> None:
+        """The application calls ``stop()``, with or without handing over."""
+        self.stopping = True
+        self.renewing.tell(lambda: self.machine.stop(self.local(), handover=handover))
+
+    def finished(self, loop: Loop[Any]) -> None:
+        """A machine has nothing more to do: the decider's last step is the end."""
+        if loop is self.renewing:
+            self.world.say(self, f"has {self.machine.stage.value}: {self.machine.failure or ''}")
+            last = self.machine.stage is Stage.LEFT
+            self.deciding.tell(lambda: self.decider.end(last=last))
+        elif self.machine.stage is Stage.FAILED and self.spec.insistent:
+            self.soon(_AGAIN, self._start_again)
+        elif self.machine.stage is Stage.LEFT and self.away is not None:
+            away, self.away, self.stopping = self.away, None, False
+            self.world.late_until = max(self.world.late_until, self.world.now + away)
+            self.soon(away, self._start_again)
+        else:
+            self.alive = False
+            self.world.shown(self)
+
+    def _decided(self, decided: Decided) -> None:
+        if decided.error is not None:
+            self.world.say(self, f"cannot decide: {decided.error}")
+        self.renewing.tell(lambda: self.machine.decided(decided))
+
+    def show(self, loop: Loop[Any]) -> None:
+        """The application is told what has changed."""
+        if loop is not self.renewing:
+            return
+        changes, self.machine.changes = self.machine.changes, []
+        for each in changes:
+            self.world.say(self, f"is told: {each.kind.value} {each.partition}")
+            self._tell(each)
+        self.world.shown(self)
+
+    def answered(self, call: Call, outcome: Any) -> None:
+        """A machine is about to be told of an answer."""
+        if isinstance(outcome, Beat):
+            self.renewed_sent = max(self.renewed_sent, call.sent)
+
+    def begins(self, command: Command[Any]) -> bool:
+        """Whether a command is the one by which it joins."""
+        return command.script.name == "group_join"
+
+    def reply(self, call: Call, reply: Any) -> None:
+        """Redis has sent an answer; an assignor may take its time with what was read."""
+        if self.slow_decisions and call is self.deciding.busy and isinstance(reply, Reading):
+            call.slow_reply += self.slow_decisions.pop()
+        super().reply(call, reply)
+
+    # --- the application ----------------------------------------------------------------------
+
+    def soon(self, delay: float, do: Callable[[], None]) -> None:
+        """Do it in this process: not while it is paused, and never once it is dead."""
+        world = self.world
+
+        def run() -> None:
+            if not self.alive:
+                return
+            if self.paused:
+                world.at(self.paused_until + 1e-6, run)
+            else:
+                do()
+
+        world.at(world.now + delay, run)
+
+    def _tell(self, told: Change) -> None:
+        chance, history, machine = self.chance, self.world.history, self.machine
+        if told.kind is ChangeKind.REVOKED:
+            self._work(history.handoff, lambda: machine.release(told.partition, told.token))
+        elif told.kind is ChangeKind.WARMUP and self.spec.warms_up:
+            if chance.random() < 0.3:
+                machine.lag(told.partition, 5.0)
+            self._work(history.warm_up, lambda: machine.lag(told.partition, 0.0))
+        elif told.kind is ChangeKind.DRAIN:
+            self._work(history.handoff, lambda: machine.drained(told.partition))
+
+    def _work(self, most: float, report: Callable[[], bool]) -> None:
+        """Report after some time of work."""
+
+        def done() -> None:
+            if report():
+                self.renewing.tell(lambda: None)
+            self.world.shown(self)
+
+        self.soon(self.chance.uniform(0, most), done)
+
+    def _tick(self) -> None:
+        if self.world.now >= self.stalled_until:
+            self.machine.tick(self.local())
+        self.soon(_TICK, self._tick)
+
+    def resize(self, partitions: int) -> None:
+        """The application changes the count of the whole group."""
+        flow = change(NAME, KEYS, str(self.spec.name), lambda state: resize(state, partitions))
+
+        def offer(state: GroupState) -> None:
+            self.machine.offer(state.terms)
+            self.renewing.tell(lambda: None)
+
+        self.asking.run(flow, offer)
+
+
+class Asking(Caller[GroupProcess]):
+    """Runs flows for the application of a process, one at a time."""
+
+    def __init__(self, process: GroupProcess) -> None:
+        super().__init__(process)
+        self._flow: FlowRun[Any] | None = None
+
+    def run(self, flow: Flow[T], done: Callable[[T], None]) -> None:
+        """Run a flow, unless one is under way; ``done`` gets its result."""
+        if self.busy is not None:
+            return
+
+        def failed(error: Exception, now: float) -> None:
+            self.process.world.say(self.process, f"could not do it: {error}")
+
+        self._flow = FlowRun(flow, lambda result, now: done(result), failed)
+        self._flow.begin(self.process.local())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._flow is not None and self._flow.step is not None:
+            self.call(self._flow.step.command)
+
+    def completed(self, call: Call, outcome: Any) -> None:
+        """The flow goes on with the answer."""
+        process = self.process
+        assert self._flow is not None
+        assert self._flow.step is not None
+        if isinstance(outcome, RedisUnavailable):
+            self._flow.step.failed(outcome, process.local())
+        else:
+            self._flow.step.done(outcome, call.sent + process.offset, process.local())
+        self._go_on()
+
+
+class GroupWorld(World[GroupProcess]):
+    """A partition group in virtual time; see :class:`hashring.testing.simulator.engine.World`.
+
+    Args:
+        machine, decider: make a member's protocol; a test plants its faults here.
+    """
+
+    history: GroupHistory
+
+    def __init__(
+        self,
+        history: GroupHistory,
+        rules: Sequence[Rule[GroupWorld, GroupProcess]],
+        faults: dict[str, Fault],
+        machine: Callable[..., GroupMachine] = GroupMachine,
+        *,
+        decider: Callable[..., Decider] = Decider,
+        server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,
+        story: bool = False,
+    ) -> None:
+        self.io_timeout = history.terms.ttl / 3
+        self.rolled_back_at = NEVER
+        """When Redis last lost its latest writes, and kept what was older."""
+        self.emptied_at = NEVER
+        """When Redis last lost everything."""
+        self._machine = machine
+        self._decider = decider
+        super().__init__(history, rules, faults, server, story=story)
+
+    def make(self, spec: MemberSpec) -> GroupProcess:
+        """A member's process."""
+        return GroupProcess(self, spec, self._machine, self._decider)
+
+    def start(self, label: str) -> None:
+        """Start a process, but not in a Redis that has just lost everything.
+
+        A process that is new to it cannot know that others are about to return: exclusion is not
+        promised then.
+        """
+        again = self.known_again
+        if self.now < again:
+            self.late_until = max(self.late_until, again)
+            self.at(again, lambda: self.start(label))
+        else:
+            super().start(label)
+
+    @property
+    def known_again(self) -> float:
+        """When Redis knows of everybody again, after it last lost data."""
+        since = max(self.emptied_at, self.rolled_back_at)
+        return since + 2 * self.history.terms.ttl + 1e-6
+
+    def settled_in(self) -> bool:
+        """Whether every member has acted on a decision, so that a loss of all data is noticed."""
+        terms = self.history.terms
+        return self.now > max(self.emptied_at, self.rolled_back_at) + 3 * terms.ttl and all(
+            process.machine.membership.seen or process.machine.stage in ENDED
+            for process in self.processes.values()
+            if process.alive
+        )
+
+    def reading(self) -> Reading:
+        """The group as Redis has it now."""
+        return self.server.run(read(KEYS))
+
+    def state(self) -> GroupState:
+        """What was decided last."""
+        return self.reading().standing() or GroupState.new(self.terms)
+
+    def token_at(self, now: float) -> float:
+        """The least fencing token that may be granted from then on."""
+        return (EPOCH + now) * 1e6
+
+    @property
+    def terms(self) -> Terms:
+        """What the group was founded on."""
+        return self.history.terms
+
+    def summary(self, reply: Any) -> str:
+        """An answer of Redis' for the story."""
+        if isinstance(reply, Beat):
+            view = reply.view
+            what = "" if view is None else f", {view.phase.value}, holds {sorted(view.held)}"
+            if view is not None and view.revoked:
+                what += f", is to let go of {sorted(view.revoked)}"
+            return f"{reply.tag.partition(':')[0] or '0'}{what}{', a step is due' * reply.due}"
+        if isinstance(reply, Reading):
+            return f"generation {reply.tag.partition(':')[0] or '0'}"
+        if isinstance(reply, Committed):
+            state = self.state()
+            owners = [state.holder(partition) for partition in state.existing]
+            return f"{state.generation}, {state.phase.value}: {', '.join(map(str, owners))}"
+        return "no" if reply is None else super().summary(reply)

@@ -1,0 +1,493 @@
+"""Histories of partition groups in virtual time: the members and the scripts that ship break no
+rule, and every planted fault does.
+
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.groups.rules`.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hashring.core.assignors import ASSIGNORS, Balanced
+from hashring.core.groups import kernel, succession
+from hashring.core.groups.member import Held, Membership
+from hashring.core.groups.state import Handoff, Terms
+from hashring.protocol.group import GroupMachine
+from hashring.protocol.member import Turn
+from hashring.store.group_memory import GroupCall
+from hashring.testing.simulator import Event, GroupSimulator, random_group_history
+from hashring.testing.simulator.engine import LATENCY
+from hashring.testing.simulator.groups.history import (
+    ASSIGNORS as RULES,
+)
+from hashring.testing.simulator.groups.history import (
+    KINDS,
+    GroupHistory,
+    MemberSpec,
+)
+from hashring.testing.simulator.groups.rules import unrest
+from hashring.testing.simulator.groups.world import GroupWorld
+
+HISTORIES = 200
+BATCH = 50
+
+FAULT_BUDGET = 200
+"""A planted fault must be found within this many histories."""
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
+def test_no_history_breaks_a_rule(first: int) -> None:
+    simulator = GroupSimulator()
+    for seed in range(first, first + BATCH):
+        history = random_group_history(seed)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_no_history_under_any_assignor_breaks_a_rule(name: str) -> None:
+    simulator = GroupSimulator()
+    for seed in range(1000, 1010):
+        history = random_group_history(seed, name)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+# --- how soon everything is held again ----------------------------------------------------------
+
+
+def longest_unowned(world: GroupWorld, seconds: float) -> float:
+    """The longest time in which some partition was held by nobody."""
+    since: dict[int, float] = {}
+    longest = 0.0
+    end = world.now + seconds
+    while world.now < end:
+        world.run(world.now + 0.05)
+        held = {partition for process in world.alive for partition in process.held()}
+        for partition in range(world.history.terms.partitions):
+            if partition in held:
+                since.pop(partition, None)
+            else:
+                longest = max(longest, world.now - since.setdefault(partition, world.now))
+    return longest
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+@pytest.mark.parametrize("seed", range(5))
+def test_no_partition_is_without_an_owner_beyond_the_bound(seed: int, name: str) -> None:
+    # One crash, join or leave at a time, and always somebody left: then the bound is the lease,
+    # the delay, and a renewal each for noticing the end of the lease and for hearing of the grant.
+    # The end of the delay needs none: a member waits for it.
+    rng = random.Random(seed)
+    terms = Terms(8, name, ttl=4.0, rebalance_delay=rng.choice([0.0, 3.0]), max_handoff_time=1.0)
+    bound = terms.ttl + terms.rebalance_delay + 2.0 + 12 * LATENCY
+    specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(12))
+    events = [Event(0.0, "start", spec.label) for spec in specs[:3]]
+    here, at = [spec.label for spec in specs[:3]], 60.0
+    for spec in specs[3:]:
+        if rng.random() < 0.5:
+            events.append(Event(at, "start", spec.label))
+            here.append(spec.label)
+        if len(here) > 2:
+            victim = here.pop(rng.randrange(len(here)))
+            events.append(Event(at, rng.choice(["kill", "stop"]), victim))
+        at += bound + rng.uniform(0, 30)
+    world = GroupSimulator().world(GroupHistory(seed, specs, tuple(events), terms))
+    world.run(59.0)
+    assert 0 < longest_unowned(world, at - 59.0) <= bound + 0.05
+    world.run(at + 100.0)
+    assert unrest(world) == ""
+
+
+# --- due times ----------------------------------------------------------------------------------
+
+
+def longest_pause(seed: int, what: str, simulator: GroupSimulator | None = None) -> float:
+    """Seconds that a partition is without an owner at most, where members hardly ever renew."""
+    rng = random.Random(seed)
+    terms = Terms(8, "balanced", ttl=400.0, rebalance_delay=2.0, max_handoff_time=1.0, handoffs=8)
+    specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(4))
+    events = [Event(500.0 * n, "start", spec.label) for n, spec in enumerate(specs)]
+    first, second = rng.sample([spec.label for spec in specs], 2)
+    if what == "replace":
+        # Whoever began the delay goes as well, and has to leave the wait for its end to another.
+        events += [Event(2050.0, "stop", first), Event(2051.0, "stop", second)]
+    else:
+        events.append(Event(2050.0, what, first))
+    history = GroupHistory(seed, specs, tuple(events), terms, handoff=0.1, interval=100.0)
+    world = (simulator or GroupSimulator()).world(history)
+    world.run(2049.0)
+    return longest_unowned(world, 20.0)
+
+
+@pytest.mark.parametrize("what", ["stop", "replace", "hand over"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_due_time_is_noticed_without_a_renewal(seed: int, what: str) -> None:
+    # Of what is said within: the delay, and messages; not the 100 s between two renewals.
+    assert longest_pause(seed, what) <= 2.0 + 20 * 0.05
+
+
+def test_planted_a_leaver_that_leaves_the_wait_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hashring.store.group_commands.deputies", lambda facts, after, by: ())
+    assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
+
+
+def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "watch", lambda self, at: None)
+    assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
+
+
+# --- planted faults ---------------------------------------------------------------------------
+
+
+Make = Callable[[int], GroupHistory]
+
+
+def few(seed: int, *events: Event) -> GroupHistory:
+    """Three members, and what happens to them."""
+    rng = random.Random(seed)
+    specs = tuple(MemberSpec(f"p{n}", f"m{n}", lag=rng.choice((0.0, 0.3))) for n in range(3))
+    starts = [Event(0.01 * n, "start", spec.label) for n, spec in enumerate(specs)]
+    known = {event.who for event in events if event.kind == "start"}
+    every = [event for event in starts if event.who not in known] + [*events]
+    terms = Terms(6, rebalance_delay=0.0, ttl=3.0, handoffs=3)
+    return GroupHistory(
+        seed, specs, tuple(sorted(every, key=lambda event: event.at)), terms, handoff=0.1
+    )
+
+
+def pauses(seed: int) -> GroupHistory:
+    """Processes that are stopped for longer than a lease, again and again."""
+    rng = random.Random(seed)
+    times = [15.0 + 8.0 * n + rng.uniform(0, 2) for n in range(6)]
+    return few(seed, *(Event(at, "pause", rng.choice(("p0", "p1")), 4.0) for at in times))
+
+
+def refusals(seed: int) -> GroupHistory:
+    """A member that others count in while it cannot decide itself."""
+    at = 20.0 + random.Random(seed).random()
+    return few(seed, Event(at, "start", "p2"), Event(at + 0.001, "slow decision", "p2", 5.0))
+
+
+def losses(seed: int) -> GroupHistory:
+    """Redis loses everything while a member cannot reach it for a moment."""
+    at = 20.0 + random.Random(seed).random()
+    return few(seed, Event(at, "cut", "p1", 2.0), Event(at + 0.2, "wipe"))
+
+
+def found(
+    rules: str, simulator: GroupSimulator | None = None, make: Make = random_group_history
+) -> GroupHistory:
+    """The first history in which the rule is broken; another rule broken is another fault."""
+    simulator = simulator or GroupSimulator()
+    for seed in range(FAULT_BUDGET):
+        history = make(seed)
+        rule = simulator.broken_rule(history)
+        if rule is None:
+            continue
+        assert rule in rules.split("|"), simulator.story(history)
+        return history
+    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+
+
+@pytest.mark.parametrize("make", [pauses, refusals, losses])
+def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
+    for seed in range(20):
+        assert GroupSimulator().broken_rule(make(seed)) is None
+
+
+class CountsFromTheAnswer(GroupMachine):
+    """Its lease begins when it hears that it has one."""
+
+    def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
+        super().heard(view, self.now, redis_now)
+
+
+class AcceptsLateAnswers(GroupMachine):
+    """An answer that comes after its lease would have ended begins the lease anew."""
+
+    def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
+        late = self.now >= asked_at + self.membership.ttl
+        super().heard(view, self.now if late else asked_at, redis_now)
+
+
+class WithdrawsWhileItHolds(GroupMachine):
+    """It takes its entry back, and goes on with what it was granted meanwhile."""
+
+    def refused(self, error: Exception) -> None:
+        held = self.membership
+        super().refused(error)
+        self.membership = held
+
+
+class LeavesWhileItHolds(GroupMachine):
+    """It leaves before its application has let go."""
+
+    def _let_go(self) -> None:
+        self._turn(Turn.LET_GO)
+
+
+MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
+    "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
+    "an answer after its deadline": (AcceptsLateAnswers, pauses),
+    "a withdrawal while it holds": (WithdrawsWhileItHolds, refusals),
+    "leaving while it holds": (LeavesWhileItHolds, random_group_history),
+}
+
+
+@pytest.mark.parametrize(("machine", "make"), MACHINES.values(), ids=MACHINES)
+def test_a_fault_in_the_member_is_found_with_a_story_of_a_few_events(
+    machine: type[GroupMachine], make: Make
+) -> None:
+    simulator = GroupSimulator(machine=machine)
+    history = found("holder|once|renewal", simulator, make)
+    story = simulator.story(history)
+    events = [line for line in story.splitlines() if line.endswith("<--")]
+    assert 1 <= len(events) <= 8, story
+
+
+def forgets_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was let go of is never said."""
+    words = Membership.words
+    monkeypatch.setattr(Membership, "words", lambda self: replace(words(self), released={}))
+
+
+def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tick(self: Membership, now: float) -> list[Any]:
+        # The lease is looked at when the group answers, and not before.
+        for partition, held in list(self.holding.partitions.items()):
+            if now >= held.until:
+                self._drop(partition)
+        return []
+
+    monkeypatch.setattr(Membership, "tick", tick)
+    monkeypatch.setattr(
+        "hashring.core.groups.member.Holding.token",
+        lambda self, partition, now: (
+            held.token if isinstance(held := self.partitions.get(partition), Held) else None
+        ),
+    )
+
+
+def answers_for_no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "warm_at_once", lambda self: None)
+
+
+MEMBERSHIPS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "forgets a release": (forgets_a_release, "rest"),
+    "takes up what it lost": (takes_up_what_it_lost, "holder|once"),
+    "answers for no warm-up": (answers_for_no_warm_up, "rest"),
+}
+
+
+def grants_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(self: Any, partition: int, to: str, why: str) -> None:
+        self._let_go(partition)
+        self._grant(partition, to)
+
+    monkeypatch.setattr(kernel._Step, "_ask", ask)
+
+
+def grants_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_by = Handoff.ends_by
+
+    def early(self: Handoff, seen: int) -> float | None:
+        ends = ends_by(self, seen)
+        return None if ends is None else ends - 0.4
+
+    monkeypatch.setattr(Handoff, "ends_by", early)
+
+
+def forgets_who_has_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handoff, "ends_by", lambda self, seen: self.deadline)
+
+
+def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    grant = kernel._Step._grant
+
+    def counted(self: Any, *arguments: Any) -> None:
+        now, self.now = self.now, 0.0
+        grant(self, *arguments)
+        self.now = now
+
+    # A count that lives in Redis only begins again when Redis loses it.
+    monkeypatch.setattr(kernel._Step, "_grant", counted)
+
+
+def keeps_what_was_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(self: Any) -> None:
+        self.free &= {*range(self.terms.partitions), *self.draining}
+
+    monkeypatch.setattr(kernel._Step, "_forget_drained", forget)
+
+
+def ignores_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hashring.core.assignors.learner._Warmth.members", lambda self, p: ())
+
+
+def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    assign = Balanced.assign
+
+    def rotating(self: Balanced, situation: Any) -> Any:
+        return assign(self, replace(situation, previous=(*situation.previous[1:], None)))
+
+    monkeypatch.setattr(Balanced, "assign", rotating)
+
+
+KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "grants at once": (grants_at_once, "holder"),
+    "grants before the deadline": (grants_before_the_deadline, "holder"),
+    "forgets who has not heard": (forgets_who_has_not_heard, "holder"),
+    "begins tokens again": (begins_tokens_again, "tokens|decisions|once"),
+    "keeps what was drained": (keeps_what_was_drained, "decisions"),
+    "ignores copies": (ignores_copies, "standbys first"),
+    "never rests": (never_rests, "rest|as before"),
+}
+
+
+def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that does not look whose name it is."""
+    group_beat, group_join = GroupCall.group_beat, GroupCall.group_join
+
+    def beat(self: GroupCall, member: str, session: str, *rest: Any) -> Any:
+        record = self._data.members.get(member.encode())
+        return group_beat(self, member, record[0] if record else session, *rest)
+
+    def join(self: GroupCall, member: str, session: str, *rest: Any) -> Any:
+        record = self._data.members.get(member.encode())
+        return group_join(self, member, record[0] if record else session, *rest)
+
+    monkeypatch.setattr(GroupCall, "group_beat", beat)
+    monkeypatch.setattr(GroupCall, "group_join", join)
+
+
+def commits_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that does not look what it is based on."""
+    commit = GroupCall.group_commit
+    monkeypatch.setattr(
+        GroupCall,
+        "group_commit",
+        lambda self, base, *rest: commit(self, self._tag().decode(), *rest),
+    )
+
+
+def keeps_old_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that writes no views: members never hear what was decided."""
+    commit = GroupCall.group_commit
+
+    def without(self: GroupCall, *arguments: Any) -> Any:
+        before = dict(self._data.views)
+        answer = commit(self, *arguments)
+        if before:
+            self._data.views.clear()
+            self._data.views.update(before)
+        return answer
+
+    monkeypatch.setattr(GroupCall, "group_commit", without)
+
+
+def forgets_that_facts_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that makes no step due."""
+    monkeypatch.setattr(GroupCall, "_changed", lambda self: None)
+
+
+SCRIPTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "renews any session": (renews_any_session, "holder|once|rest"),
+    "commits blindly": (commits_blindly, "holder|decisions|tokens|once"),
+    "keeps old views": (keeps_old_views, "holder|rest|once"),
+    "forgets that facts changed": (forgets_that_facts_changed, "rest"),
+}
+
+PLANTS = MEMBERSHIPS | KERNELS | SCRIPTS
+
+
+@pytest.mark.parametrize(("plant", "rules"), PLANTS.values(), ids=PLANTS)
+def test_a_fault_in_what_it_holds_decides_or_runs_in_redis_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    found(rules)
+
+
+def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    recover = kernel._Step._recover
+
+    def hasty(self: Any) -> None:
+        recover(self)
+        self.recovering = None
+
+    monkeypatch.setattr(kernel._Step, "_recover", hasty)
+    found("holder|once|decisions|tokens", make=losses)
+
+
+def test_a_newcomer_that_takes_nobodys_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms(8, "contiguous", rebalance_delay=5.0)
+    specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(4))
+    events = [Event(0.1 * number, "start", spec.label) for number, spec in enumerate(specs[:3])]
+    events += [Event(60.0, "stop", "p0"), Event(61.0, "start", "p3")]
+    history = GroupHistory(0, specs, tuple(events), terms)
+    assert GroupSimulator().broken_rule(history) is None
+    monkeypatch.setattr(succession, "heirs", lambda vacant, idle: {})
+    assert GroupSimulator().broken_rule(history) == "as before"
+
+
+# --- the simulator itself ---------------------------------------------------------------------
+
+
+def test_a_history_is_a_function_of_its_seed() -> None:
+    assert random_group_history(7) == random_group_history(7)
+    assert random_group_history(7) != random_group_history(8)
+
+
+def told(seed: int) -> list[str]:
+    simulator = GroupSimulator()
+    world = simulator.world(random_group_history(seed), story=True)
+    simulator.run(world)
+    assert world.story is not None
+    return world.story
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_is_a_function_of_its_history(seed: int) -> None:
+    assert told(seed) == told(seed)
+
+
+def test_every_kind_of_event_and_every_assignor_comes_up() -> None:
+    histories = [random_group_history(seed) for seed in range(300)]
+    assert {event.kind for history in histories for event in history.events} == set(KINDS)
+    assert {history.terms.assignor for history in histories} == set(RULES)
+
+
+def test_histories_reach_what_they_are_for() -> None:
+    said = " ".join(line for seed in range(40) for line in told(seed))
+    for what in (
+        "told: revoked", "told: lost", "told: drain", "told: warmup", "cannot decide",
+        "has failed", "is started again", "group_join -> Taken", "hand over", "stall",
+    ):  # fmt: skip
+        assert what in said, what
+
+
+def test_a_history_is_played_again_from_the_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hashring.testing.simulator", "--groups", "--seed", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("1 histories in ")
+
+
+def test_the_story_says_how_to_play_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    grants_at_once(monkeypatch)
+    history = found("holder")
+    story = GroupSimulator().story(history)
+    assert f"python -m hashring.testing.simulator --groups --seed {history.seed}" in story
+    assert "BROKEN holder" in story
