@@ -41,7 +41,8 @@ def spark_session(
     Args:
         master: a Spark master's URL; by default the one that spark-submit or the file
             ``spark-defaults.conf`` set, else all cores of this machine.
-        remote: a Spark Connect URL (``sc://host:port``) instead; needs no Java here.
+        remote: a Spark Connect URL (``sc://host:port``) instead; needs no Java here. By default
+            that of the environment's ``SPARK_REMOTE``, if it is set.
         conf: settings of Spark; ``spark.log.level`` to see its log.
         progress: show a bar on the terminal for stages that last.
         log: a file to which what a Java started here prints is appended; by default that is shown
@@ -57,7 +58,8 @@ def spark_session(
         _check_remote(remote)
         builder = SparkSession.builder.remote(remote)
     else:
-        java_version()
+        if "SPARK_REMOTE" not in os.environ:
+            java_version()
         builder = SparkSession.builder.appName("hashring")
         if master is not None:
             _check_master(master)

@@ -123,3 +123,10 @@ def test_spark_connect(spark, work):
     with background(log, *command, PYSPARK_PYTHON=sys.executable, **environment):
         told(log, "Spark Connect server started")
         check(spark, work, "--remote", f"sc://127.0.0.1:{port}")
+        # Of the environment, the server is found without a Java, and columns and SQL work there.
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.connect_process", str(folder)], cwd=ROOT,
+            capture_output=True, text=True, timeout=ENGINE_PATIENCE, check=False,
+            env={**os.environ, "SPARK_REMOTE": f"sc://127.0.0.1:{port}", "JAVA_HOME": "/nowhere"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]

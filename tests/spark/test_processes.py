@@ -139,20 +139,6 @@ def test_the_master_of_spark_submit_holds_without_its_shell(tmp_path):
     assert "master local[3]" in done.stdout, done.stderr[-3000:]
 
 
-def test_a_session_may_be_in_connect_mode_without_a_url(tmp_path):
-    code = (
-        "from hashring.spark.session import spark_session\n"
-        "spark = spark_session('local[1]', conf={'spark.api.mode': 'connect',\n"
-        "    'spark.connect.grpc.binding.port': '0'})\n"
-        "print('rows', spark.range(3).count())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
-        timeout=5 * PATIENCE, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert "rows 3" in done.stdout, done.stderr[-3000:]
-
-
 def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path):
     job = command(work, "few", tmp_path / "owned.csv", "--master", "local[1]")
     done = subprocess.run(
