@@ -42,6 +42,8 @@ _JAVA_ENDED: Final = re.compile(
 _REMEDIES: Final = {
     "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
     "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
+    "[DATA_SOURCE_NOT_FOUND]": "is the format's name right? Give Spark its package, with --conf "
+    "spark.jars.packages=...",
     "No FileSystem for scheme": "is that the right beginning of the path?",
     "FileSystem not found": "give Spark the package of this file system, with --conf "
     "spark.jars.packages=...",

@@ -85,8 +85,6 @@ def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> s
         ConfigError: neither says.
     """
     if given is not None:
-        if given not in FORMATS:
-            raise ConfigError("format", given, f"unknown; choose one of {', '.join(FORMATS)}")
         return given
     for name in FORMATS:
         if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
@@ -108,8 +106,8 @@ def read_frame(
 
     Args:
         paths: files, directories or globs, as Spark's file systems know them.
-        format: parquet, csv (with a header line) or json (a document a line); by default as the
-            names end.
+        format: parquet, csv (with a header line), json (a document a line), or any other that
+            the session can read, such as orc; by default as the names end.
         schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
             the key ``007`` into ``7``), and those of JSON are inferred from the data.
 
@@ -146,6 +144,20 @@ def read_frame(
     if _CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def read_table(spark: SparkSession, name: str) -> Input:
+    """Read a table or a view of the session's catalogs.
+
+    Raises:
+        NoDataError: there is none of that name.
+    """
+    try:
+        frame = spark.table(name)
+        frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for
+    except (AnalysisException, ParseException) as error:
+        raise NoDataError(name, f"no such table can be read ({_first_line(error)})") from error
+    return Input(frame, name)
 
 
 def _refusal(error: Exception, name: str, source: str) -> HashringError:
@@ -206,7 +218,8 @@ class Output:
 
     Attributes:
         path: the directory of the files; ``None`` for a table.
-        format: parquet, csv or json; a table's, unless given, as Spark is set up.
+        format: parquet, csv, json or any other that the session can write; a table's, unless
+            given, as Spark is set up.
         table: the table's name; ``None`` for files.
     """
 

@@ -241,6 +241,28 @@ def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_
     assert told["rows"] == "507"
 
 
+def test_a_table_is_read_by_its_name(spark, ring_file):
+    spark.sql("drop table if exists keys_by_day")
+    df = spark.range(90).selectExpr("concat('k', id) as account", "id % 3 as day")
+    df.write.partitionBy("day").saveAsTable("keys_by_day")
+    ring = ("--ring-file", ring_file, "--key", "account")
+    assert run("load", "--input-table", "default.keys_by_day", *ring)["rows"] == "90"
+    with pytest.raises(NoDataError, match=r"no.such: no such table can be read \(\[TABLE_OR_VIEW"):
+        run("load", "--input-table", "no.such", *ring)
+    spark.sql("drop table keys_by_day")
+
+
+def test_other_formats_of_the_session_are_read_and_written(spark, ring_file, tmp_path):
+    spark.range(9).selectExpr("concat('k', id) as key").write.orc(str(tmp_path / "in"))
+    files = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--ring-file", ring_file)
+    run("assign", *files, "--format", "orc", "--output-format", "orc")
+    ring = read_ring(ring_file).ring
+    for row in spark.read.orc(str(tmp_path / "out")).collect():
+        assert row.owner == ring.owner(row.key)
+    with pytest.raises(SparkFailed, match=r"DATA_SOURCE_NOT_FOUND.*: is the format's name right"):
+        run("load", "--input", tmp_path / "in", "--format", "no-such", "--ring-file", ring_file)
+
+
 # --- input that cannot be used ----------------------------------------------------------------
 
 
@@ -397,6 +419,11 @@ def test_a_binary_key_is_shown_by_its_bytes(spark, ring_file, tmp_path):
     spark.sql("select x'00ff' key").write.parquet(str(tmp_path / "k.parquet"))
     told = run("load", "--input", tmp_path / "k.parquet", "--ring-file", ring_file, "--json")
     assert told["hottest key"] == "00 ff"
+
+
+def test_a_job_has_one_input(ring_file):
+    for given in ((), ("--input", "x.csv", "--input-table", "t")):
+        assert "give --input, or a table" in refused("load", "--ring-file", ring_file, *given)
 
 
 # --- ring files -------------------------------------------------------------------------------

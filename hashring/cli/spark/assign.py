@@ -9,6 +9,7 @@ import click
 from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     input_options,
+    input_table_option,
     output_options,
     report_option,
     ring_file_options,
@@ -18,6 +19,7 @@ from hashring.cli.spark.options import (
 
 @click.command("assign")
 @input_options
+@input_table_option
 @output_options
 @click.option(
     "--by-owner",

@@ -11,6 +11,7 @@ from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     answer_options,
     input_options,
+    input_table_option,
     output_options,
     report_option,
     session_options,
@@ -21,6 +22,7 @@ from hashring.files import read_ring
 
 @click.command("audit")
 @input_options
+@input_table_option
 @click.option("--node", default="node", show_default=True, help="The column of nodes.")
 @click.option("--start", default="start", show_default=True, help="The column of starts.")
 @click.option("--end", default="end", show_default=True, help="The column of ends.")

@@ -43,7 +43,11 @@ class Job:
         from hashring.spark.session import spark_session  # noqa: PLC0415
 
         if "inputs" in self._options:
-            format_of(self._options["inputs"], self._options["format_"])
+            if bool(self._options["inputs"]) == bool(self._options.get("input_table")):
+                other = ", or a table of Spark with --input-table"
+                raise click.UsageError(f"give --input{other * ('input_table' in self._options)}")
+            if self._options["inputs"]:
+                format_of(self._options["inputs"], self._options["format_"])
         conf = dict(_setting(text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
         # What these log, in JSON or with a traceback, comes as an exception, too.
@@ -118,9 +122,11 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
-    """What ``--input`` names, read as ``--format`` and ``--schema`` say."""
-    from hashring.spark.files import read_frame  # noqa: PLC0415 - as above
+    """What ``--input`` names, read as ``--format`` and ``--schema`` say; or ``--input-table``."""
+    from hashring.spark.files import read_frame, read_table  # noqa: PLC0415 - as above
 
+    if options["input_table"]:
+        return read_table(spark, options["input_table"])
     return read_frame(spark, options["inputs"], options["format_"], options["schema"])
 
 

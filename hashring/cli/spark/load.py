@@ -10,6 +10,7 @@ from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     answer_options,
     input_options,
+    input_table_option,
     output_options,
     report_option,
     ring_file_options,
@@ -20,6 +21,7 @@ from hashring.cli.spark.options import (
 
 @click.command("load")
 @input_options
+@input_table_option
 @weight_option
 @click.option(
     "--hottest",

@@ -43,14 +43,13 @@ input_options = _options(
         "--input",
         "inputs",
         multiple=True,
-        required=True,
         help="Files, directories or globs; may be repeated.",
     ),
     click.option(
         "--format",
         "format_",
-        type=click.Choice(["parquet", "csv", "json"]),
-        help="Of the input. Default: as its name ends. A CSV has a header line.",
+        help="Of the input: parquet, csv (with a header line), json, or any that the session can "
+        "read, such as orc. Default: as its name ends.",
     ),
     click.option(
         "--schema",
@@ -60,13 +59,17 @@ input_options = _options(
     click.option("--key", default="key", show_default=True, help="The column of keys."),
 )
 
+input_table_option = click.option(
+    "--input-table", help="A table or view of the session's catalogs, instead of --input."
+)
+
 output_options = _options(
     click.option("--output", help="A path to write to, which must not exist."),
     click.option("--table", help="A table to write to instead, which must not exist."),
     click.option(
         "--output-format",
-        type=click.Choice(["parquet", "csv", "json"]),
-        help="Default: as the output's name ends.",
+        help="parquet, csv, json, or any that the session can write. Default: as the output's name "
+        "ends; of a table, as Spark is set up.",
     ),
 )
 

@@ -10,6 +10,7 @@ from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     answer_options,
     input_options,
+    input_table_option,
     output_options,
     report_option,
     ring_file_options,
@@ -22,6 +23,7 @@ from hashring.errors import EmptyRingError
 
 @click.command("plan")
 @input_options
+@input_table_option
 @weight_option
 @click.option("--join", multiple=True, metavar="NODE", help="A node that joins; may be repeated.")
 @click.option("--leave", multiple=True, metavar="NODE", help="A node that leaves; may be repeated.")
