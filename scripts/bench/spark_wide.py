@@ -1,0 +1,56 @@
+"""What ``with_owner`` adds to frames of many columns, as ratios to the same without it.
+
+    python scripts/bench/spark_wide.py
+    python scripts/bench/spark_wide.py --rows 2000 --rounds 1 --columns 30    does it work?
+
+Two frames of each width: attributes read from Parquet, and columns computed from the key, for
+which planning takes most of the time. The median of the rounds counts.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+
+from pyspark.sql import functions as F  # noqa: N812
+from spark_lookup import random_ring
+
+from hashring.spark import with_owner
+from hashring.spark.session import spark_session
+
+
+def seconds(df) -> float:
+    began = time.perf_counter()
+    df.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=200_000, help="in Parquet; %(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="%(default)s")
+    parser.add_argument("--columns", type=int, nargs="+", default=[30, 100, 300])
+    given = parser.parse_args()
+    spark = spark_session("local[2]", conf={"spark.driver.memory": "4g"})
+    ring = random_ring(100, 16)
+    keys = spark.range(given.rows).select(F.concat(F.lit("user:"), F.col("id")).alias("key"), "id")
+    for width in given.columns:
+        with tempfile.TemporaryDirectory() as folder:
+            attributes = ((F.col("id") + n).alias(f"c{n}") for n in range(width))
+            keys.select("key", *attributes).write.parquet(f"{folder}/wide")
+            lengths = (F.length("key").alias(f"c{n}") for n in range(width))
+            frames = {
+                f"{given.rows:,} rows of Parquet": spark.read.parquet(f"{folder}/wide"),
+                "1,000 rows computed from the key": keys.limit(1000).select("key", *lengths),
+            }
+            for name, df in frames.items():
+                took = [(seconds(df), seconds(with_owner(df, ring))) for _ in range(given.rounds)]
+                plain, owned = (statistics.median(part) for part in zip(*took, strict=True))
+                print(f"{width} columns, {name}: {owned / plain:.2f} ({owned:.2f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
