@@ -352,3 +352,40 @@ def test_planted_a_leaver_that_leaves_the_wait_to_nobody(monkeypatch: pytest.Mon
 def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate.Peer, "wait", lambda self, seconds: None)
     assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
+
+
+def leave_during_a_handoff() -> None:
+    """A member begins to leave before it hears that it was asked for a partition."""
+    terms = Terms(2, ttl=6.0, rebalance_delay=0.0, max_handoff_time=2.0)
+    habits = Habits(interval=0.5, latency=0.01, handoff=60.0, lost_notices=1.0)
+    world = World(random.Random(1), terms, Balanced(), habits)
+    owner = world.join("a")
+    world.run(5.0)
+    world.join("b")
+    while not world.redis.state.handoffs:
+        world.run(0.01)
+    owner.cut(1.0)
+    world.run(1.0)
+    owner.finish()
+    world.run(20.0)
+    world.at_rest()
+
+
+def test_a_member_that_leaves_ends_what_it_was_asked_for_when_the_group_counts_on() -> None:
+    leave_during_a_handoff()
+
+
+def test_planted_a_member_that_leaves_and_does_not_hear_what_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close = Membership.close
+
+    def deaf(self: Membership, until: float) -> list[Any]:
+        changes = close(self, until)
+        held = {p: replace(each, asked=True) for p, each in self.holding.partitions.items()}
+        self.holding = replace(self.holding, partitions=held)
+        return changes
+
+    monkeypatch.setattr(Membership, "close", deaf)
+    with pytest.raises(Violation, match="is held by"):
+        leave_during_a_handoff()
