@@ -501,6 +501,8 @@ class LivePages:
                     page.feed.close()
                 else:
                     self._pages[watcher] = page
+                    feed = page.feed
+                    watcher.followed = lambda: feed.readers > 0
         return page
 
     def looked(self, watcher: RingWatcher | GroupWatcher) -> None:

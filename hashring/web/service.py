@@ -16,6 +16,7 @@ from hashring.store.executor import RedisStore
 from hashring.store.group_commands import group_keys, read
 from hashring.store.keys import ring_keys
 from hashring.web.watchers import (
+    INTERVAL,
     Failure,
     GroupWatcher,
     NamesWatcher,
@@ -31,6 +32,9 @@ MOST: Final = 500
 
 FORGOTTEN: Final = 7 * 86_400.0
 """Seconds after which a ring whose nodes all left is not shown any more."""
+
+LOOKS: Final = 100
+"""Looks per second at all rings and groups together that nobody follows, at most."""
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _FIRST_LOOK: Final = 2.0  # seconds that a page waits for the first look at its ring
@@ -264,6 +268,9 @@ class Service:
         names = {kind: {f.name for f in found if f.kind == kind} for kind in ("ring", "group")}
         names["ring"].update(self._wanted)
         rings, groups = self.listed()
+        every: list[Watcher[Any]] = [*rings, *groups]
+        for each in every:
+            each.pace = max(INTERVAL, len(every) / LOOKS)
         for watcher in rings:
             if self._is_over(watcher):
                 self._over.add(watcher.name)

@@ -67,6 +67,8 @@ class Watcher(Generic[V]):
         failure: why there is nothing newer; ``None`` when there is.
         fault: the error that ``looked`` raised after the last look; ``None`` when it raised none.
         looked: called after each look. What it raises is logged, and never ends the watcher.
+        pace: seconds between two looks while nobody follows and no change is announced.
+        followed: whether somebody follows what it sees, so that it looks once per interval.
         looks: how often it has looked, successfully or not.
 
     Args:
@@ -84,6 +86,8 @@ class Watcher(Generic[V]):
         self._store = store
         self._channel = channel
         self.looked: Callable[[], None] = lambda: None
+        self.pace = INTERVAL
+        self.followed: Callable[[], bool] = lambda: False
         self._subscription: Subscription | None = None
         self._stopping = threading.Event()
         self._new = threading.Condition()
@@ -190,7 +194,8 @@ class Watcher(Generic[V]):
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return
-        patience = 0.0 if self.stopping else max(INTERVAL, _PART * self.took)
+        interval = INTERVAL if self.followed() else self.pace
+        patience = 0.0 if self.stopping else max(interval, _PART * self.took)
         while self._subscription.wait(patience) is not None and not self._stopping.is_set():
             patience = 0.0
             # The rest of what came meanwhile, if any; then look.

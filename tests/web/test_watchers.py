@@ -8,6 +8,7 @@ import pytest
 from redis import Redis
 
 from hashring import RingNode
+from hashring.web import service as service_module
 from hashring.web import watchers
 from hashring.web.live_pages import LivePages, Templates
 from hashring.web.ring_view import RingView
@@ -113,4 +114,34 @@ def test_a_ring_that_was_stopped_is_forgotten_after_a_time_until_a_node_joins_ag
         with RingNode(redis, "old", name="a"):
             eventually(lambda: "old" in listed(), "it is shown again")
     finally:
+        service.stop()
+
+
+def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "LOOKS", 0.01)
+    for name in ("followed", "other"):
+        put(redis, "a", 0, ring=name)
+        redis.set(f"{{{name}}}:epoch", "1 ab")
+    service = Service(redis)
+    pages = LivePages(service, Templates("", "", actions=False))
+    service.listen(pages)
+    followed, other = service.ring("followed"), service.ring("other")
+    assert followed is not None
+    assert other is not None
+    feed = pages.ring(followed).feed
+    reader = feed.follow("", 0.0)
+    next(reader)
+    service.start()
+    try:
+        eventually(lambda: other.pace == 200, "the pace is set")
+        looks = followed.looks
+        eventually(lambda: followed.looks > looks + 2, "the one that is followed is looked at")
+        # A message on its channel is a reason to look at once.
+        looks = other.looks
+        redis.publish("other", "a change")
+        eventually(lambda: other.looks > looks, "so is one that tells of a change")
+    finally:
+        reader.close()
         service.stop()
