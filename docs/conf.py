@@ -34,6 +34,7 @@ html_theme = "furo"
 html_title = f"hashring {release}"
 html_static_path = ["_static"]
 html_css_files = ["hashring.css"]
+html_js_files = ["hashring.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
