@@ -32,6 +32,6 @@ def test_the_audit_finds_the_bug_that_the_tutorial_planted(tmp_path: Path) -> No
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert names(done.stdout) == names((TUTORIALS / "audit.txt").read_text())
+    assert set(names((TUTORIALS / "audit.txt").read_text())) <= set(names(done.stdout))
     faults = re.findall(r"(?:before getting the key|key of another node)  (\d+)", done.stdout)
     assert sum(map(int, faults)) > 0
