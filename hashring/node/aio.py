@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import BaseNode, Calls, OnChange, monotonic
+from hashring.node.base import BaseNode, Calls, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
+from hashring.node.settings import OnChange
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.store.commands import Command
 from hashring.store.executor import AsyncRedisStore, Told
@@ -279,8 +280,8 @@ class _Loop:
             self._taker = None
 
     async def _main(self) -> None:
-        if self._node._on_change is not None:
-            self._callback = asyncio.create_task(self._call_back(self._node._on_change))
+        if self._node._settings.on_change is not None:
+            self._callback = asyncio.create_task(self._call_back(self._node._settings.on_change))
         cancelled = False
         try:
             while True:

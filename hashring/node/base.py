@@ -14,11 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, Final, TypeVar, cast
 
-from hashring._version import __version__
 from hashring.core.bulk import cells_of, select_inside
-from hashring.core.hashing import HashAlgorithm, hash_algorithm, key_bytes
-from hashring.core.placement import check_placement
-from hashring.core.replica import check_node_name
+from hashring.core.hashing import HashAlgorithm, key_bytes
 from hashring.core.ring import Range, Ring
 from hashring.errors import (
     ConfigError,
@@ -28,12 +25,18 @@ from hashring.errors import (
     RedisRefused,
     StoreError,
 )
-from hashring.node.locks import Asked, Lease, LockBook, LockConfig, Verdict, Wanted
-from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View, ownership_change
+from hashring.node.locks import Asked, Lease, LockBook, Verdict, Wanted
+from hashring.node.machine import NodeMachine, NodeState, View, ownership_change
+from hashring.node.settings import (
+    DEFAULT_HEARTBEAT_INTERVAL,
+    DEFAULT_REPLICAS,
+    DEFAULT_TTL,
+    NodeSettings,
+    OnChange,
+)
 from hashring.node.status import NodeStatus, status_of
 from hashring.store.client import is_async
-from hashring.store.commands import Command, Scoring
-from hashring.store.keys import ring_keys
+from hashring.store.commands import Command
 from hashring.store.lock_commands import (
     LOCKS_A_CALL,
     MAX_LOCKED_KEY_BYTES,
@@ -43,51 +46,18 @@ from hashring.store.memory import MemoryStore
 
 logger = logging.getLogger("hashring")
 
-# The defaults of redis-hashring 0.7.
-DEFAULT_REPLICAS: Final = 16
-DEFAULT_TTL: Final = 60.0
-DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
-
 # How often `hold` looks whether the lock it waits for was freed, in seconds.
 PIN_POLL: Final = 0.01
-
-# A Redis that is silent for this long, in seconds, counts as failed; less for short ttls.
-_LONGEST_SILENCE: Final = 5.0
-
-MAX_POINTS: Final = 100_000
-"""The most points one node may place: its heartbeat refreshes each of them in one call."""
 
 # Bounds, deadline, a table of the bounds (see `cells_of`), and the keys that are held (None without
 # locks and limit). A plain sequence is unpacked fastest, and a list is unpacked, and replaced, in
 # one piece.
 _NodeLease = list[Any]
 
-OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
-
 T = TypeVar("T")
 
 Calls = Generator[Command[Any], Any, T]
 """Yields what Redis is to be asked, and is sent the answers; what goes wrong is thrown into it."""
-
-
-def _checked_seconds(setting: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ConfigError(setting, value, "give a positive number of seconds")
-    return float(value)
-
-
-def _checked_points(n_replicas: int, weight: float) -> int:
-    if isinstance(n_replicas, bool) or not isinstance(n_replicas, int) or n_replicas < 1:
-        raise ConfigError("n_replicas", n_replicas, "a node needs at least one replica")
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
-        raise ConfigError("weight", weight, "give a positive number; 1 is an ordinary node")
-    # However low its weight, a node gets a point: a weight is not a way to switch a node off.
-    points = max(1, round(n_replicas * weight))
-    if points > MAX_POINTS:
-        raise ConfigError(
-            "n_replicas", n_replicas, f"times weight {weight} is more than {MAX_POINTS} points"
-        )
-    return points
 
 
 def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
@@ -145,119 +115,39 @@ class BaseNode:
         if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
             kind, use = ("not an", "RingNode") if self._asynchronous else ("an", "AsyncRingNode")
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
-        keys = ring_keys(ring)
-        if wire not in (None, "redis-hashring"):
-            raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
-        if on_change is not None and not callable(on_change):
-            raise ConfigError("on_change", on_change, "give a callable of (gained, lost)")
-        ttl = _checked_seconds("ttl", ttl)
-        heartbeat_interval = _checked_seconds("heartbeat_interval", heartbeat_interval)
-        if ttl < 2 * heartbeat_interval:
-            raise ConfigError(
-                "ttl",
-                ttl,
-                f"is less than two heartbeats of {heartbeat_interval:g} s: one late heartbeat "
-                f"would cost the node its keys; use at least {2 * heartbeat_interval:g}",
-            )
+        self._settings = settings = NodeSettings.checked(
+            ring,
+            name=name,
+            n_replicas=n_replicas,
+            weight=weight,
+            ttl=ttl,
+            heartbeat_interval=heartbeat_interval,
+            algorithm=hash_algorithm,
+            placement=placement,
+            wire=wire,
+            on_change=on_change,
+            lock=lock,
+            limit=limit,
+            lock_ttl=lock_ttl,
+            idle=idle,
+            max_handoff_time=max_handoff_time,
+        )
         self._redis = redis
-        self._wire = wire
-        self._named = name is not None
-        self._points = _checked_points(n_replicas, weight)
-        self._weight = float(weight)
-        self._n_replicas = n_replicas
-        self._keys = keys
-        if hash_algorithm is None:
-            hash_algorithm = "xxh32" if wire else HashAlgorithm.CRC32
-        self._algorithm = _algorithm(hash_algorithm)
-        self._placement = check_placement(placement)
-        self._ttl = ttl
-        self._heartbeat_interval = heartbeat_interval
-        self._on_change = on_change
-        self._locks = self._lock_config(lock, limit, lock_ttl, idle, max_handoff_time)
         self._parent: int | None = None
         # Held while a start decides whether it is the only one. Reentrant: a signal handler may
         # run anywhere.
         self._launching = threading.RLock()
-        self._setup(check_node_name(name) if name is not None else _own_name(keys.ring, self))
+        self._setup(settings.name or _own_name(settings.keys.ring, self))
         _nodes.add(self)
-
-    def _lock_config(
-        self,
-        lock: bool,
-        limit: int | None,
-        lock_ttl: float | None,
-        idle: float | None,
-        max_handoff_time: float | None,
-    ) -> LockConfig | None:
-        if not isinstance(lock, bool):
-            raise ConfigError("lock", lock, "say True or False")
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise ConfigError("limit", limit, "give a number of keys, or None for any number")
-        if limit is not None and limit < 1:
-            raise ConfigError("limit", limit, "a node that may hold no key should not be started")
-        ttl = self._ttl if lock_ttl is None else _checked_seconds("lock_ttl", lock_ttl)
-        if ttl < 2 * self._heartbeat_interval:
-            raise ConfigError(
-                "lock_ttl",
-                ttl,
-                f"is less than two heartbeats of {self._heartbeat_interval:g} s: one late "
-                f"heartbeat would lose every lock; use at least {2 * self._heartbeat_interval:g}",
-            )
-        config = LockConfig(
-            locking=lock,
-            limit=limit,
-            ttl=ttl,
-            idle=self._ttl if idle is None else _checked_seconds("idle", idle),
-            max_handoff_time=(
-                self._ttl
-                if max_handoff_time is None
-                else _checked_seconds("max_handoff_time", max_handoff_time)
-            ),
-        )
-        for setting, value in (("lock_ttl", lock_ttl), ("max_handoff_time", max_handoff_time)):
-            if value is not None and not lock:
-                raise ConfigError(setting, value, "is for a node with locks: pass lock=True too")
-        if idle is not None and not lock and limit is None:
-            raise ConfigError("idle", idle, "is for a node with locks or a limit: pass one too")
-        return config if lock or limit is not None else None
 
     def _setup(self, name: str) -> None:
         """A machine of its own, of that name, which has not started."""
-        if self._wire and name.count(":") != 1:
-            raise ConfigError(
-                "name",
-                name,
-                "on a ring shared with redis-hashring a name is host:pid, with one colon: "
-                "its nodes end on anything else",
-            )
-        config = NodeConfig(
-            keys=self._keys,
-            name=name,
-            named=self._named,
-            points=self._points,
-            ttl=self._ttl,
-            heartbeat_interval=self._heartbeat_interval,
-            io_timeout=min(_LONGEST_SILENCE, self._ttl / 3),
-            scoring=(
-                Scoring.last_heartbeat(self._ttl) if self._wire else Scoring.expiry(self._ttl)
-            ),
-            algorithm=self._algorithm,
-            placement=self._placement,
-            follow_foreign=self._wire is not None,
-            locks=self._locks,
-            told={
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "weight": self._weight,
-                "hash_algorithm": self._algorithm.name,
-                "version": __version__,
-            },
-        )
+        config = self._settings.node(name)
         # Seeded by the operating system: forked or cloned processes must not place alike.
         self._machine = NodeMachine(config, random.SystemRandom())
         self._view = self._machine.view(monotonic())
         self._book = self._machine.book
-        self._point_of_bytes = self._algorithm.point_of_bytes
+        self._point_of_bytes = self._settings.algorithm.point_of_bytes
         # What `contains` reads, in one piece. Each run of the node writes into a list of its own,
         # and stop() puts `_nothing` here: what the run learns after that is written where nobody
         # looks. None in a forked child.
@@ -475,7 +365,7 @@ class BaseNode:
 
     def _lockable(self, key: str | bytes, timeout: float) -> bytes:
         """A key's bytes, when it can be held."""
-        if self._locks is None or not self._locks.locking:
+        if self._settings.locks is None or not self._settings.locks.locking:
             raise ConfigError("lock", False, "holding a key needs a node with lock=True")
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
             raise ConfigError("timeout", timeout, "give a number of seconds, 0 not to wait")
@@ -526,7 +416,7 @@ class BaseNode:
         self._refuse_if_forked()
         bounds, deadline, _, _, _ = self._lease or self._nothing
         found = items if isinstance(items, list | tuple) else list(items)
-        chosen = select_inside(found, key, bounds, self._algorithm)
+        chosen = select_inside(found, key, bounds, self._settings.algorithm)
         # Hashing many keys takes a while; the answer is as of its end.
         return chosen if monotonic() < deadline else []
 
@@ -548,7 +438,7 @@ class BaseNode:
         Raises:
             KeyTypeError, KeyValueError: the key has no point.
         """
-        return self._algorithm.point(key)
+        return self._settings.algorithm.point(key)
 
     # --- about the node and the ring ----------------------------------------------------------
 
@@ -585,41 +475,44 @@ class BaseNode:
     def status(self) -> NodeStatus:
         """Everything the node can say of itself now."""
         return status_of(
-            self._machine, self._shown(), monotonic(), self._keys.ring.decode("utf-8", "replace")
+            self._machine,
+            self._shown(),
+            monotonic(),
+            self._settings.keys.ring.decode("utf-8", "replace"),
         )
 
     @property
     def weight(self) -> float:
         """The node's weight; it has ``n_replicas * weight`` points."""
-        return self._weight
+        return self._settings.weight
 
     @property
     def n_replicas(self) -> int:
         """Replicas of an ordinary node; see :attr:`weight`."""
-        return self._n_replicas
+        return self._settings.n_replicas
 
     @property
     def ttl(self) -> float:
         """Seconds after its last heartbeat at which the node owns nothing."""
-        return self._ttl
+        return self._settings.ttl
 
     @property
     def heartbeat_interval(self) -> float:
         """Seconds between heartbeats."""
-        return self._heartbeat_interval
+        return self._settings.heartbeat_interval
 
     @property
     def hash_algorithm(self) -> HashAlgorithm:
         """The function from key to point."""
-        return self._algorithm
+        return self._settings.algorithm
 
     @property
     def placement(self) -> str:
         """How the node places its points."""
-        return self._placement
+        return self._settings.placement
 
     def __repr__(self) -> str:
-        ring = self._keys.ring.decode("utf-8", "replace")
+        ring = self._settings.ring_name
         return f"<{type(self).__name__} {self.name!r} on ring {ring!r}: {self.state.value}>"
 
     # --- for the runners ----------------------------------------------------------------------
@@ -676,7 +569,9 @@ class BaseNode:
         """In a forked child: the node is the parent's, if it is anywhere."""
         self._launching = threading.RLock()
         if self._machine.state in _NOWHERE:
-            self._setup(self.name if self._named else _own_name(self._keys.ring, self))
+            self._setup(
+                self.name if self._settings.name else _own_name(self._settings.keys.ring, self)
+            )
             return
         self._parent = os.getppid()
         self._lease = None
@@ -688,17 +583,15 @@ class BaseNode:
         """Become a node of this process, before it starts here."""
         if self._parent is None:
             return
-        if self._named:
+        if self._settings.name:
             # The name is the parent's, and taking it would take the parent's points.
             raise NodeForked(self.name, self._parent)
         self._parent = None
-        self._setup(_own_name(self._keys.ring, self))
+        self._setup(_own_name(self._settings.keys.ring, self))
 
 
 monotonic = time.monotonic
 
-# The constructor's parameter has the function's name, which is the word users know.
-_algorithm = hash_algorithm
 
 _NOWHERE: Final = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
 

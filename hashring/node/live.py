@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import BaseNode, Calls, OnChange, monotonic
+from hashring.node.base import BaseNode, Calls, monotonic
 from hashring.node.locks import Lease, LockBook, Verdict, Wanted
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
+from hashring.node.settings import OnChange
 from hashring.protocol.machine import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.store.commands import Command, snapshot, sweep
@@ -417,7 +418,7 @@ class RingNode(BaseNode):
         return runner if runner is not None and runner.backend is backend else None
 
     def _publisher(self, runner: Runner, lease: list[Any]) -> Callable[[], None]:
-        on_change = self._on_change
+        on_change = self._settings.on_change
         if on_change is None:
             return lambda: (self._publish(lease), None)[1]
         changes: Inbox | None = None

@@ -1,0 +1,225 @@
+"""What a node is made with: checked once, and frozen."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hashring._version import __version__
+from hashring.core.hashing import HashAlgorithm, hash_algorithm
+from hashring.core.placement import check_placement
+from hashring.core.replica import check_node_name
+from hashring.core.ring import Range
+from hashring.errors import ConfigError
+from hashring.node.locks import LockConfig
+from hashring.node.machine import NodeConfig
+from hashring.store.commands import Scoring
+from hashring.store.keys import RingKeys, ring_keys
+
+# The defaults of redis-hashring 0.7.
+DEFAULT_REPLICAS: Final = 16
+DEFAULT_TTL: Final = 60.0
+DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
+
+# A Redis that is silent for this long, in seconds, counts as failed; less for short ttls.
+_LONGEST_SILENCE: Final = 5.0
+
+MAX_POINTS: Final = 100_000
+"""The most points one node may place: its heartbeat refreshes each of them in one call."""
+
+OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """The checked arguments of a node; see :class:`hashring.RingNode` for their meaning.
+
+    Attributes:
+        keys: the ring's keys in Redis.
+        name: the name that the user gave; ``None`` for one that is made up.
+        n_replicas, weight: as given.
+        points: how many points the two make.
+        ttl, heartbeat_interval: seconds.
+        algorithm: from key to point.
+        placement: ``"random"`` or ``"balanced"``.
+        wire: ``"redis-hashring"`` on a ring that its nodes share; else ``None``.
+        locks: how the node locks; ``None`` without locks and limit.
+        on_change: called with the ranges gained and lost.
+    """
+
+    keys: RingKeys
+    name: str | None
+    n_replicas: int
+    weight: float
+    points: int
+    ttl: float
+    heartbeat_interval: float
+    algorithm: HashAlgorithm
+    placement: str
+    wire: str | None
+    locks: LockConfig | None
+    on_change: OnChange | None
+
+    @property
+    def ring_name(self) -> str:
+        """The ring's name, for people."""
+        return self.keys.ring.decode("utf-8", "replace")
+
+    @classmethod
+    def checked(
+        cls,
+        ring: Any,
+        *,
+        name: Any,
+        n_replicas: Any,
+        weight: Any,
+        ttl: Any,
+        heartbeat_interval: Any,
+        algorithm: Any,
+        placement: Any,
+        wire: Any,
+        on_change: Any,
+        lock: Any,
+        limit: Any,
+        lock_ttl: Any,
+        idle: Any,
+        max_handoff_time: Any,
+    ) -> NodeSettings:
+        """The settings that these arguments make.
+
+        Raises:
+            ConfigError: an argument cannot work.
+            MissingDependencyError: the hash algorithm's package is not installed.
+        """
+        keys = ring_keys(ring)
+        if wire not in (None, "redis-hashring"):
+            raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
+        if on_change is not None and not callable(on_change):
+            raise ConfigError("on_change", on_change, "give a callable of (gained, lost)")
+        ttl = _checked_seconds("ttl", ttl)
+        heartbeat_interval = _checked_seconds("heartbeat_interval", heartbeat_interval)
+        if ttl < 2 * heartbeat_interval:
+            raise ConfigError(
+                "ttl",
+                ttl,
+                f"is less than two heartbeats of {heartbeat_interval:g} s: one late heartbeat "
+                f"would cost the node its keys; use at least {2 * heartbeat_interval:g}",
+            )
+        if algorithm is None:
+            algorithm = "xxh32" if wire else HashAlgorithm.CRC32
+        return cls(
+            keys=keys,
+            n_replicas=n_replicas,
+            points=_checked_points(n_replicas, weight),
+            weight=float(weight),
+            ttl=ttl,
+            heartbeat_interval=heartbeat_interval,
+            algorithm=hash_algorithm(algorithm),
+            placement=check_placement(placement),
+            wire=wire,
+            on_change=on_change,
+            locks=_checked_locks(
+                lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
+            ),
+            name=None if name is None else check_node_name(name),
+        )
+
+    def node(self, name: str) -> NodeConfig:
+        """What the protocol of a node of this name needs to know, in this process.
+
+        Raises:
+            ConfigError: on a ring shared with redis-hashring, the name cannot be a node's.
+        """
+        if self.wire and name.count(":") != 1:
+            raise ConfigError(
+                "name",
+                name,
+                "on a ring shared with redis-hashring a name is host:pid, with one colon: "
+                "its nodes end on anything else",
+            )
+        return NodeConfig(
+            keys=self.keys,
+            name=name,
+            named=self.name is not None,
+            points=self.points,
+            ttl=self.ttl,
+            heartbeat_interval=self.heartbeat_interval,
+            io_timeout=min(_LONGEST_SILENCE, self.ttl / 3),
+            scoring=Scoring.last_heartbeat(self.ttl) if self.wire else Scoring.expiry(self.ttl),
+            algorithm=self.algorithm,
+            placement=self.placement,
+            follow_foreign=self.wire is not None,
+            locks=self.locks,
+            told={
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "weight": self.weight,
+                "hash_algorithm": self.algorithm.name,
+                "version": __version__,
+            },
+        )
+
+
+def _checked_seconds(setting: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ConfigError(setting, value, "give a positive number of seconds")
+    return float(value)
+
+
+def _checked_points(n_replicas: int, weight: float) -> int:
+    if isinstance(n_replicas, bool) or not isinstance(n_replicas, int) or n_replicas < 1:
+        raise ConfigError("n_replicas", n_replicas, "a node needs at least one replica")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
+        raise ConfigError("weight", weight, "give a positive number; 1 is an ordinary node")
+    # However low its weight, a node gets a point: a weight is not a way to switch a node off.
+    points = max(1, round(n_replicas * weight))
+    if points > MAX_POINTS:
+        raise ConfigError(
+            "n_replicas", n_replicas, f"times weight {weight} is more than {MAX_POINTS} points"
+        )
+    return points
+
+
+def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
+    lock: bool,
+    limit: int | None,
+    lock_ttl: float | None,
+    idle: float | None,
+    max_handoff_time: float | None,
+    ttl: float,
+    heartbeat_interval: float,
+) -> LockConfig | None:
+    if not isinstance(lock, bool):
+        raise ConfigError("lock", lock, "say True or False")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        raise ConfigError("limit", limit, "give a number of keys, or None for any number")
+    if limit is not None and limit < 1:
+        raise ConfigError("limit", limit, "a node that may hold no key should not be started")
+    checked_ttl = ttl if lock_ttl is None else _checked_seconds("lock_ttl", lock_ttl)
+    if checked_ttl < 2 * heartbeat_interval:
+        raise ConfigError(
+            "lock_ttl",
+            checked_ttl,
+            f"is less than two heartbeats of {heartbeat_interval:g} s: one late "
+            f"heartbeat would lose every lock; use at least {2 * heartbeat_interval:g}",
+        )
+    config = LockConfig(
+        locking=lock,
+        limit=limit,
+        ttl=checked_ttl,
+        idle=ttl if idle is None else _checked_seconds("idle", idle),
+        max_handoff_time=(
+            ttl
+            if max_handoff_time is None
+            else _checked_seconds("max_handoff_time", max_handoff_time)
+        ),
+    )
+    for setting, value in (("lock_ttl", lock_ttl), ("max_handoff_time", max_handoff_time)):
+        if value is not None and not lock:
+            raise ConfigError(setting, value, "is for a node with locks: pass lock=True too")
+    if idle is not None and not lock and limit is None:
+        raise ConfigError("idle", idle, "is for a node with locks or a limit: pass one too")
+    return config if lock or limit is not None else None
