@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from hashring.groups.challenge import async_lease_challenge, lease_challenge
     from hashring.groups.live import PartitionGroup
     from hashring.node.aio import AsyncRingNode
-    from hashring.node.live import RingNode
     from hashring.node.locks import Lease
     from hashring.node.machine import NodeState
     from hashring.node.status import NodeStatus
+    from hashring.node.sync import RingNode
 
 __all__ = [
     "RING_SIZE",
@@ -176,7 +176,7 @@ _HOMES: Final = {
     "RedisUnavailable": "hashring.errors",
     "Replica": "hashring.core.replica",
     "Ring": "hashring.core.ring",
-    "RingNode": "hashring.node.live",
+    "RingNode": "hashring.node.sync",
     "RingOwner": "hashring.core.assignors",
     "Rules": "hashring.core.groups.challenge",
     "Situation": "hashring.core.assignors",

@@ -69,7 +69,7 @@ from hashring.errors import (
     StoreError,
 )
 from hashring.node.locks import LockBook, LockConfig
-from hashring.node.sharing import ring_of
+from hashring.node.shared_rings import ring_of
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.protocol.states import Moves
 from hashring.store.commands import (
