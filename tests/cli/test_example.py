@@ -251,6 +251,7 @@ def test_the_log_of_the_package_itself_stays_out_of_sight_unless_it_warns() -> N
         assert ", 0 keys ([])" in lines[0]
         assert "owns nothing until one is answered" in lines[1]
         server.start()
+        assert "Redis lost the ring" in line_with(process, "", "stderr")
         assert "100 keys" in line_with(process, "", "stderr")
 
 

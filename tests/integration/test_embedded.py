@@ -184,7 +184,8 @@ def test_a_server_that_dies_at_its_start_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(ServerFailed, match="Bad directive"):
+    # Redis 8 takes what it does not know for a module's, and says so at the end of its log.
+    with pytest.raises(ServerFailed, match=r"Bad directive|'bogus 1'"):
         RedisServer(config=("bogus 1",)).start()
     assert list(tmp_path.iterdir()) == []
 

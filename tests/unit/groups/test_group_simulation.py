@@ -20,7 +20,6 @@ from hashring.core.groups import kernel, succession
 from hashring.core.groups.member import Held, Membership
 from hashring.core.groups.state import Handoff, Terms
 from hashring.protocol.group import GroupMachine
-from hashring.protocol.member import Turn
 from hashring.store.group_memory import GroupCall
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.engine import LATENCY
@@ -227,18 +226,10 @@ class WithdrawsWhileItHolds(GroupMachine):
         self.membership = held
 
 
-class LeavesWhileItHolds(GroupMachine):
-    """It leaves before its application has let go."""
-
-    def _let_go(self) -> None:
-        self._turn(Turn.LET_GO)
-
-
 MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
     "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
     "a withdrawal while it holds": (WithdrawsWhileItHolds, refusals),
-    "leaving while it holds": (LeavesWhileItHolds, random_group_history),
 }
 
 
