@@ -256,6 +256,7 @@ class ApiRoutes:
                 join=join,
                 leave=leave,
                 partitions=partitions,
+                access=request.args.get("access"),
             )
             return _json(answers.group_plan(watcher, found))
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from hashring._version import __version__
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.web import api_types as api
 from hashring.web.service import MOST
 from hashring.web.watchers import EVENTS
@@ -209,6 +210,7 @@ def _paths() -> dict[str, Any]:
             _GROUP,
             *_PLANNED,
             _query("partitions", "Another number of partitions.", _whole(1, MOST_PARTITIONS)),
+            _query("access", "Another access type.", {"enum": [EXCLUSIVE, NON_EXCLUSIVE]}),
             errors=(*_READ, 422),
         ),
         "/api/act/remove": _act("Take a node off a ring.", api.RemoveAsked),

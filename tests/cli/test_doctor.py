@@ -186,6 +186,17 @@ def test_a_missing_right_of_locks_is_a_problem_where_there_are_locks(
         assert problems(run("doctor", "--json", url=url, status=1)) == ["lock rights"]
 
 
+def test_a_missing_right_of_groups_is_a_note(client: Redis, run: Run) -> None:
+    url = limited(client, *ALL, "-info")
+    found = finding(run("doctor", "--json", url=url), "group rights")
+    assert (found["level"], found["text"]) == (
+        "note",
+        "refused, so no PartitionGroup can start: info",
+    )
+    client.execute_command(*shlex.split(found["remedy"]))
+    assert finding(run("doctor", "--json", url=url), "group rights")["level"] == "ok"
+
+
 def test_keys_and_channels_out_of_reach_are_found(client: Redis, run: Run) -> None:
     with nodes_on(client, "alder"):
         pass

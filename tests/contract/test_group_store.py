@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -22,7 +24,7 @@ from hashring.core.groups.codec import (
     load_view,
 )
 from hashring.core.groups.state import Event, EventKind, GroupState, MemberFacts, Phase, Terms
-from hashring.errors import GroupFormatError, WrongKeyType
+from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
 from hashring.store.embedded import RedisServer
 from hashring.store.executor import RedisStore, Store, Subscribed, Told
 from hashring.store.group_commands import (
@@ -222,15 +224,24 @@ def test_a_decision_on_what_another_run_of_redis_said_does_not_stand(
     assert store.run(commit(keys, reading, outcome, "test")) is not None
 
 
-def test_where_info_is_refused_the_run_of_redis_is_unknown(keys: GroupKeys) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        client.execute_command("ACL", "SETUSER", "default", "-info")
-        found = RedisStore(client, PATIENCE)
+@pytest.mark.parametrize("program", servers().values(), ids=servers().keys())
+def test_where_info_is_refused_nobody_joins_or_decides_but_all_may_look(
+    keys: GroupKeys, program: Path
+) -> None:
+    with (
+        RedisServer(program) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        closing(RedisStore(client, PATIENCE)) as found,
+    ):
         found.run(join(keys, facts("a"), TERMS))
-        assert step(found, keys) is not None
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+        with pytest.raises(PermissionDenied, match=r"documentation: reference/redis-layout"):
+            found.run(join(keys, facts("b", B), TERMS))
+        with pytest.raises(PermissionDenied):
+            step(found, keys)
         reading = found.run(read(keys))
-        assert (reading.server, reading.facts.server) == ("", "")
-        found.close()
+        assert [member.name for member in reading.facts.members] == ["a"]
+        assert (reading.state, reading.facts.server) == (None, "")
 
 
 def test_a_fact_that_changes_between_reading_and_decision_makes_the_next_step_due(

@@ -110,6 +110,7 @@ def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit
             ("/api/groups", {}),
             ("/api/group", {"group": "group"}),
             ("/api/group/plan", {"group": "group", "join": ["n"], "partitions": 7}),
+            ("/api/group/plan", {"group": "group", "access": "exclusive"}),
             ("/readyz", {}),
         ):
             case = description[path]["GET"].Case(query=query)

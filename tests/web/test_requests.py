@@ -293,6 +293,19 @@ def test_a_group_too_large_to_plan_for_in_a_request_is_refused(
     assert "hashring group plan" in error
 
 
+def test_a_plan_says_what_another_access_type_moves(redis: Redis, visit: Visit) -> None:
+    def member(name: str) -> PartitionGroup:
+        return PartitionGroup(redis, "orders", partitions=2, member=name, rebalance_delay=0)
+
+    with member("a") as first, member("b") as second:
+        eventually(lambda: first.held and second.held, "each has one")
+        visitor = visit()
+        told = visitor.json("/api/group/plan", group="orders", access="exclusive")
+        assert (told["before"], told["after"]) == ({"a": 1, "b": 1}, {"a": 2, "b": 0})
+        error = visitor.json("/api/group/plan", 400, group="orders", access="shared")["error"]
+    assert "'non-exclusive' or 'exclusive'" in error
+
+
 def test_costly_requests_take_turns_and_too_many_are_refused() -> None:
     turns, inside, leave = Turns(), threading.Semaphore(0), threading.Event()
     refused: list[int] = []

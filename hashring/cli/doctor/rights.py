@@ -54,6 +54,9 @@ LOCK_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (
     ("pttl", lambda keys: (keys.lock(b""),)),
 )
 
+# The same for what members of groups use besides.
+GROUP_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (("info", lambda _: ("server",)),)
+
 _OUTSIDE_SCRIPTS: Final = ("publish", "eval", "evalsha", "subscribe", "unsubscribe", "ping")
 _PATIENCE: Final = 3.0  # seconds for a subscription to stand
 _EVERYTHING: Final = frozenset((b"*", b"~*", b"&*"))
@@ -104,8 +107,19 @@ class Rights:
             problem if locking else note,
         )
 
+    def groups(self) -> Finding:
+        """Whether members of a group of the ring's name can run."""
+        missing = self._tried(GROUP_RIGHTS)
+        if not missing:
+            return ok("group rights", "every command that partition groups need is allowed")
+        return self.lacking(
+            "group rights",
+            f"refused, so no PartitionGroup can start: {', '.join(missing)}",
+            note,
+        )
+
     def lacking(self, check: str, text: str, make: Callable[..., Finding] = problem) -> Finding:
-        """A finding with the line that grants all that nodes need."""
+        """A finding with the line that grants all that nodes and members of groups need."""
         line, details = self._remedy
         return make(check, text, line, details)
 
@@ -153,7 +167,7 @@ class Rights:
         ring, below = _literal(connection.keys.ring), f"{_literal(own)}*"
         keys = self._rules("~", "keys", self._keys_reach(), (ring, below))
         channels = self._rules("&", "channels", self._channels_reach(), (ring, below))
-        names = (*(name for name, _ in (*RIGHTS, *LOCK_RIGHTS)), *_OUTSIDE_SCRIPTS)
+        names = (*(name for name, _ in (*RIGHTS, *LOCK_RIGHTS, *GROUP_RIGHTS)), *_OUTSIDE_SCRIPTS)
         line = " ".join(
             ("ACL SETUSER", self._user or "<user>", *keys, *channels, *(f"+{n}" for n in names))
         )

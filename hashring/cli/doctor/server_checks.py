@@ -56,6 +56,7 @@ def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iter
     rights = Rights(connection)
     yield rights.ring()
     yield rights.locks(locking=locking)
+    yield rights.groups()
     yield _channel(connection, rights)
 
 

@@ -6,6 +6,9 @@
 
 -- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
 redis.call('HLEN', KEYS[1])
-redis.call('HSETNX', KEYS[2], ARGV[1], ARGV[2])
-local won = redis.call('HGET', KEYS[2], ARGV[1]) == ARGV[2] and 1 or 0
+local taken_by = redis.call('HGET', KEYS[2], ARGV[1])
+if not taken_by then
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+end
+local won = (taken_by or ARGV[2]) == ARGV[2] and 1 or 0
 return {won, redis.call('HGET', KEYS[1], ARGV[1]) or ''}

@@ -4,6 +4,5 @@
 -- Returns {now, tag, table}. Time is this server's.
 
 local time = redis.call('TIME')
-local found = redis.call('HMGET', KEYS[1], 'tag', 'table')
 local at = string.format('%d%06d', tonumber(time[1]), tonumber(time[2]))
-return {at, found[1] or '', found[2] or ''}
+return {at, redis.call('HGET', KEYS[1], 'tag') or '', redis.call('HGET', KEYS[1], 'table') or ''}

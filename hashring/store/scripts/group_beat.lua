@@ -36,7 +36,8 @@ end
 -- A lease that was renewed does not end: the set of leases knows, and no step need look.
 local function lapsed()
   local looked = string.match(redis.call('HGET', KEYS[1], 'looked') or '', '^%d+%.?%d*$')
-  return redis.call('ZCOUNT', KEYS[3], looked and '(' .. looked or '-inf', text(now)) > 0
+  local after = looked and '(' .. looked or '-inf'
+  return #redis.call('ZRANGEBYSCORE', KEYS[3], after, text(now), 'LIMIT', 0, 1) > 0
 end
 local due = 0
 if number('claimed', 0) <= now and (number('due', math.huge) <= now or lapsed()) then

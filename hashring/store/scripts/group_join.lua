@@ -10,8 +10,11 @@ if held_by and held_by ~= ARGV[2] and held_by ~= ARGV[6] and lease > now then
   return {'taken', text(lease - now)}
 end
 -- The first member's terms are the group's.
-redis.call('HSETNX', KEYS[1], 'terms', ARGV[5])
-redis.call('HSETNX', KEYS[1], 'server', server())
+for field, value in pairs({terms = ARGV[5], server = server()}) do
+  if not redis.call('HGET', KEYS[1], field) then
+    redis.call('HSET', KEYS[1], field, value)
+  end
+end
 local joined = count_one_more('joins')
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. string.format('%d', joined) .. ' ' .. ARGV[4])
 redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])

@@ -1,9 +1,10 @@
 -- Decisions and facts at one instant. See read() in group_commands.py. Writes nothing.
 --
 -- Returns {now, tag, state, changes, terms, members and reports, members and leases, run of Redis
--- that the last step read, run of Redis}.
+-- that the last step read, run of Redis; empty for a user who may look, but not ask for it}.
 
 local _, tag = generation()
+local known, run = pcall(server)
 return {
   at,
   tag,
@@ -13,5 +14,5 @@ return {
   redis.call('HGETALL', KEYS[2]),
   redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
   redis.call('HGET', KEYS[1], 'server') or '',
-  server(),
+  known and run or '',
 }
