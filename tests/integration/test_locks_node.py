@@ -966,3 +966,35 @@ def test_asyncio_nodes_put_back_their_locks_too(client: Redis, redis_server: Red
         await redis.aclose()
 
     asyncio.run(main())
+
+
+class AsyncCounting(AsyncRingNode):
+    """Overrides what its users call, and reaches the library's own."""
+
+    asked = 0
+
+    def contains(self, key: str | bytes) -> bool:
+        self.asked += 1
+        return super().contains(key)
+
+
+@pytest.mark.parametrize("options", [{"lock": True}, {"limit": 1}, {}], ids=["lock", "limit", ""])
+@pytest.mark.parametrize("kind", [AsyncCounting, AsyncRingNode])
+def test_contains_of_an_asyncio_node_is_one_method_that_subclasses_override_and_reach(
+    client: Redis, redis_server: RedisServer, kind: type[AsyncRingNode], options: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        redis = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        async with kind(redis, RING, **(CALM | {"lock": False} | options)) as node:
+            # Asked for the first time, a key that has to be locked is not held yet.
+            assert AsyncRingNode.contains(node, "a") is not options.get("lock", False)
+            assert await node.select(["a", b"b"]) == ["a", b"b"][: options.get("limit")]
+            held = [key for key in ("a", b"b") if AsyncRingNode.contains(node, key)]
+            assert held == ["a", b"b"][: options.get("limit")]
+            assert [key for key in ("a", b"b") if node.contains(key)] == held
+            assert getattr(node, "asked", 2) == 2
+            assert len(locks(client)) == (2 if "lock" in options else 0)
+        assert not AsyncRingNode.contains(node, "a")
+        await redis.aclose()
+
+    asyncio.run(main())
