@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import columns, document, local_time, percent, seconds
+from hashring.cli.output import columns, counted, document, local_time, percent, seconds
 from hashring.cli.settings import Settings, ring_options
-from hashring.store.facts import NodeFacts, node_facts
+from hashring.store.facts import NodeFacts, node_facts, told_zones
 from hashring.store.tables import printable
 
 HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")
@@ -24,6 +27,16 @@ def node_line(facts: NodeFacts) -> tuple[str, ...]:
         local_time(facts.started)[:-4] if facts.started else "-",
         printable(facts.name),
     )
+
+
+def zone_line(zones: Counter[str], nodes: Sequence[NodeFacts]) -> str:
+    """How many live nodes each zone has."""
+    parts = [
+        f"{printable(zone)}: {counted(number, 'node')}" for zone, number in sorted(zones.items())
+    ]
+    if without := sum(not facts.expired for facts in nodes) - zones.total():
+        parts.append(f"no zone: {counted(without, 'node')}")
+    return "; ".join(parts)
 
 
 @click.command("nodes")
@@ -43,9 +56,23 @@ def command(settings: Settings) -> None:
     with connected(settings) as connection:
         snapshot = connection.snapshot()
     nodes = node_facts(snapshot, settings.scoring)
+    zones = Counter(told_zones(nodes).values())
     if settings.json:
-        document({"ring": settings.ring, "nodes": [facts.as_dict() for facts in nodes]})
+        document(
+            {
+                "ring": settings.ring,
+                "nodes": [facts.as_dict() for facts in nodes],
+                "zones": dict(sorted(zones.items())),
+            }
+        )
     elif not nodes:
         click.echo(f"no nodes on ring {printable(settings.ring)!r}")
     else:
-        click.echo("\n".join(columns(HEADER, [node_line(facts) for facts in nodes])))
+        header = ("Zone", *HEADER) if zones else HEADER
+        rows = [
+            (printable(facts.zone or "-"), *node_line(facts)) if zones else node_line(facts)
+            for facts in nodes
+        ]
+        click.echo("\n".join(columns(header, rows)))
+        if zones:
+            click.echo(f"\n{zone_line(zones, nodes)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -16,7 +16,7 @@ from hashring.cli.settings import Settings, ring_options
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
-from hashring.store.facts import ring_algorithm
+from hashring.store.facts import node_facts, ring_algorithm, told_zones
 from hashring.store.tables import printable
 
 _BATCH: Final = 1000  # keys whose answers are written in one call
@@ -30,9 +30,18 @@ _BATCH: Final = 1000  # keys whose answers are written in one call
     metavar="NAME",
     help="The function from key to point, when the nodes do not tell theirs.",
 )
+@click.option(
+    "--owners",
+    "count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="List N nodes for each key, best first, in different zones as far as there are any.",
+)
 @ring_options()
 @click.pass_obj
-def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) -> int | None:
+def command(
+    settings: Settings, keys: tuple[str, ...], algorithm: str | None, count: int | None
+) -> int | None:
     """Say which node owns each key.
 
     On the ring as it is at this moment. One line a key: the key, a tab, the node. With - the keys
@@ -43,6 +52,7 @@ def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) ->
     Examples:
       hashring owner account:17 account:18
       hashring owner - < accounts.txt | cut -f2 | sort | uniq -c
+      hashring owner --owners 3 account:17
       hashring owner -- -key-that-begins-with-a-dash
     """
     from_stdin = keys == ("-",)
@@ -56,7 +66,8 @@ def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) ->
         raise EmptyRingError
     bad = BadLines("standard input", lambda text: click.echo(f"hashring: {text}", err=True))
     source = read_keys(sys.stdin.buffer, bad) if from_stdin else iter(keys)
-    answers = _as_json(ring, source) if settings.json else _as_text(ring, source)
+    zones = told_zones(node_facts(snapshot, settings.scoring, ring)) if count else {}
+    answers = (_as_json if settings.json else _as_text)(ring, source, count, zones)
     # As other filters do: at once for a person, in large pieces for a program.
     size = 1 if sys.stdout.isatty() else _BATCH
     while batch := list(islice(answers, size)):
@@ -65,13 +76,24 @@ def command(settings: Settings, keys: tuple[str, ...], algorithm: str | None) ->
     return 1 if bad.count else None
 
 
-def _as_text(ring: Ring, keys: Iterator[str]) -> Iterator[str]:
+def _as_text(
+    ring: Ring, keys: Iterator[str], count: int | None, zones: Mapping[str, str]
+) -> Iterator[str]:
     shown = {node: printable(node) for node in ring.nodes}
     for key in keys:
-        yield f"{printable(key)}\t{shown[ring.owner(key)]}"
+        nodes = ring.owners(key, count, zones=zones) if count else (ring.owner(key),)
+        yield "\t".join((printable(key), *(shown[node] for node in nodes)))
 
 
-def _as_json(ring: Ring, keys: Iterator[str]) -> Iterator[str]:
+def _as_json(
+    ring: Ring, keys: Iterator[str], count: int | None, zones: Mapping[str, str]
+) -> Iterator[str]:
     for key in keys:
         point = ring.hash_algorithm.point(key)
-        yield json.dumps({"key": key, "point": point, "owner": ring.owner_of_point(point)})
+        answer: dict[str, Any] = {"key": key, "point": point, "owner": ring.owner_of_point(point)}
+        if count:
+            answer["owners"] = [
+                {"node": node, "zone": zones.get(node)}
+                for node in ring.owners(key, count, zones=zones)
+            ]
+        yield json.dumps(answer)

@@ -90,16 +90,29 @@ def check_node_name(name: str) -> str:
         ConfigError: it is not text, empty, too long, not encodable as UTF-8, or holds a control
             character (which would garble every table and log line that shows it).
     """
-    if not isinstance(name, str) or not name:
-        raise ConfigError("name", name, "a node's name is a non-empty str")
+    return _checked_text("name", name, "a node's name is a non-empty str")
+
+
+def check_zone(zone: str) -> str:
+    """The zone itself, when a node may report it.
+
+    Raises:
+        ConfigError: as :func:`check_node_name`.
+    """
+    return _checked_text("zone", zone, "a zone is a non-empty str, as in 'eu-1a'; leave it out")
+
+
+def _checked_text(setting: str, text: str, remedy: str) -> str:
+    if not isinstance(text, str) or not text:
+        raise ConfigError(setting, text, remedy)
     try:
-        size = len(name.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
-        raise ConfigError("name", name, "cannot be encoded as UTF-8") from None
+        raise ConfigError(setting, text, "cannot be encoded as UTF-8") from None
     if size > MAX_NAME_BYTES:
         raise ConfigError(
-            "name", name[:40] + "…", f"{size} bytes long; at most {MAX_NAME_BYTES} are allowed"
+            setting, text[:40] + "…", f"{size} bytes long; at most {MAX_NAME_BYTES} are allowed"
         )
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise ConfigError("name", name, "holds a control character; use printable text")
-    return name
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ConfigError(setting, text, "holds a control character; use printable text")
+    return text

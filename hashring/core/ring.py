@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -256,6 +257,57 @@ class Ring:
             if node not in seen:
                 seen.add(node)
                 yield node
+                if len(seen) == len(self._by_node):
+                    return
+
+    def owners(
+        self,
+        key: str | bytes,
+        n: int,
+        *,
+        zones: Mapping[str, str] | None = None,
+    ) -> tuple[str, ...]:
+        """The owner of the key and the nodes to read it from after that one, best first.
+
+        Without zones: the first ``n`` of :meth:`successors`. With zones, no zone is named a
+        second time before every zone has been named, nor a third time before every zone that
+        has two nodes has been named twice, and so on; within that, the order of
+        :meth:`successors` stays. The answer for ``n`` begins with the answer for ``n - 1``. A
+        node that leaves changes nothing before its own place.
+
+        Args:
+            n: how many nodes, at least 1. Fewer come back if the ring has fewer.
+            zones: the zone of each node. Nodes that it leaves out count as one more zone
+                together, since nothing says that they are in different places.
+
+        Returns:
+            Node names, each once; the first is :meth:`owner`.
+
+        Raises:
+            EmptyRingError: the ring has no nodes.
+            ConfigError: ``n`` is not a number of nodes.
+            KeyTypeError, KeyValueError: the key has no point.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ConfigError("n", n, "give a number of nodes, at least 1")
+        walk = self.successors(self.hash_algorithm.point(key))
+        if not self._by_node:
+            raise EmptyRingError
+        if zones is None:
+            return tuple(islice(walk, n))
+        # The nodes that are the first of their zone on the walk, the second ones, and so on.
+        rounds: list[list[str]] = []
+        named: dict[str | None, int] = {}
+        for node in walk:
+            zone = zones.get(node)
+            place = named.get(zone, 0)
+            named[zone] = place + 1
+            if place == len(rounds):
+                rounds.append([])
+            rounds[place].append(node)
+            if len(rounds[0]) == n:
+                break
+        return tuple(islice(chain.from_iterable(rounds), n))
 
     def ranges(self) -> Iterator[tuple[Range, str]]:
         """Every range with its owner, by rising start, without gaps, from point 0 to 2**32.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,7 +19,7 @@ from hashring.core.groups.state import EventKind, Phase
 from hashring.health import Health, State, ring_health
 from hashring.metrics.families import Buckets, Families, Spec, label, one_hot
 from hashring.store.commands import Event, Scoring, Snapshot
-from hashring.store.facts import NodeFacts, Sees, node_facts, told_algorithms
+from hashring.store.facts import NodeFacts, Sees, node_facts, told_algorithms, told_zones
 from hashring.store.group_commands import Decision
 
 STALE: Final = 30.0
@@ -37,6 +38,7 @@ FLEET_METRICS: Final = (
     Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
     Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),
     Spec("gauge", "hashring_ring_nodes", (*_RING, "state"), "Nodes that are live, or expired."),
+    Spec("gauge", "hashring_ring_zone_nodes", (*_RING, "zone"), "Live nodes that report the zone."),
     Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
     Spec("gauge", "hashring_ring_epoch", _RING, "Number of the ring's last change."),
     Spec("gauge", "hashring_ring_peak_to_mean_ratio", _RING, "Greatest share over fair share."),
@@ -315,6 +317,9 @@ class _Ring:
         live = len(reading.nodes) - expired
         for state, count in (("live", live), ("expired", expired)):
             families.add("hashring_ring_nodes", (*ring, state), count)
+        zones = Counter(told_zones(reading.nodes).values())
+        for zone, count in zones.most_common(NODES_SHOWN):
+            families.add("hashring_ring_zone_nodes", (*ring, label(zone)), count)
         add("replicas", reading.replicas)
         add("epoch", reading.epoch)
         if reading.balance is not None:

@@ -109,6 +109,7 @@ class BaseNode:
         idle: float | None = None,
         max_handoff_time: float | None = None,
         wire: str | None = None,
+        zone: str | None = None,
     ) -> None:
         redis = _one_of("redis", redis, "conn", conn)
         ring = _one_of("ring", ring, "key", key)
@@ -131,6 +132,7 @@ class BaseNode:
             lock_ttl=lock_ttl,
             idle=idle,
             max_handoff_time=max_handoff_time,
+            zone=zone,
         )
         self._redis = redis
         self._parent: int | None = None
@@ -485,6 +487,11 @@ class BaseNode:
     def weight(self) -> float:
         """The node's weight; it has ``n_replicas * weight`` points."""
         return self._settings.weight
+
+    @property
+    def zone(self) -> str | None:
+        """Where the node runs, as it was given; ``None`` when it was not."""
+        return self._settings.zone
 
     @property
     def n_replicas(self) -> int:

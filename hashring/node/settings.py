@@ -11,7 +11,7 @@ from typing import Any, Final
 from hashring._version import __version__
 from hashring.core.hashing import HashAlgorithm, hash_algorithm
 from hashring.core.placement import check_placement
-from hashring.core.replica import check_node_name
+from hashring.core.replica import check_node_name, check_zone
 from hashring.core.ring import Range
 from hashring.errors import ConfigError
 from hashring.node.locks import LockConfig
@@ -48,6 +48,7 @@ class NodeSettings:
         wire: ``"redis-hashring"`` on a ring that its nodes share; else ``None``.
         locks: how the node locks; ``None`` without locks and limit.
         on_change: called with the ranges gained and lost.
+        zone: where the node runs, as the user names it; ``None`` when not given.
     """
 
     keys: RingKeys
@@ -62,6 +63,7 @@ class NodeSettings:
     wire: str | None
     locks: LockConfig | None
     on_change: OnChange | None
+    zone: str | None
 
     @property
     def ring_name(self) -> str:
@@ -87,6 +89,7 @@ class NodeSettings:
         lock_ttl: Any,
         idle: Any,
         max_handoff_time: Any,
+        zone: Any,
     ) -> NodeSettings:
         """The settings that these arguments make.
 
@@ -121,6 +124,7 @@ class NodeSettings:
             placement=check_placement(placement),
             wire=wire,
             on_change=on_change,
+            zone=None if zone is None else check_zone(zone),
             locks=_checked_locks(
                 lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
             ),
@@ -159,6 +163,7 @@ class NodeSettings:
                 "weight": self.weight,
                 "hash_algorithm": self.algorithm.name,
                 "version": __version__,
+                **({"zone": self.zone} if self.zone is not None else {}),
             },
         )
 

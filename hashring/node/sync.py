@@ -66,6 +66,8 @@ class RingNode(BaseNode):
         max_handoff_time: seconds that a lease may go on once the key belongs to another node;
             the ttl unless given.
         wire: ``"redis-hashring"`` shares a ring with nodes of redis-hashring 0.7.
+        zone: where the node runs, such as ``"eu-1a"``. It is shown beside the node, and
+            :meth:`hashring.Ring.owners` reads it; it does not change who owns a key.
 
     Raises:
         ConfigError: an argument cannot work.

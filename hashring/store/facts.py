@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -44,7 +44,7 @@ class NodeFacts:
         delay: seconds since its last heartbeat.
         expires_in: seconds until it expires, negative once it has.
         expired: whether it has.
-        ttl, weight, started, version, hash_algorithm: as it tells; ``None`` when it does not.
+        ttl, weight, started, version, hash_algorithm, zone: as it tells; ``None`` when it does not.
         held, limit: keys it holds and may hold; ``None`` without locks, or without a limit.
         unserved: keys of its own that nobody serves, because every node is full.
         fingerprint: of the ring it saw at its last heartbeat; ``None`` when it does not tell.
@@ -69,6 +69,7 @@ class NodeFacts:
     unserved: int
     fingerprint: str | None
     sees: Sees
+    zone: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
@@ -112,9 +113,15 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
                 unserved=_count(told.get("unserved")) or 0,
                 fingerprint=_fingerprint(told.get("sees")),
                 sees=_sees(told, rings, mixed=scoring.lag > 0),
+                zone=_text(told.get("zone")),
             )
         )
     return found
+
+
+def told_zones(nodes: Iterable[NodeFacts]) -> dict[str, str]:
+    """The zone of each live node that reports one, by the node's name."""
+    return {facts.name: facts.zone for facts in nodes if facts.zone and not facts.expired}
 
 
 def told_algorithms(snapshot: Snapshot) -> set[str]:

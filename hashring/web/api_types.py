@@ -153,6 +153,7 @@ class Node(Answer):
     unserved: Count
     fingerprint: str | None
     sees: Literal["current", "older", "another", "-"]
+    zone: str | None
 
 
 class Nodes(Answer):

@@ -85,6 +85,7 @@ class NodeView:
             self.facts.unserved,
             self.facts.started,
             self.facts.weight,
+            self.facts.zone,
         )
 
 

@@ -188,6 +188,31 @@ def test_nodes_lists_each_with_its_share_and_what_it_sees(client: Redis, run: Ru
     assert all(" current " in line for line in done.lines[1:])
 
 
+def test_nodes_shows_and_counts_zones(client: Redis, run: Run) -> None:
+    put(client, "a:1", 1, told={"zone": "eu-1a"})
+    put(client, "b:1", 2, told={"zone": "eu-1b"})
+    put(client, "c:1", 3, told={"zone": "eu-1a"})
+    put(client, "d:1", 4)
+    put(client, "gone:1", 5, told={"zone": "eu-1c"}, expires_in=-5)
+    done = run("nodes")
+    assert done.lines[0].split()[0] == "Zone"
+    assert sorted(line.split()[0] for line in done.lines[1:6]) == [
+        "-",
+        "eu-1a",
+        "eu-1a",
+        "eu-1b",
+        "eu-1c",
+    ]
+    assert done.lines[-1] == "eu-1a: 2 nodes; eu-1b: 1 node; no zone: 1 node"
+    assert run("nodes", "--json").json["zones"] == {"eu-1a": 2, "eu-1b": 1}
+
+
+def test_a_node_reports_its_zone(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", zone="eu-1a") as (alder,):
+        assert alder.zone == "eu-1a"
+        assert run("nodes", "--json").json["nodes"][0]["zone"] == "eu-1a"
+
+
 def test_nodes_tell_their_hash_algorithm(client: Redis, run: Run) -> None:
     with nodes_on(client, "alder", hash_algorithm="crc-32c"):
         assert run("nodes", "--json").json["nodes"][0]["hash_algorithm"] == "crc-32c"
@@ -212,7 +237,7 @@ def test_an_expired_node_has_no_share(client: Redis, run: Run) -> None:
 
 def test_nodes_of_an_empty_ring_says_so(run: Run) -> None:
     assert run("nodes").out == "no nodes on ring 'ring'\n"
-    assert run("nodes", "--json").json == {"ring": "ring", "nodes": []}
+    assert run("nodes", "--json").json == {"ring": "ring", "nodes": [], "zones": {}}
 
 
 # --- owner --------------------------------------------------------------------------------------
@@ -237,6 +262,20 @@ def test_owner_of_the_worked_example(client: Redis, run: Run) -> None:
         "point": 907060870,
         "owner": "second",
     }
+
+
+def test_owner_lists_nodes_in_different_zones(client: Redis, run: Run) -> None:
+    zones = {"a:1": "eu-1a", "b:1": "eu-1a", "c:1": "eu-1b"}
+    for number, (name, zone) in enumerate(zones.items(), 1):
+        put(client, name, number * 10**9, told={"zone": zone})
+    # The point of account:2 is above all of them, so the walk is c, b, a.
+    assert run("owner", "--owners", "2", "account:2").out == "account:2\tc:1\tb:1\n"
+    told = run("owner", "--owners", "3", "--json", "account:2").json
+    assert told["owners"] == [
+        {"node": "c:1", "zone": "eu-1b"},
+        {"node": "b:1", "zone": "eu-1a"},
+        {"node": "a:1", "zone": "eu-1a"},
+    ]
 
 
 def test_owner_reads_keys_from_standard_input_and_reports_bad_lines(

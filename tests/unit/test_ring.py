@@ -343,3 +343,75 @@ def test_one_search_in_the_bounds_says_whether_a_point_is_inside(
     bounds = bounds_of(ranges)
     for p in range(42):
         assert bisect_right(bounds, p) % 2 == inside(ranges, p)
+
+
+# --- several owners of one key ------------------------------------------------------------------
+
+ZONES = {"a": "eu-1a", "b": "eu-1a", "c": "eu-1b", "d": "eu-1b", "e": "eu-1c", "f": "eu-1a"}
+zones = st.dictionaries(node, st.sampled_from(["x", "y", "z"]))
+
+
+@pytest.mark.parametrize(
+    ("key", "n", "zoned", "expected"),
+    [
+        ("account:17", 6, None, "cbafed"),
+        ("account:17", 3, ZONES, "cbe"),
+        ("account:17", 6, ZONES, "cbeadf"),
+        ("account:18", 6, None, "edcbaf"),
+        ("account:18", 3, ZONES, "edb"),
+        ("account:18", 6, ZONES, "edbcaf"),
+        ("account:18", 3, {"b": "eu-1a", "e": "eu-1a"}, "edc"),
+        ("account:18", 9, ZONES, "edbcaf"),
+    ],
+)
+def test_the_owners_of_a_key_are_these(
+    key: str, n: int, zoned: dict[str, str] | None, expected: str
+) -> None:
+    ring = Ring({name: [2**32 // 6 * number] for number, name in enumerate("abcdef")})
+    assert "".join(ring.owners(key, n, zones=zoned)) == expected
+
+
+@given(rings, point, zones)
+def test_no_zone_is_named_again_before_the_others_are(
+    points: Points, at: int, zoned: dict[str, str]
+) -> None:
+    ring = Ring(points)
+    if not len(ring):
+        return
+    walk = list(ring.successors(ring.hash_algorithm.point(str(at))))
+    found = ring.owners(str(at), 99, zones=zoned)
+    assert found[0] == walk[0]
+    # By which time its zone is named, then by its place on the walk.
+    places = [
+        [zoned.get(n) for n in walk[:i]].count(zoned.get(name)) for i, name in enumerate(walk)
+    ]
+    assert list(found) == [
+        name for _, name in sorted(zip(places, walk, strict=True), key=lambda e: e[0])
+    ]
+    for n in range(1, len(found)):
+        assert ring.owners(str(at), n, zones=zoned) == found[:n]
+    assert ring.owners(str(at), 99) == tuple(walk)
+
+
+@given(rings, point, zones)
+def test_a_node_that_leaves_changes_no_owner_before_its_place(
+    points: Points, at: int, zoned: dict[str, str]
+) -> None:
+    ring = Ring(points)
+    if ring.node_count < 2:
+        return
+    found = ring.owners(str(at), 99, zones=zoned)
+    for place, name in enumerate(found):
+        after = ring.without_nodes(name).owners(str(at), 99, zones=zoned)
+        assert after[:place] == found[:place]
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 1.5, "2", None])
+def test_a_number_of_owners_that_is_none_is_refused(n: object) -> None:
+    with pytest.raises(ConfigError, match=r"n=.*: give a number of nodes, at least 1"):
+        Ring({"a": [1]}).owners("key", n)  # type: ignore[arg-type]
+
+
+def test_an_empty_ring_has_no_owners() -> None:
+    with pytest.raises(EmptyRingError):
+        Ring().owners("key", 2)

@@ -290,6 +290,17 @@ def test_of_a_huge_ring_only_so_many_nodes_have_series() -> None:
     assert one(samples, "hashring_ring_nodes", ring="accounts", state="live") == NODES_SHOWN + 5
 
 
+def test_live_nodes_are_counted_by_zone() -> None:
+    collector = FleetCollector()
+    zones = ["eu-1a", "eu-1a", "eu-1b", None]
+    nodes = [replace(FACTS, name=f"n{i}", zone=zone) for i, zone in enumerate(zones)]
+    gone = replace(FACTS, name="gone", zone="eu-1b", expired=True)
+    collector.saw_ring(reading(*nodes, gone))
+    samples = read(collector)
+    assert one(samples, "hashring_ring_zone_nodes", ring="accounts", zone="eu-1a") == 2
+    assert one(samples, "hashring_ring_zone_nodes", ring="accounts", zone="eu-1b") == 1
+
+
 def test_names_follow_the_conventions() -> None:
     for spec in FLEET_METRICS:
         assert re.fullmatch(r"hashring(_[a-z]+)+", spec.name)

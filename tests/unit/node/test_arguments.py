@@ -28,6 +28,11 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
             ({"n_replicas": value}, f"n_replicas={value!r}: a node needs at least one replica")
             for value in (0, -1, 1.5, "3", True, None)
         ),
+        *(
+            ({"zone": value}, f"zone={value!r}: a zone is a non-empty str, as in 'eu-1a'")
+            for value in ("", 3, b"eu")
+        ),
+        ({"zone": "eu\n1"}, "zone='eu\\n1': holds a control character; use printable text"),
         ({"n_replicas": 10**9}, "n_replicas=1000000000: times weight 1.0 is more than 100000"),
         ({"weight": 1e5}, "n_replicas=16: times weight 100000.0 is more than 100000 points"),
         *(
