@@ -1,9 +1,12 @@
 """A ring as a picture: SVG text from a frozen ring.
 
 The outer band is the ring itself, point 0 at the top and clockwise from there, one arc a replica.
-The inner band has one arc a node, as long as the node's share, in order of names: on a ring of
-200 nodes the outer arcs are thinner than a pixel, the inner ones are not. Pointing at an arc shows
-all arcs of its node.
+The inner band has one arc a node, as long as the node's share, in order of names. Pointing at an
+arc shows all arcs of its node. Arcs that touch differ in colour: see :func:`ring_colors`.
+
+Above 1,000 arcs most would be thinner than a pixel. A band then has 480 slices, each in the colour
+of the node that has most of it. Above 250 nodes, nodes have no titles and no links. So the text
+stays below 100 kB, whatever the ring.
 
 The text needs no other file and holds no script. Every colour can be changed by the page around
 it: see :data:`hashring.drawing.palette.PICTURE_CSS`. Names are escaped, so they may be anybody's.
@@ -11,7 +14,8 @@ it: see :data:`hashring.drawing.palette.PICTURE_CSS`. Names are escaped, so they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, cos, pi, sin
 from typing import Final
@@ -30,8 +34,12 @@ _INNER: Final = 215.0  # the same of the band of shares
 _INNER_WIDTH: Final = 38
 _HALF: Final = 340  # half the picture's side
 _GAP: Final = 1.2  # length between two neighbouring arcs, where they are long enough
-_STRAIGHT: Final = 1 / 400  # a shorter part of the circle is a line, to a hundredth of a pixel
+_STRAIGHT: Final = 1 / 400  # a shorter part of the circle is a line, to a tenth of a pixel
 _ARCS_WITH_TITLES: Final = 600
+_MOST_ARCS: Final = 1000  # of more, a band has slices
+_SLICES: Final = 480
+_MOST_APART: Final = 250  # nodes that are drawn one by one, with a title and a link
+_ROUNDS: Final = 50
 _ROWS: Final = 30  # rows in a column of the legend
 _COLUMN: Final = 260
 _LEGEND_NAME: Final = 24
@@ -67,7 +75,7 @@ def ring_picture(
     Args:
         ring: the ring; one without nodes is drawn empty.
         title: the ring's name, shown in the middle.
-        colors: the answer of :func:`~hashring.drawing.palette.node_colors`, if the caller keeps it.
+        colors: the answer of :func:`ring_colors`, if the caller keeps it.
         expired: nodes that are still there but own nothing, with their points: dashes outside.
         highlight: these nodes stay as they are, the others fade.
         mark: a point to point at.
@@ -78,7 +86,8 @@ def ring_picture(
             :data:`~hashring.drawing.palette.PICTURE_CSS`.
     """
     nodes = ring.nodes
-    hues = colors if colors and all(node in colors for node in nodes) else node_colors(nodes)
+    bands = _bands(ring)
+    hues = colors if colors and all(node in colors for node in nodes) else _apart(ring, bands)
     width = 2 * _HALF
     # Links in an image would be hidden from those who have the page read to them.
     role = "img" if link is None else "figure"
@@ -86,11 +95,12 @@ def ring_picture(
     if legend and nodes:
         width += 20 + _COLUMN * ceil(len(nodes) / _ROWS)
     body.append(f"<title>{_title(title)}</title>")
-    body.append(f"<desc>{shown(_summary(ring))}</desc>")
+    body.append(f"<desc>{shown(_summary(ring, bands))}</desc>")
     if style:
         body.append(f"<style>{PICTURE_CSS}{GROUND_CSS}</style>")
     body.extend(_frame())
-    body.extend(_nodes(ring, hues, highlight, link))
+    body.extend(_nodes(ring, bands, hues, highlight, link, fallback=style))
+    body.extend(_seams(bands, hues))
     body.extend(_expired(expired or {}))
     body.extend(_duplicates(ring))
     if mark is not None:
@@ -113,25 +123,150 @@ def _title(title: str) -> str:
     return shown(f"Hash ring {short(title)}" if title else "Hash ring")
 
 
-def _summary(ring: Ring) -> str:
+def _summary(ring: Ring, bands: _Bands) -> str:
     loads = node_loads(ring)
     if not loads:
         return "A ring without nodes."
     peak = max(loads, key=loads.__getitem__)
+    arcs = f"{counted(len(ring), 'arc')}, one for each replica, colored by node"
+    if bands.sliced:
+        arcs = f"{counted(len(ring), 'replica')} in {_SLICES} slices, colored by their main node"
     return (
-        f"A circle of {counted(len(ring), 'arc')}, one for each replica, colored by node: "
-        f"{counted(ring.node_count, 'node')}. Within it a circle of the nodes' shares. The "
-        f"greatest load is {loads[peak]:.2f} times the mean: {short(peak)} has "
+        f"A circle of {arcs}: {counted(ring.node_count, 'node')}. Within it a circle of the nodes' "
+        f"shares. The greatest load is {loads[peak]:.2f} times the mean: {short(peak)} has "
         f"{100 * ring.share(peak):.2f}% of the ring."
     )
+
+
+# --- bands and colours ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a band, in points, and whose it is."""
+
+    start: int
+    size: int
+    node: str
+
+
+@dataclass(frozen=True)
+class _Bands:
+    """What is drawn, in order around the circle.
+
+    Attributes:
+        outer, inner: the pieces of each band.
+        sliced: whether the outer band has slices.
+    """
+
+    outer: tuple[_Piece, ...]
+    inner: tuple[_Piece, ...]
+    sliced: bool
+
+
+def _bands(ring: Ring) -> _Bands:
+    outer = list(_arcs(ring))
+    shares: dict[str, int] = dict.fromkeys(ring.nodes, 0)
+    for piece in outer:
+        shares[piece.node] += piece.size
+    inner, before = [], 0
+    for node, share in shares.items():
+        if share:
+            inner.append(_Piece(before, share, node))
+        before += share
+    return _Bands(tuple(_drawable(outer)), tuple(_drawable(inner)), len(outer) > _MOST_ARCS)
+
+
+def _arcs(ring: Ring) -> Iterator[_Piece]:
+    replicas = list(ring.replicas())
+    found = False
+    for index, (point, node) in enumerate(replicas):
+        following = replicas[(index + 1) % len(replicas)][0]
+        # Of replicas on one point only the last has a range; a lone replica has all.
+        size = (following - point) % RING_SIZE or (RING_SIZE if len(replicas) == 1 else 0)
+        if size:
+            found = True
+            yield _Piece(point, size, node)
+    if replicas and not found:
+        # Every replica of the ring is on one point: the last owns all.
+        point, node = replicas[-1]
+        yield _Piece(point, RING_SIZE, node)
+
+
+def _drawable(pieces: Sequence[_Piece]) -> Iterable[_Piece]:
+    """The pieces, or as many slices as can be seen, each of the node that has most of it."""
+    if len(pieces) <= _MOST_ARCS:
+        return pieces
+    parts: list[Counter[str]] = [Counter() for _ in range(_SLICES)]
+    for piece in pieces:
+        at, left = piece.start, piece.size
+        while left:
+            number = at * _SLICES // RING_SIZE
+            end = -(-(number + 1) * RING_SIZE // _SLICES)  # the first point of the next slice
+            part = min(left, end - at)
+            parts[number][piece.node] += part
+            at, left = (at + part) % RING_SIZE, left - part
+    slices: list[_Piece] = []
+    for number, part_of in enumerate(parts):
+        node = min(part_of, key=lambda name: (-part_of[name], name_order(name)))
+        start = -(-number * RING_SIZE // _SLICES)
+        size = -(-(number + 1) * RING_SIZE // _SLICES) - start
+        if slices and slices[-1].node == node:
+            slices[-1] = _Piece(slices[-1].start, slices[-1].size + size, node)
+        else:
+            slices.append(_Piece(start, size, node))
+    return slices
+
+
+def ring_colors(ring: Ring, keep: Mapping[str, int] | None = None) -> dict[str, int]:
+    """A colour for each node, so that nodes that touch in the picture have different ones.
+
+    As :func:`~hashring.drawing.palette.node_colors`, but for a few nodes that would touch another
+    of their colour. Where so many touch that 16 colours cannot do, the picture has a line between
+    them.
+
+    Args:
+        keep: what an earlier call answered, for a picture that is drawn again and again.
+    """
+    return _apart(ring, _bands(ring), keep)
+
+
+def _apart(ring: Ring, bands: _Bands, keep: Mapping[str, int] | None = None) -> dict[str, int]:
+    found = node_colors(ring.nodes, keep)
+    touching: dict[str, set[str]] = {node: set() for node in found}
+    for one, other in _neighbours(bands):
+        touching[one].add(other)
+        touching[other].add(one)
+    # Those that are new give way to those that readers know.
+    order = sorted(found, key=lambda node: (node in (keep or {}), name_order(node)))
+    for _ in range(_ROUNDS):
+        settled = True
+        for node in order:
+            around = Counter(found[other] for other in touching[node])
+            own = found[node]
+            if around[own]:
+                settled = False
+                found[node] = min(
+                    range(len(PALETTE)), key=lambda c: (around[c], (c - own) % len(PALETTE))
+                )
+        if settled:
+            break
+    return found
+
+
+def _neighbours(bands: _Bands) -> Iterator[tuple[str, str]]:
+    for band in (bands.outer, bands.inner):
+        for one, other in zip(band, (*band[1:], *band[:1]), strict=True):
+            if one.node != other.node:
+                yield one.node, other.node
 
 
 # --- shapes -----------------------------------------------------------------------------------
 
 
-def _at(part: float, radius: float) -> str:
+def _at(part: float, radius: float, digits: int = 2) -> str:
     angle = 2 * pi * part
-    return f"{radius * sin(angle):.2f} {-radius * cos(angle):.2f}"
+    return f"{radius * sin(angle):.{digits}f} {-radius * cos(angle):.{digits}f}"
 
 
 def _arc(start: float, length: float, radius: float) -> str:
@@ -141,7 +276,8 @@ def _arc(start: float, length: float, radius: float) -> str:
         start, length = start + gap / 2, length - gap
     end = start + length
     if length < _STRAIGHT:
-        return f"M{_at(start, radius)}L{_at(end, radius)}"
+        # There are many of them.
+        return f"M{_at(start, radius, 1)}L{_at(end, radius, 1)}"
     # An arc cannot go all the way round, nor say which way half a circle goes: by two of them.
     stops = ((start + end) / 2, end) if length > 0.4 else (end,)
     turns = "".join(f"A{radius:g} {radius:g} 0 0 1 {_at(stop, radius)}" for stop in stops)
@@ -167,60 +303,106 @@ def _frame() -> Iterator[str]:
 
 def _nodes(
     ring: Ring,
+    bands: _Bands,
     colors: Mapping[str, int],
     highlight: Collection[str],
     link: Callable[[str], str] | None,
+    *,
+    fallback: bool,
 ) -> Iterator[str]:
-    arcs: dict[str, list[tuple[int, int]]] = {node: [] for node in ring.nodes}
-    replicas = list(ring.replicas())
-    for index, (point, node) in enumerate(replicas):
-        following = replicas[(index + 1) % len(replicas)][0]
-        # Of replicas on one point only the last has a range; a lone replica has all.
-        size = (following - point) % RING_SIZE or (RING_SIZE if len(replicas) == 1 else 0)
-        if size:
-            arcs[node].append((point, size))
-    if replicas and not any(arcs.values()):
-        # Every replica of the ring is on one point: the last owns all.
-        point, node = replicas[-1]
-        arcs[node].append((point, RING_SIZE))
-    titles = len(replicas) <= _ARCS_WITH_TITLES
+    outer: dict[str, list[_Piece]] = {node: [] for node in ring.nodes}
+    inner: dict[str, list[_Piece]] = {node: [] for node in ring.nodes}
+    if len(outer) <= _MOST_APART:
+        one_by_one: Collection[str] = outer
+    else:
+        one_by_one = [node for node in highlight if node in outer]
+    for pieces, band in ((outer, bands.outer), (inner, bands.inner)):
+        for piece in band:
+            pieces[piece.node].append(piece)
+    if one_by_one is not outer:
+        yield from _colors(outer, inner, colors, faded=bool(one_by_one), fallback=fallback)
+        # Those that are chosen are drawn over the others, as they are.
+        outer |= {
+            node: [piece for piece in _arcs(ring) if piece.node == node] for node in one_by_one
+        }
+    titles = len(ring) <= _ARCS_WITH_TITLES
     loads = node_loads(ring)
-    before = 0
-    for node, own in arcs.items():
-        share = sum(size for _, size in own)
-        told = shown(
-            f"{short(node)}: {100 * share / RING_SIZE:.2f}% of the ring, {loads[node]:.2f} times "
+    for node in one_by_one:
+        told = (
+            f"{short(node)}: {100 * ring.share(node):.2f}% of the ring, {loads[node]:.2f} times "
             f"what is fair for its {counted(len(ring.points_of(node)), 'replica')}"
         )
-        color = colors[node] % len(PALETTE)
-        dim = " hr-dim" if highlight and node not in highlight else ""
-        faded = ' opacity=".18"' if dim else ""
-        opening = (
-            f'<g class="hr-node hr-c{color}{dim}" fill="none" stroke="{PALETTE[color]}" '
-            f'stroke-width="{_OUTER_WIDTH}"{faded}><title>{told}</title>'
-        )
-        parts = [opening]
-        if share:
-            inner = _arc(before / RING_SIZE, share / RING_SIZE, _INNER)
-            parts.append(f'<path class="hr-share" stroke-width="{_INNER_WIDTH}" d="{inner}"/>')
-        before += share
-        paths = [
-            (point, size, _arc(point / RING_SIZE, size / RING_SIZE, _OUTER)) for point, size in own
-        ]
+        if bands.sliced:
+            told = f"{short(node)}: {100 * ring.share(node):.2f}%, {loads[node]:.2f} times fair"
+        dim = bool(highlight) and node not in highlight
+        parts = [_opening(colors[node], dim=dim, fallback=fallback, node=True)]
+        parts.append(f"<title>{shown(told)}</title>")
+        parts.append(_path("hr-share", inner[node], _INNER))
         if titles:
             parts.extend(
-                f'<path class="hr-arc" d="{path}"><title>{shown(short(node))}: points {point} '
-                f"to {(point + size - 1) % RING_SIZE}, {100 * size / RING_SIZE:.2f}% of the "
-                f"ring</title></path>"
-                for point, size, path in paths
+                f'<path class="hr-arc" d="{_pieces([piece], _OUTER)}"><title>{shown(short(node))}: '
+                f"points {piece.start} to {(piece.start + piece.size - 1) % RING_SIZE}, "
+                f"{100 * piece.size / RING_SIZE:.2f}% of the ring</title></path>"
+                for piece in outer[node]
             )
-        elif paths:
-            parts.append(f'<path class="hr-arc" d="{"".join(path for _, _, path in paths)}"/>')
+        else:
+            parts.append(_path("hr-arc", outer[node], _OUTER))
         parts.append("</g>")
         if link is not None:
             parts.insert(0, f'<a href={quoteattr(printable(link(node)))} tabindex="-1">')
             parts.append("</a>")
         yield "".join(parts)
+
+
+def _colors(
+    outer: Mapping[str, Sequence[_Piece]],
+    inner: Mapping[str, Sequence[_Piece]],
+    colors: Mapping[str, int],
+    *,
+    faded: bool,
+    fallback: bool,
+) -> Iterator[str]:
+    """All nodes of a colour together."""
+    for color in range(len(PALETTE)):
+        own = [node for node in outer if colors[node] == color]
+        yield _opening(color, dim=faded, fallback=fallback, node=False)
+        yield _path("hr-share", [piece for node in own for piece in inner[node]], _INNER)
+        yield _path("hr-arc", [piece for node in own for piece in outer[node]], _OUTER)
+        yield "</g>"
+
+
+def _opening(color: int, *, dim: bool, fallback: bool, node: bool) -> str:
+    # For programs that draw SVG without style sheets.
+    stroke = f' stroke="{PALETTE[color % len(PALETTE)]}"' if fallback else ""
+    name = f"{'hr-node ' if node else ''}hr-c{color % len(PALETTE)}{' hr-dim' if dim else ''}"
+    faded = ' opacity=".18"' if dim else ""
+    return f'<g class="{name}" fill="none" stroke-width="{_OUTER_WIDTH}"{stroke}{faded}>'
+
+
+def _path(kind: str, pieces: Sequence[_Piece], radius: float) -> str:
+    if not pieces:
+        return ""
+    width = f' stroke-width="{_INNER_WIDTH}"' if radius == _INNER else ""
+    return f'<path class="{kind}"{width} d="{_pieces(pieces, radius)}"/>'
+
+
+def _pieces(pieces: Iterable[_Piece], radius: float) -> str:
+    return "".join(_arc(each.start / RING_SIZE, each.size / RING_SIZE, radius) for each in pieces)
+
+
+def _seams(bands: _Bands, colors: Mapping[str, int]) -> Iterator[str]:
+    lines = "".join(
+        f"M{_at(other.start / RING_SIZE, radius - width / 2)}"
+        f"L{_at(other.start / RING_SIZE, radius + width / 2)}"
+        for band, radius, width in (
+            (bands.outer, _OUTER, _OUTER_WIDTH),
+            (bands.inner, _INNER, _INNER_WIDTH),
+        )
+        for one, other in zip(band, (*band[1:], *band[:1]), strict=True)
+        if one.node != other.node and colors[one.node] == colors[other.node]
+    )
+    if lines:
+        yield f'<path class="hr-seam" stroke="currentColor" d="{lines}"/>'
 
 
 def _expired(expired: Mapping[str, Sequence[int]]) -> Iterator[str]:

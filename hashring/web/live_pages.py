@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from hashring._version import __version__
 from hashring.drawing.palette import node_colors
-from hashring.drawing.ring import Mark, ring_picture
+from hashring.drawing.ring import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.store.commands import Snapshot
@@ -259,6 +259,7 @@ class RingPage(WatchedPage[RingView]):
         super().__init__(templates, watcher)
         self._picture_of: tuple[str, tuple[str, ...]] | None = None
         self._picture = Markup()
+        self._colors_of: tuple[str, tuple[str, ...]] | None = None
 
     def _made_of(self, view: RingView, *, stale: bool) -> tuple[Parts, Rows]:
         part, colors = self._templates.part, self.colors(view)
@@ -276,11 +277,13 @@ class RingPage(WatchedPage[RingView]):
 
     def colors(self, view: RingView) -> dict[str, str]:
         """The colour of each node, as a class of the style sheet."""
-        # A node that left and came back has its colour again.
-        kept = node_colors(view.by_name, self._colors)
-        if kept != self._colors:
-            self._colors = kept
-        return {name: f"hr-f{color}" for name, color in kept.items()}
+        wanted = (view.ring.fingerprint, tuple(view.by_name))
+        if wanted != self._colors_of:
+            kept = {**self._colors, **ring_colors(view.ring, self._colors)}
+            # Expired nodes are not on the ring, and keep their colour as well.
+            self._colors = node_colors(view.by_name, kept)
+            self._colors_of = wanted
+        return {name: f"hr-f{color}" for name, color in self._colors.items()}
 
     def _drawn(self, view: RingView) -> Markup:
         expired = {node.name: _points(view.snapshot, node.name) for node in view.expired}
@@ -342,10 +345,10 @@ class GroupPage(WatchedPage[GroupView]):
     def _made_of(self, view: GroupView, *, stale: bool) -> tuple[Parts, Rows]:
         part, colors = self._templates.part, self._colors_of(view)
         parts = {
-            "head": part("group_head", view),
-            "waits": part("waits", view),
+            "head": part("group_head", view, stale),
+            "waits": part("waits", view, stale),
             "grid": part("grid", view, colors),
-            "members": part("members", view, colors),
+            "members": part("members", view, colors, stale),
             "log": part("decisions", view),
         }
         return parts, {}
@@ -410,7 +413,9 @@ class IndexPage(LivePage):
         return at, parts, rows
 
     def _entry(self, kind: str, watcher: RingWatcher | GroupWatcher) -> dict[str, Any]:
-        health = verdict_of(watcher)
+        failure = self._service.failure
+        # A ring that is looked at rarely has not met the failure yet.
+        health = verdict_of(watcher) if failure is None else unreadable(failure.error)
         view = watcher.view
         shown: list[Any] = [health.state, [reason.text for reason in health.reasons[:1]]]
         if isinstance(view, RingView):

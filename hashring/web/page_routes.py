@@ -26,7 +26,7 @@ from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
 
-_FIRST_ROWS: Final = 100
+_FIRST_ROWS: Final = 40
 """Rows of a page's table; the stream brings the rest."""
 
 

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring import RingNode
+from hashring import PartitionGroup, RingNode
+from hashring.errors import RedisUnavailable
 from hashring.web import service as service_module
 from hashring.web import watchers
-from hashring.web.live_pages import LivePages, Templates
+from hashring.web.live_pages import GroupPage, LivePages, Templates
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watchers import RingWatcher
-from tests.conftest import eventually
+from hashring.web.watchers import Failure, RingWatcher
+from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Visit, put
 
 
@@ -39,6 +40,39 @@ def test_an_error_in_showing_a_ring_does_not_end_its_watcher(redis: Redis, visit
     eventually(lambda: watcher.failure is not None, "an error of Redis is told meanwhile")
     redis.delete("ring")
     eventually(lambda: watcher.failure is None, "and it is well again")
+
+
+def test_while_redis_is_away_a_group_shows_no_state_and_nothing_that_ends_in_some_time(
+    redis: Redis, visit: Visit
+) -> None:
+    with PartitionGroup(redis, "orders", partitions=2, member="m", rebalance_delay=0):
+        watcher = visit().service.group("orders")
+        assert watcher is not None
+        assert watcher.view is not None
+        page = GroupPage(Templates("", "", actions=False), watcher)
+        assert "data-until" in page.current()[1]["members"]
+        watcher.stop()
+        watcher.join(PATIENCE)
+        watcher.failure, watcher.looks = Failure(0.0, RedisUnavailable("gone")), watcher.looks + 1
+        parts = page.current()[1]
+        assert "data-until" not in parts["members"] + parts["waits"]
+        assert ">unknown<" in parts["members"]
+        assert "phase unknown" in parts["head"]
+
+
+def test_while_redis_is_away_no_ring_of_the_list_is_healthy_even_if_nobody_looked(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0, told={"ttl": 900})
+    visitor = visit(rings=["ring"])
+    assert visitor.service.ring("ring") is not None
+    watcher = visitor.service._pulse
+    eventually(lambda: watcher.view is not None, "Redis has responded")
+    assert "badge s-healthy" in visitor.page("/")
+    watcher.stop()
+    watcher.join(PATIENCE)
+    watcher.failure, watcher.looks = Failure(0.0, RedisUnavailable("gone")), watcher.looks + 1
+    assert "badge s-healthy" not in visitor.page("/")
 
 
 def test_a_service_that_cannot_show_what_it_reads_is_not_ready(visit: Visit) -> None:

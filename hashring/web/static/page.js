@@ -23,9 +23,10 @@ function duration(seconds) {
 
 function tick() {
   const now = Date.now() / 1000 + offset;
-  const away = document.body.classList.contains("away");
+  const away = body.classList.contains("away") || document.querySelector("#failure > .banner");
   for (const each of document.querySelectorAll("time[data-since], time[data-until]")) {
     const {since, until} = each.dataset;
+    if (!each.title) each.title = `${each.dateTime.slice(0, 19).replace("T", " ")} UTC`;
     // While nothing arrives, nobody knows whether a node has renewed.
     const text = since !== undefined ? duration(now - since) : away ? "-" : duration(until - now);
     if (each.textContent !== text) each.textContent = text;

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.drawing.palette import DARK_PALETTE, PALETTE, PICTURE_CSS, STATE_COLORS, node_colors
-from hashring.drawing.ring import Mark, ring_picture
+from hashring.drawing.ring import Mark, ring_colors, ring_picture
 from tests.conftest import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -75,18 +75,59 @@ def titles(picture: ET.Element) -> list[str]:
 # --- shapes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 10, 37, 38, 200])
+@pytest.mark.parametrize("nodes", [1, 2, 10, 37, 38, 62])
 def test_the_arcs_of_each_band_make_the_circle(nodes: int) -> None:
     picture = drawn(ring_of(nodes))
     for kind, radius, gap in (("hr-arc", 273, 1.2), ("hr-share", 215, 1.2)):
         found = arcs(picture, kind)
-        assert all(at == pytest.approx(radius, abs=0.02) for at, _ in found)
+        assert all(at == pytest.approx(radius, abs=0.1) for at, _ in found)
         total = sum(length for _, length in found)
         # Neighbours that are long enough leave a gap between them; coordinates have two digits.
         least = 1 - len(found) * gap / (2 * pi * radius)
         assert least - 0.01 <= total <= 1.01
     assert len(arcs(picture, "hr-arc")) == nodes * 16
     assert len(arcs(picture, "hr-share")) == nodes
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [(63, 16), (200, 128), (1001, 4)])
+def test_bands_of_more_than_a_thousand_arcs_have_slices_that_make_the_circle(
+    nodes: int, replicas: int
+) -> None:
+    picture = drawn(ring_of(nodes, replicas))
+    found = arcs(picture, "hr-arc")
+    assert nodes / 4 < len(found) <= 480
+    gaps = len(found) * 1.2 / (2 * pi * 273)
+    assert 1 - gaps - 0.01 <= sum(length for _, length in found) <= 1.01
+    assert len(arcs(picture, "hr-share")) <= max(nodes, 480)
+
+
+def test_a_slice_has_the_colour_of_the_node_that_has_most_of_it() -> None:
+    # "few" has two of three points of each slice but one, and next to nothing of the ring.
+    slice_ = RING_SIZE // 480
+    few = [n * slice_ + offset for n in range(1, 480) for offset in (9, 11)]
+    ring = Ring({"few": few, "most": [n * slice_ + 13 for n in range(480)], "b": [7]})
+    picture = drawn(ring)
+    assert {node: bool(count) for node, count in slices_of(picture).items()} == {
+        "b": False, "few": False, "most": True,
+    }  # fmt: skip
+
+
+def slices_of(picture: ET.Element) -> dict[str, int]:
+    groups = [g for g in picture.iter(f"{SVG}g") if "hr-node" in (g.get("class") or "")]
+    return {(g[0].text or "").split(":")[0]: len(arcs(g, "hr-arc")) for g in groups}
+
+
+@pytest.mark.parametrize("nodes", [200, 1000, 3000])
+def test_a_picture_of_many_nodes_is_a_small_text(nodes: int) -> None:
+    text = ring_picture(ring_of(nodes), link=lambda node: f"/ring?name=a-ring&node={node}")
+    assert len(text) < 90_000
+
+
+def test_of_very_many_nodes_the_chosen_one_is_drawn_as_it_is_with_its_title() -> None:
+    ring = ring_of(300, 4)
+    picture = drawn(ring, highlight={"node-7"})
+    assert [title.split(":")[0] for title in titles(picture)] == ["Hash ring", "node-7"]
+    assert slices_of(picture) == {"node-7": 4}
 
 
 def test_one_replica_is_the_whole_circle() -> None:
@@ -263,6 +304,47 @@ def test_kept_colours_stay_whoever_joins() -> None:
 
 def test_a_kept_colour_that_is_none_is_chosen_anew() -> None:
     assert node_colors(["a"], {"a": 99}) == node_colors(["a"])
+
+
+def touching(picture: ET.Element) -> list[tuple[str, str]]:
+    """The colours on both sides of each place where two nodes' arcs touch."""
+    found = []
+    for kind in ("hr-arc", "hr-share"):
+        pieces = [
+            (start, length, g.get("class", "").split("hr-c")[1].split()[0], id(g))
+            for g in picture.iter(f"{SVG}g")
+            if "hr-c" in (g.get("class") or "")
+            for _, start, length in placed(g, kind)
+        ]
+        pieces.sort()
+        pairs = zip(pieces, [*pieces[1:], *pieces[:1]], strict=True)
+        found += [(a[2], b[2]) for a, b in pairs if a[3] != b[3]]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("nodes", "replicas"), [(17, 16), (40, 16), (62, 16), (200, 16), (200, 128)]
+)
+def test_nodes_that_touch_differ_in_colour(nodes: int, replicas: int) -> None:
+    pairs = touching(drawn(ring_of(nodes, replicas)))
+    assert len(pairs) > nodes
+    assert [pair for pair in pairs if pair[0] == pair[1]] == []
+
+
+def test_where_more_nodes_touch_than_there_are_colours_a_line_parts_them() -> None:
+    # Each of 17 nodes touches each other one.
+    picture = drawn(ring_of(17, 58))
+    alike = [pair for pair in touching(picture) if pair[0] == pair[1]]
+    [seams] = [path for path in picture.iter(f"{SVG}path") if path.get("class") == "hr-seam"]
+    assert seams.get("d", "").count("M") == len(alike) > 0
+
+
+def test_colours_of_a_ring_are_kept_but_where_a_new_neighbour_has_the_same() -> None:
+    ring = ring_of(60)
+    kept = ring_colors(ring)
+    joined = ring.with_node("new", [5, 2**31])
+    after = ring_colors(joined, kept)
+    assert {node: after[node] for node in kept} == kept
 
 
 # What each kind of colour-blind eye sees, in linear RGB: Machado, Oliveira and Fernandes (2009),
