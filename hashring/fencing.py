@@ -26,10 +26,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import ConfigError, StaleToken
+from hashring.store.cancellation import over
 from hashring.store.client import is_async
-from hashring.store.failures import translate
-from hashring.store.scripts import script
-from hashring.store.tasks import over
+from hashring.store.client_errors import translate
+from hashring.store.lua import script
 
 Word = bytes | str | int | float
 
@@ -183,7 +183,7 @@ def _arguments(
     touched = list(named if keys is None else keys)
     words = [word for command in commands for word in (len(command), *command)]
     return (
-        script("fencing_write").text,
+        script("fencing", "write").text,
         1 + len(touched),
         f"{resource}:fence",
         *touched,

@@ -15,9 +15,9 @@ from hashring.core.assignors.protocol import MemberState
 from hashring.core.change import ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
-from hashring.store.commands import Event
-from hashring.store.facts import NodeFacts, Sees
-from hashring.store.group_commands import Decision
+from hashring.store.group.commands import Decision
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import NodeFacts, Sees
 
 LATE: Final = 0.5
 """A node with less than this part of its ttl left has missed heartbeats."""

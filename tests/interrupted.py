@@ -38,7 +38,7 @@ from hashring.running.backend import GeventBackend, ThreadBackend, _Home  # noqa
 
 PACKAGE = str(Path(hashring.__file__).parent)
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
-PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/commands.py")
+PURE = (f"{PACKAGE}/core/", f"{PACKAGE}/store/ring/commands.py")
 RING = f"interrupted-{os.getpid()}"
 # A call that goes on until it is stopped is interrupted in so many lines: in every one of the first
 # in a thread, else in every fifth.

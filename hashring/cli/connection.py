@@ -12,9 +12,11 @@ import click
 
 from hashring.cli.settings import Settings
 from hashring.errors import ConfigError, RedisRefused, RedisUnavailable
-from hashring.store.commands import Command, Snapshot, snapshot
-from hashring.store.executor import RedisStore, Subscription
+from hashring.store.command import Command
+from hashring.store.interface import Subscription
 from hashring.store.keys import RingKeys, ring_keys
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Snapshot, snapshot
 
 T = TypeVar("T")
 

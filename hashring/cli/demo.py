@@ -23,8 +23,8 @@ from hashring.cli.output import document, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.cli.tail_numbers import tail_numbers
+from hashring.core.printable import printable
 from hashring.errors import StoreError
-from hashring.store.tables import printable
 
 HEARTBEAT: Final = 0.5  # seconds
 TTL: Final = 2.0

@@ -12,10 +12,9 @@ from hashring.cli.connection import Connection, connected
 from hashring.cli.history import Ticks, event_line
 from hashring.cli.output import json_line
 from hashring.cli.settings import Settings, ring_options
+from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
-from hashring.store.commands import EVENTS_KEPT, Event
-from hashring.store.events import after, event_json, newest
-from hashring.store.tables import printable
+from hashring.store.ring.events import EVENTS_KEPT, Event, after, event_json, newest
 
 _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
 

@@ -12,7 +12,7 @@ from hashring.cli.settings import Settings, ring_options
 from hashring.core.ringfile import RingFile, dump_ring
 from hashring.errors import EmptyRingError
 from hashring.files import write_ring
-from hashring.store.facts import ring_algorithm
+from hashring.store.ring.nodes import ring_algorithm
 
 
 @click.command("export")

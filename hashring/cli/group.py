@@ -27,9 +27,10 @@ from hashring.core.assignors import Assignor, Member, as_assignor, assignor_name
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, Event, GroupState
+from hashring.core.printable import printable
 from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
 from hashring.store.discovery import discover
-from hashring.store.group_commands import (
+from hashring.store.group.commands import (
     DECISIONS_KEPT,
     Decision,
     Reading,
@@ -38,7 +39,6 @@ from hashring.store.group_commands import (
     read,
     read_decision,
 )
-from hashring.store.tables import printable
 
 
 def _standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:

@@ -7,10 +7,10 @@ from typing import Final
 
 from hashring.cli.connection import Connection
 from hashring.cli.output import local_time
+from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
-from hashring.store.commands import Event
-from hashring.store.executor import Subscription
-from hashring.store.tables import printable
+from hashring.store.interface import Subscription
+from hashring.store.ring.events import Event
 
 _RETRY: Final = 1.0  # seconds
 

@@ -12,9 +12,9 @@ import click
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import columns, counted, document, seconds
 from hashring.cli.settings import Settings, ring_options
-from hashring.store.commands import Snapshot
-from hashring.store.lock_commands import LOCKS_A_CALL, Lock, look
-from hashring.store.tables import printable
+from hashring.core.printable import printable
+from hashring.store.locks.commands import LOCKS_A_CALL, Lock, look
+from hashring.store.ring.commands import Snapshot
 
 # How many keys of the whole database Redis looks at in one step.
 _STEP: Final = 1000

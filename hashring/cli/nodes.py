@@ -10,8 +10,8 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.output import columns, counted, document, local_time, percent, seconds
 from hashring.cli.settings import Settings, ring_options
-from hashring.store.facts import NodeFacts, node_facts, told_zones
-from hashring.store.tables import printable
+from hashring.core.printable import printable
+from hashring.store.ring.nodes import NodeFacts, node_facts, told_zones
 
 HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")
 

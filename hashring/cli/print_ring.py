@@ -10,9 +10,9 @@ from hashring.cli.connection import connected
 from hashring.cli.output import counted, document, write_text
 from hashring.cli.settings import Settings, ring_options
 from hashring.drawing.ring import ring_picture
-from hashring.store.commands import Snapshot
-from hashring.store.facts import node_facts
-from hashring.store.tables import replica_rows, ring_tables
+from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.nodes import node_facts
+from hashring.store.ring.tables import replica_rows, ring_tables
 
 
 @click.command("print")

@@ -11,8 +11,8 @@ from hashring.cli.connection import connected
 from hashring.cli.output import confirmed, document, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.hashing import key_bytes
-from hashring.store.lock_commands import Lock, check_locked_key, look, take_away
-from hashring.store.tables import printable
+from hashring.core.printable import printable
+from hashring.store.locks.commands import Lock, check_locked_key, look, take_away
 
 
 @click.command("release")

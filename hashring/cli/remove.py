@@ -11,9 +11,9 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.output import confirmed, counted, document
 from hashring.cli.settings import Settings, ring_options
+from hashring.core.printable import printable
 from hashring.errors import UnknownNodeError
-from hashring.store.commands import LeaveStatus, leave
-from hashring.store.tables import printable
+from hashring.store.ring.commands import LeaveStatus, leave
 
 
 @click.command("remove")

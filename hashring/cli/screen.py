@@ -14,10 +14,11 @@ from rich.text import Text
 from hashring.cli.history import event_line
 from hashring.cli.output import percent, seconds
 from hashring.core.hashing import RING_SIZE
+from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
-from hashring.store.commands import Event, Snapshot
-from hashring.store.facts import NodeFacts, Sees
-from hashring.store.tables import printable
+from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import NodeFacts, Sees
 
 # Letters tell the nodes apart where there are no colours, and where two nodes share one.
 _MARKS: Final = ascii_uppercase + ascii_lowercase + digits

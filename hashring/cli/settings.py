@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from hashring.store.commands import Scoring
+from hashring.store.ring.commands import Scoring
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,6 +11,7 @@ from hashring.cli.connection import Connection, connected
 from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.groups import foresight
+from hashring.core.printable import printable
 from hashring.errors import RedisRefused
 from hashring.health import (
     Health,
@@ -22,13 +23,12 @@ from hashring.health import (
     worst,
     worst_first,
 )
-from hashring.store.commands import Scoring, snapshot
 from hashring.store.discovery import discover
-from hashring.store.events import newest
-from hashring.store.facts import node_facts, told_algorithms
-from hashring.store.group_commands import group_keys, read, read_decision
+from hashring.store.group.commands import group_keys, read, read_decision
 from hashring.store.keys import ring_keys
-from hashring.store.tables import printable
+from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.events import newest
+from hashring.store.ring.nodes import node_facts, told_algorithms
 
 _EVENTS: Final = 20
 _DECISIONS: Final = 5

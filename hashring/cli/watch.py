@@ -16,12 +16,12 @@ from hashring.cli.history import Ticks, event_line
 from hashring.cli.output import counted, json_line, local_time, percent
 from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
+from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RedisUnavailable
-from hashring.store.commands import Event, Snapshot
-from hashring.store.events import after, event_json, iso_time, newest
-from hashring.store.facts import NodeFacts, node_facts
-from hashring.store.tables import printable
+from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.events import Event, after, event_json, iso_time, newest
+from hashring.store.ring.nodes import NodeFacts, node_facts
 
 _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
 _PART: Final = 20  # reading the ring may take one part in so many of the time

@@ -15,10 +15,10 @@ from hashring.core.groups.member import Change, ChangeKind
 from hashring.groups.base import BaseMember, Stay
 from hashring.groups.group import GroupMember
 from hashring.protocol.flow import Flow, run_flow_async
-from hashring.store.commands import Command
-from hashring.store.executor import AsyncRedisStore
-from hashring.store.memory import MemoryStore
-from hashring.store.tasks import over
+from hashring.store.cancellation import over
+from hashring.store.command import Command
+from hashring.store.memory_store import MemoryStore
+from hashring.store.redis_store import AsyncRedisStore
 
 M = TypeVar("M", bound="AsyncMember")
 T = TypeVar("T")

@@ -33,9 +33,10 @@ from hashring.protocol.member import MemberMachine, Stage
 from hashring.running.backend import Latch, native_latch, native_lock, start_native_thread
 from hashring.running.loop import Loop
 from hashring.store.client import is_async
-from hashring.store.executor import RedisStore, Store
+from hashring.store.interface import Store
 from hashring.store.loop_store import LoopStore
-from hashring.store.memory import MemoryStore
+from hashring.store.memory_store import MemoryStore
+from hashring.store.redis_store import RedisStore
 
 logger = logging.getLogger("hashring.groups")
 

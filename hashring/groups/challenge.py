@@ -22,8 +22,8 @@ from hashring.groups.base import (
 )
 from hashring.groups.sync import LiveMember
 from hashring.protocol.challenge import FaithfulMachine, FixedMachine
-from hashring.store.challenge_commands import challenge_keys
-from hashring.store.memory import MemoryStore
+from hashring.store.challenge.commands import challenge_keys
+from hashring.store.memory_store import MemoryStore
 
 
 def lease_challenge(

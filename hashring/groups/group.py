@@ -24,7 +24,7 @@ from hashring.protocol.group import Decided, Decider, GroupMachine, change, stan
 from hashring.protocol.member import Stage
 from hashring.running.backend import Latch
 from hashring.running.loop import Loop
-from hashring.store.group_commands import group_keys
+from hashring.store.group.commands import group_keys
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.groups.group import GroupMember
 from hashring.groups.sync import LiveMember
 from hashring.protocol.flow import Flow, run_flow
-from hashring.store.executor import Store
+from hashring.store.interface import Store
 
 T = TypeVar("T")
 

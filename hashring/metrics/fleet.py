@@ -18,9 +18,10 @@ from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.health import Health, State, ring_health
 from hashring.metrics.families import Buckets, Families, Spec, label, one_hot
-from hashring.store.commands import Event, Scoring, Snapshot
-from hashring.store.facts import NodeFacts, Sees, node_facts, told_algorithms, told_zones
-from hashring.store.group_commands import Decision
+from hashring.store.group.commands import Decision
+from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import NodeFacts, Sees, node_facts, told_algorithms, told_zones
 
 STALE: Final = 30.0
 """Seconds after which a reading that nothing newer follows has no series any more."""

@@ -17,9 +17,10 @@ from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
 from hashring.node.settings import OnChange
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
-from hashring.store.commands import Command
-from hashring.store.executor import AsyncRedisStore, Told
-from hashring.store.lock_commands import LOCKS_A_CALL
+from hashring.store.command import Command
+from hashring.store.interface import Told
+from hashring.store.locks.commands import LOCKS_A_CALL
+from hashring.store.redis_store import AsyncRedisStore
 
 logger = logging.getLogger("hashring")
 

@@ -36,13 +36,9 @@ from hashring.node.settings import (
 )
 from hashring.node.status import NodeStatus, status_of
 from hashring.store.client import is_async
-from hashring.store.commands import Command
-from hashring.store.lock_commands import (
-    LOCKS_A_CALL,
-    MAX_LOCKED_KEY_BYTES,
-    check_locked_key,
-)
-from hashring.store.memory import MemoryStore
+from hashring.store.command import Command
+from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
+from hashring.store.memory_store import MemoryStore
 
 logger = logging.getLogger("hashring")
 

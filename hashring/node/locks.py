@@ -50,9 +50,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, StoreError
 from hashring.protocol.machine import Run
-from hashring.store.commands import Command
+from hashring.store.command import Command
 from hashring.store.keys import RingKeys
-from hashring.store.lock_commands import (
+from hashring.store.locks.commands import (
     LOCKS_A_CALL,
     RENEWED_A_CALL,
     Answer,

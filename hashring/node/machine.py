@@ -72,7 +72,9 @@ from hashring.node.locks import LockBook, LockConfig
 from hashring.node.shared_rings import ring_of
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.protocol.states import Moves
-from hashring.store.commands import (
+from hashring.store.keys import RingKeys
+from hashring.store.locks.commands import parse_lock_news
+from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
     LeaveStatus,
@@ -83,8 +85,6 @@ from hashring.store.commands import (
     leave,
     snapshot,
 )
-from hashring.store.keys import RingKeys
-from hashring.store.lock_commands import parse_lock_news
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only
 # that, in seconds, and in heartbeats for short ones.

@@ -13,7 +13,7 @@ from hashring.node.log import NodeLog
 from hashring.node.machine import NodeMachine, NodeState
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.running.backend import Backend, Latch
-from hashring.store.executor import Store, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.interface import Store, Subscribed, Subscription, Told, Unsubscribed
 
 logger = logging.getLogger("hashring")
 

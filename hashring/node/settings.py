@@ -16,8 +16,8 @@ from hashring.core.ring import Range
 from hashring.errors import ConfigError
 from hashring.node.locks import LockConfig
 from hashring.node.machine import NodeConfig
-from hashring.store.commands import Scoring
 from hashring.store.keys import RingKeys, ring_keys
+from hashring.store.ring.commands import Scoring
 
 # The defaults of redis-hashring 0.7.
 DEFAULT_REPLICAS: Final = 16

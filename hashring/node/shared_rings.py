@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.ring import Ring
-from hashring.store.commands import read_members
+from hashring.store.ring.commands import read_members
 
 # By the hash algorithm, and by how many members there were and a digest of them: they come in the
 # order in which they expire, which every heartbeat changes. Rings are frozen, so whoever looks in

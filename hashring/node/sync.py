@@ -17,10 +17,12 @@ from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.settings import OnChange
 from hashring.protocol.machine import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
-from hashring.store.commands import Command, snapshot, sweep
-from hashring.store.executor import RedisStore, Store
-from hashring.store.memory import MemoryStore
-from hashring.store.tables import ring_tables
+from hashring.store.command import Command
+from hashring.store.interface import Store
+from hashring.store.memory_store import MemoryStore
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import snapshot, sweep
+from hashring.store.ring.tables import ring_tables
 
 logger = logging.getLogger("hashring")
 

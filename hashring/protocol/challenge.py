@@ -13,7 +13,7 @@ from hashring.core.groups.state import Phase, View
 from hashring.errors import GroupMismatch
 from hashring.protocol.flow import Flow
 from hashring.protocol.member import MemberMachine
-from hashring.store.challenge_commands import (
+from hashring.store.challenge.commands import (
     ChallengeKeys,
     begin,
     end,

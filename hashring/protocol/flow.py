@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from hashring.errors import StoreError
 from hashring.protocol.machine import Run
-from hashring.store.commands import Command
+from hashring.store.command import Command
 
 T = TypeVar("T")
 

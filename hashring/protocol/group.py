@@ -36,7 +36,7 @@ from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.machine import Finished, Step, Wait
 from hashring.protocol.member import RETRY, MemberMachine, Stage
-from hashring.store.group_commands import (
+from hashring.store.group.commands import (
     GroupKeys,
     Reading,
     Taken,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hashring.errors import StoreError
-from hashring.store.commands import Command
+from hashring.store.command import Command
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hashring.errors import StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.running.backend import Latch, native_queue
-from hashring.store.executor import Store, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.interface import Store, Subscribed, Subscription, Told, Unsubscribed
 
 logger = logging.getLogger("hashring")
 

@@ -43,10 +43,11 @@ from pyspark.sql.datasource import (
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EventsLost
-from hashring.store.commands import Event, Scoring, Snapshot, read_event, snapshot
-from hashring.store.executor import RedisStore
 from hashring.store.keys import RingKeys, ring_keys
-from hashring.store.lock_commands import LOCKS_A_CALL, look
+from hashring.store.locks.commands import LOCKS_A_CALL, look
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, Snapshot, snapshot
+from hashring.store.ring.events import Event, read_event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

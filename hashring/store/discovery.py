@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from hashring.store.events import Caller
+from hashring.store.interface import Caller
 
 _RING: Final = b":epoch"
 _GROUP: Final = b":group:state"

@@ -4,8 +4,8 @@
 user on the machine: the first starts it, the last one's end ends it.
 
 Either way a small process of its own, the keeper, runs the server and ends it when its users are
-gone, whether they said goodbye or were killed: :mod:`hashring.store.keeper` says how. Keeper and
-server live in a session of their own, out of reach of anybody's Ctrl-C. A child process forked
+gone, also when they were killed: see :mod:`hashring.store.embedded_keeper`. Keeper and server
+live in a session of their own, out of reach of anybody's Ctrl-C. A child process forked
 by a user counts as a user. Nothing is ever saved unless the configuration says so.
 
 Neither is for production: nobody watches its memory, and a server on a TCP port lets every user
@@ -35,7 +35,7 @@ from typing import Final
 from urllib.parse import quote
 
 from hashring.errors import ConfigError, ServerFailed, ServerNotFound
-from hashring.store import keeper
+from hashring.store import embedded_keeper as keeper
 
 PROGRAM_VARIABLE: Final = "HASHRING_REDIS_SERVER"
 """The environment variable that names the server program."""

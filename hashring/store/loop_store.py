@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from hashring.store.commands import Command
-from hashring.store.executor import AsyncRedisStore, Notice, Subscription, Unsubscribed
+from hashring.store.command import Command
+from hashring.store.interface import Notice, Subscription, Unsubscribed
+from hashring.store.redis_store import AsyncRedisStore
 
 T = TypeVar("T")
 
@@ -34,12 +35,12 @@ class LoopStore:
         return self._opened
 
     def run(self, command: Command[T]) -> T:
-        """Run a command; see :meth:`hashring.store.executor.Store.run`."""
+        """Run a command; see :meth:`hashring.store.interface.Store.run`."""
         loop, store = self._open()
         return loop.run_until_complete(store.run(command))
 
     def subscribe(self, *channels: bytes) -> Subscription:
-        """Begin a subscription; see :meth:`hashring.store.executor.Store.subscribe`."""
+        """Begin a subscription; see :meth:`hashring.store.interface.Store.subscribe`."""
         loop, store = self._open()
         return _LoopSubscription(loop, loop.run_until_complete(store.subscribe(*channels)))
 

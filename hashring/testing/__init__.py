@@ -15,7 +15,7 @@ It serves :class:`hashring.PartitionGroup`, its asyncio form and the lease chall
 """
 
 from hashring.store.embedded import RedisServer, shared_server
-from hashring.store.memory import MemoryServer, MemoryStore
+from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.testing.clock import ManualClock
 from hashring.testing.literals import ring_of
 

@@ -11,9 +11,9 @@ from hashring.core.groups import kernel
 from hashring.core.hashing import key_bytes
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.commands import LeaveStatus, leave
-from hashring.store.group_commands import commit, group_keys, read
-from hashring.store.lock_commands import check_locked_key, look, take_away
+from hashring.store.group.commands import commit, group_keys, read
+from hashring.store.locks.commands import check_locked_key, look, take_away
+from hashring.store.ring.commands import LeaveStatus, leave
 from hashring.web import api_types as api
 from hashring.web.formatting import shown
 from hashring.web.parameters import group_of, ring_of

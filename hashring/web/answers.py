@@ -11,8 +11,7 @@ from hashring.core.groups.foresight import Foresight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.health import Health, State, exit_status, worst, worst_first
-from hashring.store.commands import Event
-from hashring.store.events import event_json, iso_time
+from hashring.store.ring.events import Event, event_json, iso_time
 from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
 from hashring.web.live_pages import Lookup, verdict_of

@@ -15,8 +15,7 @@ from hashring.core.assignors import assignor_named
 from hashring.core.groups import foresight
 from hashring.core.hashing import key_bytes
 from hashring.core.planning import planned_ring
-from hashring.store.commands import Event
-from hashring.store.events import event_json
+from hashring.store.ring.events import Event, event_json
 from hashring.web import answers
 from hashring.web import api_types as api
 from hashring.web.actions import Actions

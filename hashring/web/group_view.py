@@ -11,7 +11,7 @@ from hashring.core.groups.foresight import GroupStatus
 from hashring.core.groups.state import GroupState
 from hashring.health import Health, group_health
 from hashring.metrics.fleet import GroupReading
-from hashring.store.group_commands import Decision, Reading
+from hashring.store.group.commands import Decision, Reading
 
 
 @dataclass(frozen=True)

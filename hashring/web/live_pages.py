@@ -20,8 +20,8 @@ from hashring.drawing.palette import node_colors
 from hashring.drawing.ring import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
-from hashring.store.commands import Snapshot
-from hashring.store.lock_commands import Lock
+from hashring.store.locks.commands import Lock
+from hashring.store.ring.commands import Snapshot
 from hashring.web import formatting
 from hashring.web.event_stream import Feed
 from hashring.web.group_view import GroupView

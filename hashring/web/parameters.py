@@ -18,7 +18,7 @@ from hashring.errors import (
     UnknownMemberError,
     UnknownNodeError,
 )
-from hashring.store.lock_commands import MAX_LOCKED_KEY_BYTES, look
+from hashring.store.locks.commands import MAX_LOCKED_KEY_BYTES, look
 from hashring.web.formatting import shown
 from hashring.web.group_view import GroupView
 from hashring.web.live_pages import Lookup

@@ -15,8 +15,15 @@ from hashring.core.ring import Ring
 from hashring.errors import HashringError
 from hashring.health import LATE, Health, ring_health
 from hashring.metrics.fleet import RingReading
-from hashring.store.commands import Event, Scoring, Snapshot
-from hashring.store.facts import DEFAULT_ALGORITHM, NodeFacts, Sees, node_facts, told_algorithms
+from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import (
+    DEFAULT_ALGORITHM,
+    NodeFacts,
+    Sees,
+    node_facts,
+    told_algorithms,
+)
 
 
 class NodeState(str, Enum):

@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol
 
 from hashring.health import State
 from hashring.metrics import FleetCollector
-from hashring.store.commands import Scoring, snapshot
 from hashring.store.discovery import Found
-from hashring.store.executor import RedisStore
-from hashring.store.group_commands import group_keys, read
+from hashring.store.group.commands import group_keys, read
 from hashring.store.keys import ring_keys
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, snapshot
 from hashring.web.watchers import (
     INTERVAL,
     Failure,

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from hashring.errors import HashringError, RedisUnavailable
-from hashring.store.commands import Event, Scoring, snapshot
 from hashring.store.discovery import Found, discover
-from hashring.store.events import after, newest
-from hashring.store.executor import RedisStore, Subscription
-from hashring.store.group_commands import Decision, group_keys, read, read_decision
+from hashring.store.group.commands import Decision, group_keys, read, read_decision
+from hashring.store.interface import Subscription
 from hashring.store.keys import ring_keys
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.events import Event, after, newest
 from hashring.web.group_view import GroupView
 from hashring.web.ring_view import RingView
 

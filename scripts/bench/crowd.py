@@ -19,9 +19,9 @@ from typing import Any
 from redis import Redis
 
 from hashring.core.replica import Replica
-from hashring.store.commands import Scoring, beat, leave
-from hashring.store.executor import RedisStore
 from hashring.store.keys import ring_keys
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, beat, leave
 
 KEYS = ring_keys("crowd")
 SCORING = Scoring.expiry(600.0)

@@ -26,7 +26,7 @@ from redis.lock import Lock
 
 from hashring import RingNode
 from hashring.store.embedded import RedisServer
-from hashring.store.memory import MemoryServer, MemoryStore
+from hashring.store.memory_store import MemoryServer, MemoryStore
 
 KEYS = [f"account-{number}" for number in range(10_000)]
 CALM: dict[str, Any] = {"lock": True, "ttl": 600, "heartbeat_interval": 200}

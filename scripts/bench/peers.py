@@ -8,7 +8,7 @@ from typing import Any
 import redis_hashring
 
 from hashring import RingNode
-from hashring.store.memory import MemoryServer, MemoryStore
+from hashring.store.memory_store import MemoryServer, MemoryStore
 
 
 def plain_node(ranges: int, others: int = 3, **options: Any) -> RingNode:

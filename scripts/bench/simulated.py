@@ -21,9 +21,9 @@ from hashring.core.hashing import hash_algorithm
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState
 from hashring.protocol.machine import Run as RunStep
 from hashring.protocol.machine import Subscribe, Wait
-from hashring.store.commands import Scoring
 from hashring.store.keys import ring_keys
-from hashring.store.memory import MemoryServer
+from hashring.store.memory_store import MemoryServer
+from hashring.store.ring.commands import Scoring
 
 KEYS = ring_keys("simulated")
 TTL, HEARTBEAT = 60.0, 10.0

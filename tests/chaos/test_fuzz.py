@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hashring.core.change import parse_change
 from hashring.core.groups.codec import load_facts, load_state, load_view
 from hashring.errors import GroupFormatError, MessageFormatError
-from hashring.store.challenge_commands import told_partition
-from hashring.store.group_commands import load_terms
+from hashring.store.challenge.commands import told_partition
+from hashring.store.group.commands import load_terms
 from tests.chaos.fuzz import CHANGES, Target, fuzz, targets
 
 TARGETS = targets()

@@ -22,7 +22,7 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.cli import main
-from hashring.store import keeper
+from hashring.store import embedded_keeper as keeper
 from hashring.store.embedded import RedisServer
 from tests.conftest import PATIENCE, ROOT
 

@@ -21,10 +21,11 @@ from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.placement import random_points
 from hashring.core.ring import Ring
 from hashring.errors import PermissionDenied
-from hashring.store.commands import Event, Scoring, snapshot
 from hashring.store.embedded import RedisServer
 from hashring.store.keys import ring_keys
-from hashring.store.scripts import script
+from hashring.store.lua import script
+from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.events import Event
 from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
 
 Finding = dict[str, Any]
@@ -269,11 +270,11 @@ def test_the_rights_it_recommends_are_for_this_ring_alone(client: Redis, run: Ru
 def test_every_command_of_the_scripts_is_among_the_rights() -> None:
     used = set()
     for name in ("beat", "leave", "sweep", "snapshot"):
-        used |= set(re.findall(r"'([A-Z]{3,})'", script(name).text))
+        used |= set(re.findall(r"'([A-Z]{3,})'", script("ring", name).text))
     used -= {"WITHSCORES", "LIMIT", "MAXLEN", "PUBLISH"}
     assert used == {name.upper() for name, _ in RIGHTS}
-    for name in ("locks_acquire", "locks_look", "locks_release", "locks_renew", "take_away"):
-        used |= set(re.findall(r"'([A-Z]{3,})'", script(name).text))
+    for name in ("acquire", "look", "release", "renew", "take_away"):
+        used |= set(re.findall(r"'([A-Z]{3,})'", script("locks", name).text))
     used -= {"WITHSCORES", "LIMIT", "MAXLEN", "PUBLISH", "KEEPTTL"}
     assert used == {name.upper() for name, _ in (*RIGHTS, *LOCK_RIGHTS)}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring.store import keeper
+from hashring.store import embedded_keeper as keeper
 from hashring.store.embedded import RedisServer
 from tests.cli.conftest import ending, finished, line_with, nodes_on, spawn, until
 from tests.conftest import eventually

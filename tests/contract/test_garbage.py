@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -20,12 +19,15 @@ from hashring.core.assignors import Balanced
 from hashring.core.groups import kernel
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.errors import StoreError
-from hashring.store import challenge_commands, group_commands, lock_commands
-from hashring.store.commands import Command, Scoring, beat, leave, snapshot, sweep
+from hashring.store.challenge import commands as challenge_commands
+from hashring.store.command import Command
 from hashring.store.embedded import RedisServer
-from hashring.store.executor import RedisStore
+from hashring.store.group import commands as group_commands
 from hashring.store.keys import ring_keys
-from hashring.store.scripts import script
+from hashring.store.locks import commands as lock_commands
+from hashring.store.lua import actions, script
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, beat, leave, snapshot, sweep
 from tests.conftest import PATIENCE, servers
 from tests.contract.test_store import TTL, Place, RealPlace, TwinPlace, replicas
 
@@ -138,10 +140,10 @@ def _group(store: RedisStore) -> list[Command[Any]]:
 def _others() -> list[Command[Any]]:
     keys = CHALLENGE
     written = Command(
-        script("challenge_write"), (keys.table, keys.told), ("1:1", "table", "message"), int
+        script("challenge", "write"), (keys.table, keys.told), ("1:1", "table", "message"), int
     )
     fenced = Command(
-        script("fencing_write"),
+        script("fencing", "write"),
         (RESOURCE, b"{resource}"),
         ("7", 60, 3, "SET", "{resource}", "v"),
         list,
@@ -299,7 +301,7 @@ def _run(scene: Scene, command: Command[Any]) -> Outcome:
     except ResponseError as refused:
         error = refused
     else:
-        if command.script.name.startswith(("locks_", "beat", "leave", "sweep", "snapshot", "take")):
+        if command.script.name.startswith(("locks_", "beat", "leave", "sweep", "snapshot")):
             command.read(reply)
     after = scene.dump()
     return Outcome(
@@ -319,11 +321,7 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
         found.close()
 
 
-SCRIPTS = sorted(
-    path.name.removesuffix(".lua")
-    for path in files("hashring.store.scripts").iterdir()
-    if path.name.endswith(".lua") and not path.name.startswith("_")
-)
+SCRIPTS = sorted(script(protocol, action).name for protocol, action in actions())
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

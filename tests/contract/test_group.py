@@ -28,7 +28,7 @@ from hashring.errors import (
     UnknownMemberError,
 )
 from hashring.store.embedded import RedisServer
-from hashring.store.group_commands import group_keys, read_decision
+from hashring.store.group.commands import group_keys, read_decision
 from tests.conftest import PATIENCE, eventually, shared
 
 Make = Callable[..., PartitionGroup]

@@ -16,8 +16,8 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.store.embedded import RedisServer
-from hashring.store.executor import RedisStore
-from hashring.store.group_commands import group_keys, join
+from hashring.store.group.commands import group_keys, join
+from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually
 from tests.hosts import Answer, Host, HostError
 

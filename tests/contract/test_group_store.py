@@ -26,8 +26,7 @@ from hashring.core.groups.codec import (
 from hashring.core.groups.state import Event, EventKind, GroupState, MemberFacts, Phase, Terms
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
 from hashring.store.embedded import RedisServer
-from hashring.store.executor import RedisStore, Store, Subscribed, Told
-from hashring.store.group_commands import (
+from hashring.store.group.commands import (
     WATCHERS,
     Beat,
     Committed,
@@ -42,7 +41,9 @@ from hashring.store.group_commands import (
     leave,
     read,
 )
-from hashring.store.memory import MemoryStore
+from hashring.store.interface import Store, Subscribed, Told
+from hashring.store.memory_store import MemoryStore
+from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, servers
 from tests.unit.groups.test_histories import history
 

@@ -17,10 +17,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from hashring.errors import KeyValueError, PermissionDenied, WrongKeyType
-from hashring.store.commands import BeatReply, Event
-from hashring.store.executor import RedisStore, Subscribed
+from hashring.store.interface import Subscribed
 from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import (
+from hashring.store.locks.commands import (
     LOCKS_A_CALL,
     MAX_LOCKED_KEY_BYTES,
     Answer,
@@ -37,6 +36,9 @@ from hashring.store.lock_commands import (
     renew,
     take_away,
 )
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import BeatReply
+from hashring.store.ring.events import Event
 from tests.conftest import PATIENCE, eventually, servers
 from tests.contract.test_store import (  # noqa: F401
     Place,

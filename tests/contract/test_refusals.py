@@ -29,8 +29,8 @@ from hashring.errors import (
 )
 from hashring.fencing import RedisFence
 from hashring.store.embedded import RedisServer
-from hashring.store.executor import RedisStore
-from hashring.store.group_commands import group_keys, read
+from hashring.store.group.commands import group_keys, read
+from hashring.store.redis_store import RedisStore
 from tests.conftest import eventually, servers
 
 Start = Callable[..., RedisServer]

@@ -22,26 +22,26 @@ from hashring.core.change import Change, ChangeKind, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
-from hashring.store.commands import (
+from hashring.store.command import Command
+from hashring.store.embedded import RedisServer
+from hashring.store.interface import Store, Subscribed, Subscription
+from hashring.store.keys import RingKeys, ring_keys
+from hashring.store.memory_store import MemoryServer, MemoryStore
+from hashring.store.redis_store import AsyncRedisStore, RedisStore
+from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
-    Command,
-    Event,
     LeaveStatus,
     Scoring,
     Snapshot,
     SweepReply,
     beat,
     leave,
-    read_event,
     read_members,
     snapshot,
     sweep,
 )
-from hashring.store.embedded import RedisServer
-from hashring.store.executor import AsyncRedisStore, RedisStore, Store, Subscribed, Subscription
-from hashring.store.keys import RingKeys, ring_keys
-from hashring.store.memory import MemoryServer, MemoryStore
+from hashring.store.ring.events import Event, read_event
 from tests.conftest import PATIENCE, servers
 
 TTL = 1000.0

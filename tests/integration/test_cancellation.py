@@ -18,9 +18,9 @@ from redis import Redis
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, RedisUnavailable
 from hashring.fencing import AsyncRedisFence
-from hashring.store import tasks
+from hashring.store import cancellation as tasks
+from hashring.store.cancellation import outcome, over
 from hashring.store.embedded import RedisServer
-from hashring.store.tasks import outcome, over
 from tests.conftest import PATIENCE
 
 KEYS = [f"key {number}" for number in range(10)]

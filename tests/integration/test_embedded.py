@@ -18,7 +18,7 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as Unreachable
 
 from hashring.errors import ConfigError, ServerFailed, ServerNotFound
-from hashring.store import keeper
+from hashring.store import embedded_keeper as keeper
 from hashring.store.embedded import (
     RedisServer,
     SharedServer,

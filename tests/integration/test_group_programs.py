@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from hashring.store.embedded import RedisServer
-from hashring.store.group_commands import group_keys
+from hashring.store.group.commands import group_keys
 from tests.conftest import PATIENCE, ROOT
 
 HEAD = """

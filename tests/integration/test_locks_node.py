@@ -28,7 +28,7 @@ from hashring import (
     RingNode,
 )
 from hashring.store.embedded import RedisServer
-from hashring.store.lock_commands import LOCKS_A_CALL
+from hashring.store.locks.commands import LOCKS_A_CALL
 from tests.conftest import ROOT, eventually
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.proxy import Proxy

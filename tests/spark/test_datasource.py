@@ -13,9 +13,9 @@ from hashring.errors import EventsLost, RedisUnavailable
 from hashring.spark.asof import history_of
 from hashring.spark.datasource import _EventStream, live_ring, register
 from hashring.store.embedded import RedisServer
-from hashring.store.executor import RedisStore
 from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import take_away
+from hashring.store.locks.commands import take_away
+from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually, servers
 from tests.spark.conftest import rows
 from tests.spark.test_jobs import run

@@ -65,7 +65,12 @@ VIOLATIONS = [
     ("spark-without-redis", "spark/planted.py", "import redis", "hashring.spark.planted -> redis"),
     ("spark-without-redis", "spark/__init__.py", "import redis", "hashring.spark -> redis"),
     ("layers", "files.py", "import hashring.store", "hashring.files -> hashring.store"),
-    ("keeper-alone", "store/keeper.py", "import hashring.errors", "hashring.store.keeper"),
+    (
+        "keeper-alone",
+        "store/embedded_keeper.py",
+        "import hashring.errors",
+        "hashring.store.embedded_keeper",
+    ),
 ]
 
 

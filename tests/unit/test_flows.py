@@ -10,14 +10,14 @@ import pytest
 
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun, run_flow, run_flow_async
-from hashring.store.commands import Command
-from hashring.store.scripts import script
+from hashring.store.command import Command
+from hashring.store.lua import script
 
 LOST = RedisUnavailable("no answer")
 
 
 def ask(what: str) -> Command[Any]:
-    return Command(script("snapshot"), (b"ring",), (what,), lambda raw: raw)
+    return Command(script("ring", "snapshot"), (b"ring",), (what,), lambda raw: raw)
 
 
 def answer(command: Command[Any]) -> Any:

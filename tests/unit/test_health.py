@@ -13,9 +13,9 @@ from hashring.core.groups.foresight import GroupStatus, MemberStatus, Wait, Wait
 from hashring.core.groups.state import Event as GroupEvent
 from hashring.core.groups.state import EventKind, Phase
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
-from hashring.store.commands import Event
-from hashring.store.facts import NodeFacts, Sees
-from hashring.store.group_commands import Decision
+from hashring.store.group.commands import Decision
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import NodeFacts, Sees
 
 NOW = 1_000_000.0
 WELL = NodeFacts(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.store.stream_memory import Stream
+from hashring.store.memory_stream import Stream
 
 TIMES = st.lists(st.sampled_from([5.0, 5.0004, 5.001, 7.0]), max_size=40)
 

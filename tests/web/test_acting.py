@@ -11,11 +11,11 @@ from redis import Redis
 
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.store.events import newest
-from hashring.store.executor import RedisStore
-from hashring.store.group_commands import group_keys, read, read_decision
+from hashring.store.group.commands import group_keys, read, read_decision
 from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import acquire, look
+from hashring.store.locks.commands import acquire, look
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.events import newest
 from hashring.web.login import Guard, Sessions
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, TOKEN, Visit, Visitor, put

@@ -7,7 +7,7 @@ from redis import Redis
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import acquire
+from hashring.store.locks.commands import acquire
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, Visit, nodes_on, put
 

@@ -12,10 +12,9 @@ from hashring.cli.doctor.ring_checks import locking_nodes, ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
+from hashring.core.printable import printable
 from hashring.errors import RedisRefused, WrongKeyType
-from hashring.store.commands import Event
-from hashring.store.events import newest
-from hashring.store.tables import printable
+from hashring.store.ring.events import Event, newest
 
 _EVENTS = 1000
 _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level.PROBLEM: "red"}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from hashring.cli.connection import Connection
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.errors import PermissionDenied, ReadOnlyReplica, RedisRefused, StoreError
-from hashring.store.executor import Subscribed
+from hashring.store.interface import Subscribed
 from hashring.store.keys import RingKeys
 
 Probe = Callable[[RingKeys], tuple[Any, ...]]

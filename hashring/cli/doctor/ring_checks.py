@@ -11,9 +11,10 @@ from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.output import counted, percent, seconds
 from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
-from hashring.store.commands import Event, Scoring, Snapshot
-from hashring.store.facts import NodeFacts, Sees, node_facts
-from hashring.store.tables import printable
+from hashring.core.printable import printable
+from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import NodeFacts, Sees, node_facts
 
 # By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
 # shares does so by chance, were they normal; they are skewed, so it is a little more often.

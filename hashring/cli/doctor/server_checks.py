@@ -12,8 +12,8 @@ from hashring.cli.doctor.findings import Finding, Level, note, ok, problem
 from hashring.cli.doctor.rights import Rights
 from hashring.cli.output import seconds
 from hashring.errors import PermissionDenied, RedisRefused
-from hashring.store.commands import read_event
-from hashring.store.executor import Subscribed, Told
+from hashring.store.interface import Subscribed, Told
+from hashring.store.ring.events import read_event
 
 TESTED: Final = "6.2, 7, 8 and Valkey 8"
 _OLDEST: Final = (6, 2)

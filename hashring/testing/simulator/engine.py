@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from hashring.errors import RedisUnavailable
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
-from hashring.store.commands import Command
-from hashring.store.memory import MemoryServer
+from hashring.store.command import Command
+from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.history import Event, History
 
 EPOCH: Final = 1_700_000_000.0

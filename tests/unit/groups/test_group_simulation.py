@@ -20,7 +20,7 @@ from hashring.core.groups import kernel, succession
 from hashring.core.groups.member import Held, Membership
 from hashring.core.groups.state import Handoff, Terms
 from hashring.protocol.group import GroupMachine
-from hashring.store.group_memory import GroupCall
+from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.engine import LATENCY
 from hashring.testing.simulator.groups.history import (
@@ -134,7 +134,7 @@ def test_a_due_time_is_noticed_without_a_renewal(seed: int, what: str) -> None:
 
 
 def test_planted_a_leaver_that_leaves_the_wait_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hashring.store.group_commands.deputies", lambda facts, after, by: ())
+    monkeypatch.setattr("hashring.store.group.commands.deputies", lambda facts, after, by: ())
     assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
 
 
@@ -345,48 +345,48 @@ KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A renewal that does not look whose name it is."""
-    group_beat, group_join = GroupCall.group_beat, GroupCall.group_join
+    group_beat, group_join = GroupTwin.beat, GroupTwin.join
 
-    def beat(self: GroupCall, member: str, session: str, *rest: Any) -> Any:
-        record = self._data.members.get(member.encode())
+    def beat(self: GroupTwin, member: str, session: str, *rest: Any) -> Any:
+        record = self.group.members.get(member.encode())
         return group_beat(self, member, record[0] if record else session, *rest)
 
-    def join(self: GroupCall, member: str, session: str, *rest: Any) -> Any:
-        record = self._data.members.get(member.encode())
+    def join(self: GroupTwin, member: str, session: str, *rest: Any) -> Any:
+        record = self.group.members.get(member.encode())
         return group_join(self, member, record[0] if record else session, *rest)
 
-    monkeypatch.setattr(GroupCall, "group_beat", beat)
-    monkeypatch.setattr(GroupCall, "group_join", join)
+    monkeypatch.setattr(GroupTwin, "beat", beat)
+    monkeypatch.setattr(GroupTwin, "join", join)
 
 
 def commits_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that does not look what it is based on."""
-    commit = GroupCall.group_commit
+    commit = GroupTwin.commit
     monkeypatch.setattr(
-        GroupCall,
-        "group_commit",
+        GroupTwin,
+        "commit",
         lambda self, base, *rest: commit(self, self._tag().decode(), *rest),
     )
 
 
 def keeps_old_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that writes no views: members never hear what was decided."""
-    commit = GroupCall.group_commit
+    commit = GroupTwin.commit
 
-    def without(self: GroupCall, *arguments: Any) -> Any:
-        before = dict(self._data.views)
+    def without(self: GroupTwin, *arguments: Any) -> Any:
+        before = dict(self.group.views)
         answer = commit(self, *arguments)
         if before:
-            self._data.views.clear()
-            self._data.views.update(before)
+            self.group.views.clear()
+            self.group.views.update(before)
         return answer
 
-    monkeypatch.setattr(GroupCall, "group_commit", without)
+    monkeypatch.setattr(GroupTwin, "commit", without)
 
 
 def forgets_that_facts_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that makes no step due."""
-    monkeypatch.setattr(GroupCall, "_changed", lambda self: None)
+    monkeypatch.setattr(GroupTwin, "_changed", lambda self: None)
 
 
 SCRIPTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {

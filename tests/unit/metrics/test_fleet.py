@@ -22,9 +22,9 @@ from hashring.core.ring import Ring
 from hashring.health import group_health, ring_health
 from hashring.metrics import FleetCollector, GroupReading, RingReading, fleet
 from hashring.metrics.fleet import FLEET_METRICS, NODES_SHOWN, STALE
-from hashring.store.commands import Event
-from hashring.store.facts import NodeFacts, Sees
-from hashring.store.group_commands import Decision
+from hashring.store.group.commands import Decision
+from hashring.store.ring.events import Event
+from hashring.store.ring.nodes import NodeFacts, Sees
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -15,10 +15,10 @@ from hashring.core.ring import Ring, bounds_of
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.node.locks import Lease, LockBook, LockConfig, Take, Verdict, Wanted
 from hashring.protocol.machine import Run
-from hashring.store.commands import Command
+from hashring.store.command import Command
 from hashring.store.keys import ring_keys
-from hashring.store.lock_commands import LockNews, parse_lock_news
-from hashring.store.memory import MemoryServer
+from hashring.store.locks.commands import LockNews, parse_lock_news
+from hashring.store.memory_store import MemoryServer
 
 KEYS = ring_keys("accounts")
 SPAN = 1000

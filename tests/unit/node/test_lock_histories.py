@@ -17,7 +17,7 @@ import pytest
 from hashring.errors import RedisUnavailable
 from hashring.node.locks import Held, Lease, LockBook, Take, Verdict
 from hashring.protocol.machine import Run
-from hashring.store.memory import _LockCall, _LockState
+from hashring.store.locks.twin import LockState, LocksTwin
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
 
 TTL = 60.0
@@ -284,25 +284,25 @@ def test_in_any_history_what_must_never_happen_does_not() -> None:
 
 
 def release_whoever_holds_it(
-    call: _LockCall, channel: bytes, prefix: int, session: str, *tokens: int
+    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
 ) -> int:
-    for name in call._names:
-        call._server._locks.pop(name, None)
+    for name in call.names:
+        call.locks.pop(name, None)
     return len(tokens)
 
 
 def release_whatever_the_session_holds(
-    call: _LockCall, channel: bytes, prefix: int, session: str, *tokens: int
+    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
 ) -> int:
-    for name in call._names:
-        lock = call._server._locks.get(name)
+    for name in call.names:
+        lock = call.locks.get(name)
         if lock is not None and lock.session == session.encode():
-            del call._server._locks[name]
+            del call.locks[name]
     return len(tokens)
 
 
 def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: _LockCall,
+    call: LocksTwin,
     channel: bytes,
     prefix: int,
     session: str,
@@ -313,9 +313,9 @@ def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the scri
     tokens: str,
     *rest: int,
 ) -> list[Any]:
-    for name, token in zip(call._names, tokens.split(), strict=True):
-        expires = call._now + ttl / 1000
-        call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
+    for name, token in zip(call.names, tokens.split(), strict=True):
+        expires = call.now + ttl / 1000
+        call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
     return [[], [], []]
 
 
@@ -336,9 +336,9 @@ def nothing_is_asked_about_lost_answers(book: LockBook, take: Take, now: float) 
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
     [
-        (_LockCall, "locks_release", release_whoever_holds_it),
-        (_LockCall, "locks_release", release_whatever_the_session_holds),
-        (_LockCall, "locks_renew", renewal_that_makes_an_expired_lock_anew),
+        (LocksTwin, "release", release_whoever_holds_it),
+        (LocksTwin, "release", release_whatever_the_session_holds),
+        (LocksTwin, "renew", renewal_that_makes_an_expired_lock_anew),
         (LockBook, "count", property(no_places_for_calls_under_way)),
         (LockBook, "_revoke", revoked_without_a_new_deadline),
         (LockBook, "_doubt", nothing_is_asked_about_lost_answers),

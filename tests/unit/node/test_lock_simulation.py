@@ -16,7 +16,8 @@ import pytest
 from hashring.node.locks import Held, LockBook, Take
 from hashring.node.machine import NodeMachine
 from hashring.protocol.machine import Run
-from hashring.store.memory import MemoryServer, _LockCall, _LockState
+from hashring.store.locks.twin import LocksData, LockState, LocksTwin
+from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
 from hashring.testing.simulator.ring.history import (
     HEARTBEAT,
@@ -114,15 +115,15 @@ def found(rules: str, simulator: RingSimulator | None = None) -> RingHistory:
 
 
 def release_whoever_holds_it(
-    call: _LockCall, channel: bytes, prefix: int, session: str, *tokens: int
+    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
 ) -> int:
-    for name in call._names:
-        call._server._locks.pop(name, None)
+    for name in call.names:
+        call.locks.pop(name, None)
     return len(tokens)
 
 
 def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: _LockCall,
+    call: LocksTwin,
     channel: bytes,
     prefix: int,
     session: str,
@@ -133,14 +134,14 @@ def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the scri
     tokens: str,
     *rest: int,
 ) -> list[Any]:
-    for name, token in zip(call._names, tokens.split(), strict=True):
-        expires = call._now + ttl / 1000
-        call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
+    for name, token in zip(call.names, tokens.split(), strict=True):
+        expires = call.now + ttl / 1000
+        call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
     return [[], [], []]
 
 
 def renewal_that_makes_a_free_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: _LockCall,
+    call: LocksTwin,
     channel: bytes,
     prefix: int,
     session: str,
@@ -151,45 +152,35 @@ def renewal_that_makes_a_free_lock_anew(  # noqa: PLR0917 - ARGV of the script
     tokens: str,
     *rest: int,
 ) -> list[Any]:
-    for name, token in zip(call._names, tokens.split(), strict=True):
-        if call._server._lock_of(name) is None:
-            expires = call._now + ttl / 1000
-            call._server._locks[name] = _LockState(int(token), session.encode(), b"?", expires)
+    for name, token in zip(call.names, tokens.split(), strict=True):
+        if call.standing(name) is None:
+            expires = call.now + ttl / 1000
+            call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
     return renew(call, channel, prefix, session, node, history, put_back, ttl, tokens, *rest)
 
 
-renew = _LockCall.locks_renew
+renew = LocksTwin.renew
 
 
-def late_call_that_frees_what_it_has_no_place_for(call: _LockCall, *rest: Any) -> list[Any]:
+def late_call_that_frees_what_it_has_no_place_for(call: LocksTwin, *rest: Any) -> list[Any]:
     answer = acquire(call, *rest)
-    session, server = rest[3].encode(), call._server
-    for name, letter in zip(call._names, answer[0], strict=True):
-        lock = server._lock_of(name)
+    session = rest[3].encode()
+    for name, letter in zip(call.names, answer[0], strict=True):
+        lock = call.standing(name)
         if letter == ord("f") and lock is not None and lock.session == session:
-            del server._locks[name]
+            del call.locks[name]
     return answer
 
 
-acquire = _LockCall.locks_acquire
+acquire = LocksTwin.acquire
 
 
-def tokens_of_the_counter_alone(call: _LockCall, *rest: Any) -> list[Any]:
-    (call._now, now), ring = (0.0, call._now), call._ring
-    till, ring.till = ring.till, max(0, ring.till - round(now * 1e6))
-    try:
-        answer = acquire(call, *rest)
-    finally:
-        call._now, ring.till = now, till
-    for name in call._names:
-        lock = call._server._locks.get(name)
-        if lock is not None and lock.session == rest[3].encode():
-            lock.expires = now + rest[4] / 1000
-    return answer
+def tokens_of_the_counter_alone(call: LocksTwin) -> int:
+    return call.tokens.get(call.counter, 0) + 1
 
 
-def locks_taken_while_nobody_may(call: _LockCall, *rest: Any) -> list[Any]:
-    ring, arguments = call._ring, list(rest)
+def locks_taken_while_nobody_may(call: LocksTwin, *rest: Any) -> list[Any]:
+    ring, arguments = call.ring, list(rest)
     till, ring.till, arguments[-1] = ring.till, 0, ring.began
     try:
         return acquire(call, *arguments)
@@ -197,29 +188,29 @@ def locks_taken_while_nobody_may(call: _LockCall, *rest: Any) -> list[Any]:
         ring.till = till
 
 
-def locks_put_back_whoever_asks(call: _LockCall, *rest: Any) -> list[Any]:
+def locks_put_back_whoever_asks(call: LocksTwin, *rest: Any) -> list[Any]:
     arguments = list(rest)
-    arguments[5] = " ".join(map(str, range(len(call._names))))
+    arguments[5] = " ".join(map(str, range(len(call.names))))
     return renew(call, *arguments)
 
 
 @pytest.mark.parametrize(
     ("script", "bug", "rules"),
     [
-        ("locks_acquire", locks_taken_while_nobody_may, "sole"),
-        ("locks_renew", locks_put_back_whoever_asks, "tokens|sole|holder"),
-        ("locks_release", release_whoever_holds_it, "holder"),
-        ("locks_renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
-        ("locks_renew", renewal_that_makes_a_free_lock_anew, "tokens"),
-        ("locks_acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
-        ("locks_acquire", tokens_of_the_counter_alone, "tokens"),
+        ("acquire", locks_taken_while_nobody_may, "sole"),
+        ("renew", locks_put_back_whoever_asks, "tokens|sole|holder"),
+        ("release", release_whoever_holds_it, "holder"),
+        ("renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
+        ("renew", renewal_that_makes_a_free_lock_anew, "tokens"),
+        ("acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
+        ("first_token", tokens_of_the_counter_alone, "tokens"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_fault_in_redis_scripts_is_found(
     monkeypatch: pytest.MonkeyPatch, script: str, bug: Any, rules: str
 ) -> None:
-    monkeypatch.setattr(_LockCall, script, bug)
+    monkeypatch.setattr(LocksTwin, script, bug)
     found(rules)
 
 
@@ -332,7 +323,7 @@ def test_a_history_with_locks_is_played_again_from_the_command_line() -> None:
 
 
 def test_the_story_says_how_to_play_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_LockCall, "locks_release", release_whoever_holds_it)
+    monkeypatch.setattr(LocksTwin, "release", release_whoever_holds_it)
     history = found("holder")
     story = RingSimulator().story(history)
     assert f"python -m hashring.testing.simulator --locks --seed {history.seed}" in story
@@ -343,7 +334,7 @@ def test_a_server_may_be_planted_too() -> None:
     class Forgetful(MemoryServer):
         def run(self, command: Any) -> Any:
             if command.script.name == "locks_renew":
-                self._locks.clear()
+                self._keyspace.of(LocksData).locks.clear()
             return super().run(command)
 
     found("holder|calm", RingSimulator(server=Forgetful))

@@ -10,7 +10,7 @@ import pytest
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
-from hashring.store.lock_commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
+from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
 NO, YES, TAKE = Verdict.NO, Verdict.YES, Verdict.TAKE

@@ -16,16 +16,16 @@ from hashring.core.ring import Ring
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
-from hashring.store.commands import (
+from hashring.store.command import Command
+from hashring.store.keys import ring_keys
+from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
-    Command,
     LeaveStatus,
     Scoring,
     Snapshot,
     snapshot,
 )
-from hashring.store.keys import ring_keys
 
 KEYS = ring_keys("accounts")
 TTL, BEAT, IO = 3.0, 1.0, 0.5

@@ -17,8 +17,8 @@ from hashring.core.change import Change, Stamp
 from hashring.core.ring import Ring
 from hashring.node.machine import NodeMachine, View
 from hashring.protocol.machine import Run
-from hashring.store import memory
-from hashring.store.memory import MemoryServer
+from hashring.store.memory_store import MemoryServer
+from hashring.store.ring import twin
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.history import smallest
 from hashring.testing.simulator.ring.history import KINDS, RingHistory
@@ -133,27 +133,27 @@ def test_a_fault_in_the_node_is_found(machine: type[NodeMachine], rules: str) ->
 
 def _renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat that does not look whose name it is."""
-    monkeypatch.setattr(memory, "holder_of", lambda entry: "")
+    monkeypatch.setattr(twin, "holder_of", lambda entry: "")
 
 
 def _sweeps_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """What expired is taken away, and nobody is told."""
-    announce = memory._Call._announce
+    announce = twin.RingTwin._announce
 
     def silent(self: Any, body: dict[str, Any], *rest: Any) -> None:
         if body["kind"] != "expire":
             announce(self, body, *rest)
 
-    monkeypatch.setattr(memory._Call, "_announce", silent)
+    monkeypatch.setattr(twin.RingTwin, "_announce", silent)
 
 
 def _never_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory._Call, "_sweep", lambda self, *rest: 0)
+    monkeypatch.setattr(twin.RingTwin, "_sweep", lambda self, *rest: 0)
 
 
 def _numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tag is the epoch's number, which repeats after a failover."""
-    announce = memory._Call._announce
+    announce = twin.RingTwin._announce
 
     def numbered(self: Any, *rest: Any) -> None:
         class Plain:
@@ -162,14 +162,14 @@ def _numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
                 class Digest:
                     @staticmethod
                     def hexdigest() -> str:
-                        return f"{self._ring.epoch:016x}"
+                        return f"{self.ring.epoch:016x}"
 
                 return Digest
 
-        monkeypatch.setattr(memory, "hashlib", Plain)
+        monkeypatch.setattr(twin, "hashlib", Plain)
         announce(self, *rest)
 
-    monkeypatch.setattr(memory._Call, "_announce", numbered)
+    monkeypatch.setattr(twin.RingTwin, "_announce", numbered)
 
 
 SERVERS = {

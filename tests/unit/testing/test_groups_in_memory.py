@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring import AsyncPartitionGroup, ConfigError, PartitionGroup, Rules, lease_challenge
-from hashring.store.group_commands import group_keys, read
+from hashring.store.group.commands import group_keys, read
 from hashring.testing import MemoryServer, MemoryStore
 from tests.conftest import eventually
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hashring.protocol.group import Decider, GroupMachine
-from hashring.store.memory import MemoryServer
+from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.faults import GROUP_FAULTS
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.rules import (

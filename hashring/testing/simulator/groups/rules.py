@@ -42,8 +42,8 @@ from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Holding
 from hashring.core.groups.state import Event, EventKind, Facts, GroupState, Phase
 from hashring.protocol.member import Stage
-from hashring.store.commands import Command
-from hashring.store.group_commands import Committed, Reading
+from hashring.store.command import Command
+from hashring.store.group.commands import Committed, Reading
 from hashring.testing.simulator.engine import NEVER, Rule
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld

@@ -18,9 +18,9 @@ from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.group import Decided, Decider, GroupMachine, change
 from hashring.protocol.member import ENDED, Stage
-from hashring.store.commands import Command
-from hashring.store.group_commands import Beat, Committed, Reading, group_keys, read
-from hashring.store.memory import MemoryServer
+from hashring.store.command import Command
+from hashring.store.group.commands import Beat, Committed, Reading, group_keys, read
+from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.engine import (
     EPOCH,
     NEVER,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from hashring.node.machine import NodeConfig, NodeMachine
-from hashring.store.memory import MemoryServer
+from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.ring.faults import RING_FAULTS
 from hashring.testing.simulator.ring.history import RingHistory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hashring.store.lock_commands import take_away
+from hashring.store.locks.commands import take_away
 from hashring.testing.simulator.engine import Fault
 from hashring.testing.simulator.faults import FAULTS, of_process
 from hashring.testing.simulator.history import Event

@@ -30,7 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from hashring.store.commands import BeatReply, BeatStatus, Command
+from hashring.store.command import Command
+from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.engine import NEVER
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.rules import (

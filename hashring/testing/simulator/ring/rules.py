@@ -39,7 +39,8 @@ from typing import Any, Final
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.node.machine import NodeState
-from hashring.store.commands import BeatReply, BeatStatus, Command, Snapshot, read_members
+from hashring.store.command import Command
+from hashring.store.ring.commands import BeatReply, BeatStatus, Snapshot, read_members
 from hashring.testing.simulator.engine import EPOCH, LATENCY, Rule
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingProcess, RingWorld

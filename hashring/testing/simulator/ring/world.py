@@ -16,9 +16,10 @@ from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
 from hashring.node.locks import Lease, Take, Wanted
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
-from hashring.store.commands import BeatReply, BeatStatus, Command, Scoring
+from hashring.store.command import Command
 from hashring.store.keys import ring_keys
-from hashring.store.memory import MemoryServer
+from hashring.store.memory_store import MemoryServer
+from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring
 from hashring.testing.simulator.engine import (
     NEVER,
     Call,

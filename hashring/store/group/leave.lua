@@ -1,4 +1,4 @@
--- Leave. See leave() in group_commands.py.
+-- Leave. See leave() in commands.py.
 --
 -- ARGV  1 member  2 session; empty for whoever has the name
 -- Returns 1 when the member was there.

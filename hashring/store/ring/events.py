@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from hashring.store.commands import Event, read_event
+from hashring.core.change import Change, parse_change
+from hashring.errors import MessageFormatError
+from hashring.store.command import text
+from hashring.store.interface import Caller
+
+EVENTS_KEPT: Final = 10_000
+"""About how many entries the history of a ring keeps."""
 
 _PAGE: Final = 1000
 
 
-class Caller(Protocol):
-    """Whatever runs plain Redis commands."""
+@dataclass(frozen=True)
+class Event:
+    """An entry of the ring's history.
 
-    def call(self, *arguments: Any) -> Any:
-        """Run one.
+    Attributes:
+        id: the stream's id; its first part is Redis time in milliseconds.
+        kind: join, leave, expire, ...
+        by: the node (or the tool) that made the entry.
+        change: the change of the ring it tells of; ``None`` for other kinds.
+        keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
+            key whose lock was taken away.
+    """
 
-        Raises:
-            StoreError: it was not done.
-        """
+    id: str
+    kind: str
+    by: str
+    change: Change | None
+    keys: str = ""
+
+    @property
+    def at(self) -> float:
+        """Redis time in seconds since 1970."""
+        return int(self.id.partition("-")[0]) / 1000
+
+
+def read_event(entry: Any) -> Event:
+    """The event that a raw stream entry ``(id, fields)`` is."""
+    id_, fields = entry
+    if not isinstance(fields, dict):
+        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    values = {text(name): value for name, value in fields.items()}
+    change = None
+    if "data" in values:
+        try:
+            change = parse_change(values["data"])
+        except MessageFormatError:
+            change = None
+    return Event(
+        text(id_),
+        text(values.get("kind", "")),
+        text(values.get("by", "")),
+        change,
+        text(values.get("keys", "")),
+    )
 
 
 def newest(redis: Caller, stream: bytes, count: int) -> list[Event]:

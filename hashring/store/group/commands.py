@@ -27,9 +27,9 @@ from hashring.core.groups.state import (
     changed_views,
 )
 from hashring.errors import GroupFormatError
-from hashring.store.commands import Argument, Command
+from hashring.store.command import Argument, Command
 from hashring.store.keys import ring_keys
-from hashring.store.scripts import script
+from hashring.store.lua import script
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""
@@ -46,7 +46,7 @@ class GroupKeys:
     """The key names of one group, as bytes; all in one hash slot.
 
     Attributes:
-        state, members, leases, views, control: see ``scripts/_group.lua``.
+        state, members, leases, views, control: see ``_head.lua``.
     """
 
     state: bytes
@@ -142,7 +142,7 @@ def join(
         dump_terms(terms),
         before,
     )
-    return Command(script("group_join"), keys.script_keys(), arguments, read)
+    return Command(script("group", "join"), keys.script_keys(), arguments, read)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command
         CLAIM,
         WATCHERS,
     )
-    return Command(script("group_beat"), keys.script_keys(), arguments, read)
+    return Command(script("group", "beat"), keys.script_keys(), arguments, read)
 
 
 def leave(keys: GroupKeys, member: str, session: str = "") -> Command[bool]:
@@ -209,7 +209,7 @@ def leave(keys: GroupKeys, member: str, session: str = "") -> Command[bool]:
     Args:
         session: only this one; empty for whoever has the name.
     """
-    return Command(script("group_leave"), keys.script_keys(), (member, session), bool)
+    return Command(script("group", "leave"), keys.script_keys(), (member, session), bool)
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def read(keys: GroupKeys) -> Command[Reading]:
             server,
         )
 
-    return Command(script("group_read"), keys.script_keys(), (), reading)
+    return Command(script("group", "read"), keys.script_keys(), (), reading)
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ def commit(
     def read_(raw: Any) -> Committed | None:
         return None if raw[0] == b"conflict" else Committed(int(raw[1]) / 1e6, bool(raw[2]))
 
-    return Command(script("group_commit"), keys.script_keys(), arguments, read_)
+    return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 
 
 def concerned(payload: bytes) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
-from hashring.store.commands import ReplicaRecord, Scoring, Snapshot
+from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
 
 # Whoever shows what a ring holds has it from here.
 __all__ = ["NodeRow", "ReplicaRow", "node_rows", "printable", "replica_rows", "ring_tables"]

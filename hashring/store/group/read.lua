@@ -1,4 +1,4 @@
--- Decisions and facts at one instant. See read() in group_commands.py. Writes nothing.
+-- Decisions and facts at one instant. See read() in commands.py. Writes nothing.
 --
 -- Returns {now, tag, state, changes, terms, members and reports, members and leases, run of Redis
 -- that the last step read, run of Redis; empty for a user who may look, but not ask for it}.

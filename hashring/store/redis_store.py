@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Coroutine
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from hashring.errors import GroupFormatError, ReadOnlyReplica, RedisRefused, StoreError
+from hashring.store.cancellation import outcome
 from hashring.store.client import (
     aclose,
     close,
@@ -20,9 +20,9 @@ from hashring.store.client import (
     remind,
     servers_of,
 )
-from hashring.store.commands import Command
-from hashring.store.failures import translate
-from hashring.store.tasks import outcome
+from hashring.store.client_errors import translate
+from hashring.store.command import Command
+from hashring.store.interface import Notice, Subscribed, Subscription, Told, Unsubscribed
 
 T = TypeVar("T")
 
@@ -30,30 +30,6 @@ T = TypeVar("T")
 # cluster, each step of a handshake. After so many times the timeout, a call of an asyncio client
 # is given up whatever it waits for.
 _GIVE_UP: Final = 10
-
-
-@dataclass(frozen=True)
-class Subscribed:
-    """The subscription stands: what changes from now on is told.
-
-    It comes again after the client reconnected by itself, which is a gap.
-    """
-
-
-@dataclass(frozen=True)
-class Told:
-    """A message on a channel."""
-
-    channel: bytes
-    payload: bytes
-
-
-@dataclass(frozen=True)
-class Unsubscribed:
-    """The subscription has ended as asked."""
-
-
-Notice = Subscribed | Told | Unsubscribed
 
 
 def _notice(message: dict[str, Any] | None) -> Notice | None:
@@ -69,44 +45,6 @@ def _notice(message: dict[str, Any] | None) -> Notice | None:
 
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
-
-
-class Subscription(Protocol):
-    """A standing subscription to one or more channels."""
-
-    def wait(self, timeout: float) -> Notice | None:
-        """The next notice, or ``None`` when none came within ``timeout`` seconds.
-
-        Raises:
-            StoreError: the connection is gone.
-        """
-
-    def end(self) -> None:
-        """Ask for the end from another thread; ``wait`` then returns :class:`Unsubscribed`."""
-
-    def close(self) -> None:
-        """Close the connection; for the thread that waits."""
-
-
-class Store(Protocol):
-    """Where a ring lives: Redis, or its twin in memory."""
-
-    def run(self, command: Command[T]) -> T:
-        """Run a command.
-
-        Raises:
-            StoreError: it was not done, or nobody knows whether it was.
-        """
-
-    def subscribe(self, *channels: bytes) -> Subscription:
-        """Begin a subscription; a channel's stands once ``wait`` has told :class:`Subscribed`.
-
-        Raises:
-            StoreError: the connection cannot be made.
-        """
-
-    def close(self) -> None:
-        """Close all connections; the store may be used again, with new ones."""
 
 
 class _RedisSubscription:
@@ -259,7 +197,7 @@ class _AsyncRedisSubscription:
 class AsyncRedisStore:
     """Runs commands over an asyncio client of redis-py or valkey-py.
 
-    Whoever waits for it may be cancelled at any moment: see :func:`hashring.store.tasks.over`.
+    A call may be cancelled at any moment: see :func:`hashring.store.cancellation.over`.
 
     Args:
         client: where Redis is; the store makes connections of its own.

@@ -1,8 +1,5 @@
 """What can be asked of the ring in Redis, and what it answers.
 
-A :class:`Command` is data: a script, its keys and arguments, and how to read the answer. Whoever
-runs it (the sync and asyncio executors, the memory twin) adds nothing to its meaning.
-
 Two wire forms exist. In the ring's own form a member's score is its **expiry** in Redis time. In
 the form of redis-hashring 0.7 it is the time of the last **heartbeat**, and a reader adds the
 timeout. :class:`Scoring` holds the difference.
@@ -12,47 +9,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
-from hashring.core.change import Change, Stamp, parse_change
+from hashring.core.change import Stamp
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.ring import Ring
-from hashring.errors import MessageFormatError, ReplicaFormatError
+from hashring.errors import ReplicaFormatError
+from hashring.store.command import Argument, Command, text
 from hashring.store.keys import RingKeys
-from hashring.store.scripts import Script, script
-
-T = TypeVar("T")
+from hashring.store.lua import script
+from hashring.store.ring.events import EVENTS_KEPT
 
 SESSION_LENGTH: Final = 16
-EVENTS_KEPT: Final = 10_000
-"""About how many entries the history of a ring keeps."""
-
 # What the scripts know of an entry: the replica that stands for its heartbeat, and its form.
 _ANCHOR: Final = "anchor"
 _ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
-
-Argument = bytes | str | int | float
-
-
-@dataclass(frozen=True)
-class Command(Generic[T]):
-    """Something to ask of Redis.
-
-    Attributes:
-        script: the script to run.
-        keys, arguments: its KEYS and ARGV.
-        read: makes the typed answer of Redis' raw one.
-    """
-
-    script: Script
-    keys: tuple[bytes, ...]
-    arguments: tuple[Argument, ...]
-    read: Callable[[Any], T]
 
 
 @dataclass(frozen=True)
@@ -175,28 +151,28 @@ def beat(
         *dropped,
         *members,
     )
-    return Command(script("beat"), keys.script_keys(), arguments, _read_beat)
+    return Command(script("ring", "beat"), keys.script_keys(), arguments, _read_beat)
 
 
 def _read_beat(raw: Any) -> BeatReply:
     status, epoch, tag, before, members, at, soonest, swept, history, held_off = raw[:10]
     return BeatReply(
-        BeatStatus(_text(status)),
-        Stamp(int(epoch), _text(tag), int(members), int(at)),
-        _text(before),
+        BeatStatus(text(status)),
+        Stamp(int(epoch), text(tag), int(members), int(at)),
+        text(before),
         float(soonest) if soonest else None,
         int(swept),
-        _read_texts(raw[10]) if len(raw) > 10 else None,
-        frozenset(_text(node) for node in raw[11]) if len(raw) > 11 else frozenset(),
-        _text(history),
+        _read_members(raw[10]) if len(raw) > 10 else None,
+        frozenset(text(node) for node in raw[11]) if len(raw) > 11 else frozenset(),
+        text(history),
         float(held_off),
     )
 
 
-def _read_texts(raw: bytes) -> tuple[bytes, ...]:
+def _read_members(raw: bytes) -> tuple[bytes, ...]:
     # Members may be any bytes, and stand in the JSON as they are. Lua's empty table is `{}`.
-    texts = json.loads(raw.decode("utf-8", "surrogateescape"))
-    return tuple(text.encode("utf-8", "surrogateescape") for text in texts)
+    members = json.loads(raw.decode("utf-8", "surrogateescape"))
+    return tuple(member.encode("utf-8", "surrogateescape") for member in members)
 
 
 class LeaveStatus(str, Enum):
@@ -234,7 +210,10 @@ def leave(
         *(replica.member for replica in replicas),
     )
     return Command(
-        script("leave"), keys.script_keys(), arguments, lambda raw: LeaveStatus(_text(raw[0]))
+        script("ring", "leave"),
+        keys.script_keys(),
+        arguments,
+        lambda raw: LeaveStatus(text(raw[0])),
     )
 
 
@@ -256,7 +235,7 @@ def sweep(
 ) -> Command[SweepReply]:
     """Take away what expired, and entries about nodes that are not on the ring."""
     return Command(
-        script("sweep"),
+        script("ring", "sweep"),
         keys.script_keys(),
         (scoring.lag, by, events_kept),
         lambda raw: SweepReply(int(raw[0]), int(raw[1])),
@@ -354,14 +333,14 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
             replicas.append(ReplicaRecord(replica, score, score + scoring.lag - now))
         replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
         return Snapshot(
-            Stamp(int(epoch), _text(tag), len(members) // 2, int(at)),
+            Stamp(int(epoch), text(tag), len(members) // 2, int(at)),
             tuple(replicas),
             tuple(garbage),
             MappingProxyType(_read_nodes(entries)),
             _read_memory(memory),
         )
 
-    return Command(script("snapshot"), keys.script_keys(), (remembered,), read)
+    return Command(script("ring", "snapshot"), keys.script_keys(), (remembered,), read)
 
 
 def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:
@@ -412,53 +391,3 @@ def read_members(members: Iterable[bytes]) -> tuple[dict[str, list[int]], int]:
         else:
             points.setdefault(node, []).append(point)
     return points, garbage
-
-
-@dataclass(frozen=True)
-class Event:
-    """An entry of the ring's history.
-
-    Attributes:
-        id: the stream's id; its first part is Redis time in milliseconds.
-        kind: join, leave, expire, ...
-        by: the node (or the tool) that made the entry.
-        change: the change of the ring it tells of; ``None`` for other kinds.
-        keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
-            key whose lock was taken away.
-    """
-
-    id: str
-    kind: str
-    by: str
-    change: Change | None
-    keys: str = ""
-
-    @property
-    def at(self) -> float:
-        """Redis time in seconds since 1970."""
-        return int(self.id.partition("-")[0]) / 1000
-
-
-def read_event(entry: Any) -> Event:
-    """The event that a raw stream entry ``(id, fields)`` is."""
-    id_, fields = entry
-    if not isinstance(fields, dict):
-        fields = dict(zip(fields[::2], fields[1::2], strict=True))
-    values = {_text(name): value for name, value in fields.items()}
-    change = None
-    if "data" in values:
-        try:
-            change = parse_change(values["data"])
-        except MessageFormatError:
-            change = None
-    return Event(
-        _text(id_),
-        _text(values.get("kind", "")),
-        _text(values.get("by", "")),
-        change,
-        _text(values.get("keys", "")),
-    )
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
--- Write a decision, if nobody was faster. See commit() in group_commands.py.
+-- Write a decision, if nobody was faster. See commit() in commands.py.
 --
 -- ARGV  1 tag the decision is based on  2 generation; empty when nothing was decided  3 state
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read

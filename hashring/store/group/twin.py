@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hashring.store.stream_memory import Stream
+from hashring.store.memory_stream import Stream
+from hashring.store.twin import Twin
 
-# Which generation a member acts on, and its words; see group_beat.lua.
+# Which generation a member acts on, and its words; see beat.lua.
 _SEEN: Final = re.compile(rb'"seen":\d+')
 _WORDS: Final = {words: re.compile(b'"%b":{[^{}]*}' % words) for words in (b"released", b"drained")}
 
@@ -33,46 +33,39 @@ class GroupData:
     control: Stream = field(default_factory=Stream)
 
 
-class GroupCall:
-    """One run of a script about a group."""
+class GroupTwin(Twin):
+    """The scripts of a group."""
 
-    def __init__(
-        self, data: GroupData, now: float, server: bytes, publish: Callable[[bytes], None]
-    ) -> None:
-        self._data = data
-        self._now = now
-        self._server = server
-        self._publish = publish
-
-    def _at(self) -> bytes:
-        return b"%d" % round(self._now * 1e6)
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.group = self.keyspace.of(GroupData, self.keys[-1])
+        self.server = b"%x" % self.keyspace.run
 
     def _changed(self) -> None:
-        fields = self._data.fields
+        fields = self.group.fields
         fields["changes"] = fields.get("changes", 0) + 1
-        fields["due"] = self._now
+        fields["due"] = self.now
 
     def _tag(self) -> bytes:
-        return bytes(self._data.fields.get("tag", b""))
+        return bytes(self.group.fields.get("tag", b""))
 
-    def group_join(  # noqa: PLR0917 - ARGV of the script, in its order
+    def join(  # noqa: PLR0917 - ARGV of the script, in its order
         self, member: str, session: str, ttl: float, report: str, terms: str, before: str
     ) -> Any:
-        """``group_join.lua``."""
-        data, name = self._data, member.encode()
+        data, name = self.group, member.encode()
         known, lease = data.members.get(name), data.leases.get(name, 0.0)
-        if known is not None and known[0] not in (session, before) and lease > self._now:
-            return [b"taken", b"%.6f" % (lease - self._now)]
+        if known is not None and known[0] not in (session, before) and lease > self.now:
+            return [b"taken", b"%.6f" % (lease - self.now)]
         data.fields.setdefault("terms", terms.encode())
-        data.fields.setdefault("server", self._server)
+        data.fields.setdefault("server", self.server)
         data.fields["joins"] = joined = data.fields.get("joins", 0) + 1
         data.members[name] = (session, joined, report.encode())
-        data.leases[name] = self._now + ttl
+        data.leases[name] = self.now + ttl
         data.views.pop(name, None)
         self._changed()
-        return [b"ok", self._at(), data.fields["terms"]]
+        return [b"ok", self.at(), data.fields["terms"]]
 
-    def group_beat(  # noqa: PLR0917 - ARGV of the script, in its order
+    def beat(  # noqa: PLR0917 - ARGV of the script, in its order
         self,
         member: str,
         session: str,
@@ -83,46 +76,44 @@ class GroupCall:
         claim: float,
         watchers: int,
     ) -> Any:
-        """``group_beat.lua``."""
-        data, name = self._data, member.encode()
+        data, name = self.group, member.encode()
         record = data.members.get(name)
-        if record is None or record[0] != session or data.leases.get(name, 0.0) <= self._now:
+        if record is None or record[0] != session or data.leases.get(name, 0.0) <= self.now:
             return [b"gone"]
         tag = self._tag()
         if int(tag.partition(b":")[0] or 0) < seen:
             return [b"gone"]
-        data.leases[name] = self._now + ttl
+        data.leases[name] = self.now + ttl
         if record[2] != report.encode():
             data.members[name] = (session, record[1], report.encode())
             if _news(record[2], report.encode()):
                 self._changed()
         looked = data.fields.get("looked", -math.inf)
-        due = data.fields.get("claimed", 0.0) <= self._now and (
-            data.fields.get("due", math.inf) <= self._now
-            or any(looked < at <= self._now for at in data.leases.values())
+        due = data.fields.get("claimed", 0.0) <= self.now and (
+            data.fields.get("due", math.inf) <= self.now
+            or any(looked < at <= self.now for at in data.leases.values())
         )
         if due:
-            data.fields["claimed"] = self._now + claim
+            data.fields["claimed"] = self.now + claim
         whose, _, own = data.views.get(name, b"").partition(b" ")
         view = own if tag != known.encode() and whose == session.encode() else b""
         phase = data.fields.get("phase", b"Ready")
-        return [b"ok", self._at(), tag, phase, int(due), view, self._wait(claim, watchers)]
+        return [b"ok", self.at(), tag, phase, int(due), view, self._wait(claim, watchers)]
 
     def _wait(self, soon: float, watchers: int) -> bytes:
-        fields = self._data.fields
+        fields = self.group.fields
         due = fields.get("due", math.inf)
-        if not self._now < due < math.inf:
+        if not self.now < due < math.inf:
             return b""
         which, count = fields.get("watched", (due, 0))
         count = count if which == due else 0
-        if count >= watchers and due - self._now >= soon:
+        if count >= watchers and due - self.now >= soon:
             return b""
         fields["watched"] = (due, count + 1)
-        return b"%.6f" % (due - self._now)
+        return b"%.6f" % (due - self.now)
 
-    def group_leave(self, member: str, session: str) -> int:
-        """``group_leave.lua``."""
-        data, name = self._data, member.encode()
+    def leave(self, member: str, session: str) -> int:
+        data, name = self.group, member.encode()
         record = data.members.get(name)
         if record is None or session not in ("", record[0]):
             return 0
@@ -132,9 +123,8 @@ class GroupCall:
         self._changed()
         return 1
 
-    def group_read(self) -> Any:
-        """``group_read.lua``."""
-        data = self._data
+    def read(self) -> Any:
+        data = self.group
         reports = [
             part
             for name, (session, joined, report) in data.members.items()
@@ -142,7 +132,7 @@ class GroupCall:
         ]
         leases = [part for name, at in data.leases.items() for part in (name, b"%.6f" % at)]
         return [
-            self._at(),
+            self.at(),
             self._tag(),
             data.fields.get("state", b""),
             b"%d" % data.fields.get("changes", 0),
@@ -150,10 +140,10 @@ class GroupCall:
             reports,
             leases,
             data.fields.get("server", b""),
-            self._server,
+            self.server,
         ]
 
-    def group_commit(  # noqa: PLR0917 - ARGV of the script, in its order
+    def commit(  # noqa: PLR0917 - ARGV of the script, in its order
         self,
         base: str,
         generation: int | str,
@@ -174,12 +164,11 @@ class GroupCall:
         watchers: str,
         *rest: str,
     ) -> Any:
-        """``group_commit.lua``."""
-        data, fields = self._data, self._data.fields
-        if self._tag() != base.encode() or self._server != read_from.encode():
+        data, fields = self.group, self.group.fields
+        if self._tag() != base.encode() or self.server != read_from.encode():
             return [b"conflict"]
         if generation != "":
-            tag = b"%d:%b" % (int(generation), self._at())
+            tag = b"%d:%b" % (int(generation), self.at())
             fields.update(tag=tag, state=state.encode(), phase=phase.encode())
             fields["server"] = server.encode()
             if terms:
@@ -195,59 +184,28 @@ class GroupCall:
                 b"by": by.encode(),
                 b"events": events.encode(),
             }
-            data.control.add(self._now, decision, history)
+            data.control.add(self.now, decision, history)
             concerned = [*rest[:told:2], *watchers.split("\n")]
-            self._publish(b"\n".join([tag, *(name.encode() for name in concerned if name)]))
+            self.publish(
+                self.keys[-1], b"\n".join([tag, *(name.encode() for name in concerned if name)])
+            )
         fields["looked"] = float(looked)
-        at = self._now if fields.get("changes", 0) != changes else float(due) if due else None
-        again = at is not None and at <= self._now
+        at = self.now if fields.get("changes", 0) != changes else float(due) if due else None
+        again = at is not None and at <= self.now
         fields.pop("claimed", None)
         if again and claim:
-            fields["claimed"] = self._now + claim
+            fields["claimed"] = self.now + claim
         fields.pop("due", None)
         if at is not None:
             fields["due"] = at
-        return [b"ok", self._at(), int(again)]
+        return [b"ok", self.at(), int(again)]
 
     def _forget(self, name: bytes, session: str, *, dismissed: bool) -> None:
-        data = self._data
+        data = self.group
         record = data.members.get(name)
         same = record is not None and record[0] == session
-        if same and (dismissed or data.leases.get(name, 0.0) <= self._now):
+        if same and (dismissed or data.leases.get(name, 0.0) <= self.now):
             del data.members[name]
             data.leases.pop(name, None)
         if record is None or same:
             data.views.pop(name, None)
-
-
-class TableCall:
-    """One run of a script about a lease challenge in its fixed mode; there is no other here."""
-
-    def __init__(
-        self,
-        tables: dict[bytes, tuple[bytes, bytes]],
-        keys: tuple[bytes, ...],
-        now: float,
-        publish: Callable[[bytes, bytes], None],
-    ) -> None:
-        self._tables = tables
-        self._keys = keys
-        self._now = now
-        self._publish = publish
-
-    def challenge_read(self) -> Any:
-        """``challenge_read.lua``."""
-        tag, table = self._tables.get(self._keys[0], (b"", b""))
-        return [b"%d" % round(self._now * 1e6), tag, table]
-
-    def challenge_write(self, base: str, table: str, message: str) -> int:
-        """``challenge_write.lua``."""
-        tag, _ = self._tables.get(self._keys[0], (b"", b""))
-        if tag != base.encode():
-            return 0
-        count = int(tag.rpartition(b":")[2] or 0) + 1
-        at = b"%d:%d" % (round(self._now * 1e6), count)
-        self._tables[self._keys[0]] = (at, table.encode())
-        if message:
-            self._publish(self._keys[1], message.encode())
-        return 1

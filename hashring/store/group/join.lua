@@ -1,4 +1,4 @@
--- Join, or come back, as a new session. See join() in group_commands.py.
+-- Join, or come back, as a new session. See join() in commands.py.
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 the group's terms as the member has them
 --       6 the process' own earlier session, or empty

@@ -10,8 +10,8 @@ from typing import Any, Final
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, HashringError
-from hashring.store.commands import Scoring, Snapshot
-from hashring.store.tables import node_rows
+from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.tables import node_rows
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"

@@ -1,6 +1,6 @@
 -- What every script about locks shares. Prepended to each of them.
 --
--- KEYS  1 {<ring>}:token, the last fencing token   2 {<ring>}:epoch, see _common.lua
+-- KEYS  1 {<ring>}:token, the last fencing token   2 {<ring>}:epoch, see ring/_head.lua
 --       3... locks, {<ring>}:lock:<key>
 -- A lock is a string with a TTL: "token session node", then, behind a line feed, the node that
 -- waits for it, if one does. A name holds no line feed.

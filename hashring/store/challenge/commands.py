@@ -8,9 +8,9 @@ from typing import Any
 
 from hashring.core.groups.challenge import Table
 from hashring.core.groups.codec import dump_table, load_table
-from hashring.store.commands import Command
+from hashring.store.command import Command
 from hashring.store.keys import ring_keys
-from hashring.store.scripts import script
+from hashring.store.lua import script
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
         at, tag, text = raw
         return TableReading(int(at) / 1e6, tag.decode(), load_table(text) if text else None)
 
-    return Command(script("challenge_read"), (keys.table,), (), read)
+    return Command(script("challenge", "read"), (keys.table,), (), read)
 
 
 def write_table(
@@ -77,7 +77,7 @@ def write_table(
         concerned: whom to tell of it.
     """
     arguments = (reading.tag, dump_table(table), "\n".join(concerned))
-    return Command(script("challenge_write"), (keys.table, keys.told), arguments, bool)
+    return Command(script("challenge", "write"), (keys.table, keys.told), arguments, bool)
 
 
 def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
@@ -90,13 +90,13 @@ def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
         )
         return allocation, grab
 
-    return Command(script("challenge_look"), (keys.allocation, keys.grab), (), read)
+    return Command(script("challenge", "look"), (keys.allocation, keys.grab), (), read)
 
 
 def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[int]:
     """Challenge a partition."""
     names = (keys.allocation, keys.grab, keys.grabs)
-    return Command(script("challenge_signal"), names, (partition, int(clear)), int)
+    return Command(script("challenge", "signal"), names, (partition, int(clear)), int)
 
 
 def told_partition(payload: bytes, partitions: int) -> int | None:
@@ -112,7 +112,7 @@ def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, 
     """Try to set the grab; whether the node has it, and who works on the partition."""
     names = (keys.allocation, keys.grab)
     return Command(
-        script("challenge_race"),
+        script("challenge", "race"),
         names,
         (partition, node),
         lambda raw: (bool(raw[0]), raw[1].decode()),
@@ -122,15 +122,15 @@ def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, 
 def begin(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
     """Say that the node works on the partition; false when the grab is another's."""
     names = (keys.allocation, keys.grab)
-    return Command(script("challenge_begin"), names, (partition, node), bool)
+    return Command(script("challenge", "begin"), names, (partition, node), bool)
 
 
 def open_again(keys: ChallengeKeys, partition: int, node: str) -> Command[int]:
     """Let the partition be challenged again."""
-    return Command(script("challenge_open"), (keys.grab,), (partition, node), int)
+    return Command(script("challenge", "open"), (keys.grab,), (partition, node), int)
 
 
 def end(keys: ChallengeKeys, partition: int, node: str) -> Command[int]:
     """Say that the node's work on the partition has ended."""
     names = (keys.allocation, keys.allocated)
-    return Command(script("challenge_end"), names, (partition, node), int)
+    return Command(script("challenge", "end"), names, (partition, node), int)

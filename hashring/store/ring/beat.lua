@@ -106,7 +106,7 @@ if status == 'ok' then
 end
 
 -- Redis lost what this node knew, and with it the locks. A node may still believe in one for as long
--- as locks last: until then nobody takes any, and holders put theirs back (see locks_renew.lua).
+-- as locks last: until then nobody takes any, and holders put theirs back (see locks/renew.lua).
 local epoch, tag, began, till = stamp()
 if status == 'ok' and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
   -- A history that is older than the one known was brought back by a failover, nobody knows when.

@@ -1,4 +1,4 @@
--- Renew a lease, report, and learn where the group stands. See beat() in group_commands.py.
+-- Renew a lease, report, and learn where the group stands. See beat() in commands.py.
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen  6 tag known  7 seconds a claim lasts
 --       8 how many members are to wait for the next step

@@ -13,9 +13,10 @@ from math import ceil
 from typing import Any, Final
 
 from hashring.errors import KeyValueError
-from hashring.store.commands import EVENTS_KEPT, Argument, Command
+from hashring.store.command import Argument, Command, text
 from hashring.store.keys import RingKeys
-from hashring.store.scripts import script
+from hashring.store.lua import script
+from hashring.store.ring.events import EVENTS_KEPT
 
 LOCKS_A_CALL: Final = 2000
 """How many locks one call takes, releases or looks at."""
@@ -96,7 +97,7 @@ def acquire(
     kept: int = 0,
     history: str = "",
 ) -> Command[list[Answer]]:
-    """Take those of the locks that are free, and wait for others: see ``locks_acquire.lua``.
+    """Take those of the locks that are free, and wait for others: see ``acquire.lua``.
 
     Args:
         ttl: seconds after which a lock expires unless renewed.
@@ -107,7 +108,7 @@ def acquire(
         history: the history of the ring that the node knows: in another none is taken.
     """
     arguments = (*_head(keys), node, session, _milliseconds(ttl), most, awaited, kept, history)
-    return Command(script("locks_acquire"), _lock_keys(keys, locked), arguments, _answers)
+    return Command(script("locks", "acquire"), _lock_keys(keys, locked), arguments, _answers)
 
 
 def _answers(raw: Any) -> list[Answer]:
@@ -127,7 +128,7 @@ def _answer(letter: int, new: Iterator[int], details: Iterator[Any], held_off: H
         case "a":
             return int(next(details))
         case "o" | "w" as which:
-            return HeldByOther(_text(next(details)), max(0, next(details)) / 1000, which == "w")
+            return HeldByOther(text(next(details)), max(0, next(details)) / 1000, which == "w")
         case "h":
             return held_off
         case _:
@@ -178,7 +179,7 @@ def renew(
         return Renewed(
             tuple(int(number) for number in lost),
             {
-                int(number): _text(node)
+                int(number): text(node)
                 for number, node in zip(wanted[::2], wanted[1::2], strict=True)
             },
             tuple(int(number) for number in unknown),
@@ -192,7 +193,7 @@ def renew(
     for number, seconds in lasting.items():
         arguments += (number, _milliseconds(seconds))
     names = _lock_keys(keys, (key for key, _ in locked))
-    return Command(script("locks_renew"), names, tuple(arguments), read)
+    return Command(script("locks", "renew"), names, tuple(arguments), read)
 
 
 def release(keys: RingKeys, *, session: str, locked: Sequence[tuple[bytes, int]]) -> Command[int]:
@@ -203,7 +204,7 @@ def release(keys: RingKeys, *, session: str, locked: Sequence[tuple[bytes, int]]
     """
     arguments = (*_head(keys), session, *(token for _, token in locked))
     names = _lock_keys(keys, (key for key, _ in locked))
-    return Command(script("locks_release"), names, arguments, int)
+    return Command(script("locks", "release"), names, arguments, int)
 
 
 def take_away(
@@ -232,7 +233,7 @@ def take_away(
         keys.node_channel(""),
     )
     names = (*keys.script_keys(), keys.lock(key))
-    return Command(script("take_away"), names, arguments, lambda raw: int(raw) == 1)
+    return Command(script("locks", "take_away"), names, arguments, lambda raw: int(raw) == 1)
 
 
 @dataclass(frozen=True)
@@ -268,16 +269,16 @@ def look(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[dict[bytes, Lock
             key: Lock(
                 key,
                 int(answer[0]),
-                _text(answer[1]),
-                _text(answer[2]),
-                _text(answer[3]),
+                text(answer[1]),
+                text(answer[2]),
+                text(answer[3]),
                 max(0, int(answer[4])) / 1000,
             )
             for key, answer in zip(locked, raw, strict=True)
             if answer
         }
 
-    return Command(script("locks_look"), _lock_keys(keys, locked), _head(keys), read)
+    return Command(script("locks", "look"), _lock_keys(keys, locked), _head(keys), read)
 
 
 @dataclass(frozen=True)
@@ -311,7 +312,3 @@ def parse_lock_news(payload: bytes) -> LockNews | None:
 def _milliseconds(seconds: float) -> int:
     # Up, so that no lock ends in Redis before its holder thinks so.
     return max(1, ceil(seconds * 1000))
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,1 @@
+"""The lease challenge, in both modes. Commands, scripts and twins."""

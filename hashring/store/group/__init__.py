@@ -1,0 +1,1 @@
+"""Partition groups. Commands, scripts and twins."""

@@ -1,0 +1,83 @@
+"""What a store does: run commands, and subscribe to channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from hashring.store.command import Command
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """The subscription stands: what changes from now on is told.
+
+    It comes again after the client reconnected by itself, which is a gap.
+    """
+
+
+@dataclass(frozen=True)
+class Told:
+    """A message on a channel."""
+
+    channel: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Unsubscribed:
+    """The subscription has ended as asked."""
+
+
+Notice = Subscribed | Told | Unsubscribed
+
+
+class Subscription(Protocol):
+    """A standing subscription to one or more channels."""
+
+    def wait(self, timeout: float) -> Notice | None:
+        """The next notice, or ``None`` when none came within ``timeout`` seconds.
+
+        Raises:
+            StoreError: the connection is gone.
+        """
+
+    def end(self) -> None:
+        """Ask for the end from another thread; ``wait`` then returns :class:`Unsubscribed`."""
+
+    def close(self) -> None:
+        """Close the connection; for the thread that waits."""
+
+
+class Store(Protocol):
+    """Where a ring lives: Redis, or its twin in memory."""
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command.
+
+        Raises:
+            StoreError: it was not done, or nobody knows whether it was.
+        """
+
+    def subscribe(self, *channels: bytes) -> Subscription:
+        """Begin a subscription; a channel's stands once ``wait`` has told :class:`Subscribed`.
+
+        Raises:
+            StoreError: the connection cannot be made.
+        """
+
+    def close(self) -> None:
+        """Close all connections; the store may be used again, with new ones."""
+
+
+class Caller(Protocol):
+    """What runs plain Redis commands."""
+
+    def call(self, *arguments: Any) -> Any:
+        """Run one.
+
+        Raises:
+            StoreError: it was not done.
+        """
