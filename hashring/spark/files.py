@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -28,6 +27,7 @@ from hashring.errors import (
     SparkFailed,
 )
 from hashring.files import check_new
+from hashring.spark.counting import Counts
 from hashring.spark.failures import SPARK_ERRORS, failure
 from hashring.spark.session import is_connect
 
@@ -62,9 +62,8 @@ class Input:
         """
         if self._raw is None:
             return self.frame, lambda: 0
-        told = Observation()
-        observed = self._raw.observe(told, F.count_if(_is_bad()).alias("bad"))
-        return _good(observed), lambda: int(told.get.get("bad") or 0)
+        counts = Counts(self._raw, bad=F.count_if(_is_bad()))
+        return _good(counts.frame), lambda: counts.get()["bad"]
 
 
 def _is_bad() -> Column:
@@ -272,16 +271,16 @@ class Output:
 
         Raises:
             OutputExists: it is there already, or somebody else has written it meanwhile.
-        OutputRefused: the workers of a cluster wrote it to disks of their own.
-        ColumnError: two columns have one name.
+            OutputRefused: the workers of a cluster wrote it to disks of their own.
+            ColumnError: two columns have one name.
         """
         spark = df.sparkSession
         self.check(spark)
         check_distinct(df)
-        told = Observation()
-        checked = is_on_workers(spark, self.path)
-        if checked:
-            df = df.observe(told, F.count(F.lit(1)).alias("rows"))
+        written = None
+        if is_on_workers(spark, self.path):
+            written = Counts(df, rows=F.count(F.lit(1)))
+            df = written.frame
         writer = df.write.mode("error")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
@@ -301,14 +300,14 @@ class Output:
                 if error.getCondition() == "PATH_ALREADY_EXISTS":
                     raise OutputExists(self.path) from error
                 raise
-            if checked:
-                self.check_whole(spark, self.path, int(told.get["rows"]))
+            if written:
+                self.check_whole(spark, self.path, written.get()["rows"])
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         try:
             writer.save(f"file://{aside}")
-            if checked:
-                self.check_whole(spark, f"file://{aside}", int(told.get["rows"]))
+            if written:
+                self.check_whole(spark, f"file://{aside}", written.get()["rows"])
             if local.exists():
                 raise OutputExists(self.path)
             aside.rename(local)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.history import RingHistory
 from hashring.core.ring import Ring
 from hashring.errors import NoDataError
 from hashring.spark.answers import Outcome, Table
-from hashring.spark.audit import PROBLEMS, audit
+from hashring.spark.audit import PROBLEMS, REJECTIONS, audit
+from hashring.spark.counting import Counts
 from hashring.spark.files import Input, Output, check_distinct
 from hashring.spark.keys import is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
@@ -80,10 +80,10 @@ def assign_job(
     check_distinct(df)
     owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
     _check_keys(source, key)
-    told = Observation()
-    counted = owned.observe(told, F.count(F.lit(1)).alias("rows"), F.count("owner").alias("owned"))
-    output.write(counted, ["owner"] if by_owner else [])
-    rows, with_key = int(told.get["rows"]), int(told.get["owned"])
+    counts = Counts(owned, rows=F.count(F.lit(1)), owned=F.count("owner"))
+    output.write(counts.frame, ["owner"] if by_owner else [])
+    told = counts.get()
+    rows, with_key = told["rows"], told["owned"]
     facts = [
         ("rows written", rows),
         ("rows without a key", rows - with_key),
@@ -362,9 +362,11 @@ def audit_job(
     _check_keys(source, key)
     counts = found.counts.cache()
     try:
-        rejected = {
-            r["reason"]: r["count"] for r in found.rejected.groupBy("reason").count().collect()
-        }
+        # In one row, which is there whatever the log holds.
+        (reasons,) = found.rejected.agg(
+            *(F.count_if(F.col("reason") == why).alias(why) for why in REJECTIONS)
+        ).collect()
+        rejected = {why: count for why, count in reasons.asDict().items() if count}
         summary = found.summary.collect()[0].asDict()
         changes = found.changes.orderBy("version").collect()
         nodes = found.nodes.collect()

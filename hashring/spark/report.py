@@ -99,8 +99,10 @@ class Report:
     ) -> None:
         """A bar for each (name, value, mark), longest first; a mark is drawn across its bar.
 
-        With the unit ``%`` values are parts of one.
+        With the unit ``%`` values are parts of one. Without rows there is no plot.
         """
+        if not rows:
+            return
         ordered = list(rows) if in_order else sorted(rows, key=lambda row: -row[1])
         shown = ordered[:MOST_BARS]
         self._plot(bar_chart(label, shown, unit))

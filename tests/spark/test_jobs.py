@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
@@ -32,6 +33,7 @@ from hashring.errors import (
     UnknownNodeError,
 )
 from hashring.files import read_ring, write_ring
+from hashring.spark.counting import Counts
 from hashring.spark.failures import failure
 from hashring.spark.files import Input, Output, read_frame
 from hashring.spark.jobs import assign_job, load_job
@@ -636,6 +638,35 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
     assert (finding.problem, finding.unowned) == ("overrun", 5.0)
     assert Page((tmp_path / "audit.html").read_text()).loads == []
+
+
+@pytest.mark.parametrize(
+    ("judged", "name", "log"),
+    [
+        (2, "log.csv", "key,node,start,end\nk,a,11,12\nk,a,13,14\nk,a,x,14\n"),
+        (0, "log.json", '{"key":"k","node":"ghost","start":11.5,"end":12.5}\n{"key":\n'),
+    ],
+)
+def test_bad_records_are_counted_whatever_is_left_to_judge(spark, tmp_path, judged, name, log):
+    # Spark drops a part of a query that turns out to have no rows, and what was counted in it.
+    (tmp_path / name).write_text(log)
+    spark.sql(
+        "select 1L epoch, timestamp_seconds(10) at, 'join' kind, array('a') nodes, array(5L) points"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    told = run(
+        "audit", "--input", tmp_path / name, "--events", tmp_path / "events.parquet",
+        "--schema", "key string, node string, start double, end double",
+        "--output", tmp_path / "findings.parquet", "--json",
+    )  # fmt: skip
+    assert (told["rows judged"], told["bad records left out"]) == (judged, 1)
+    assert told.get("rows rejected: unknown node") == (None if judged else 1)
+    assert spark.read.parquet(str(tmp_path / "findings.parquet")).isEmpty()
+
+
+def test_counts_hold_where_spark_finds_that_nothing_is_left(spark):
+    counts = Counts(spark.range(9), rows=F.count(F.lit(1)))
+    assert counts.frame.where("id > 9").groupBy("id").count().collect() == []
+    assert counts.get() == {"rows": 9}
 
 
 def test_events_in_csv_are_refused_before_spark_starts():
