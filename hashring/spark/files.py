@@ -1,13 +1,9 @@
-"""Reading and writing: the only place of the pipeline that touches files and tables."""
+"""Reading: what a job's rows come from, in files or tables."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import time
-import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,16 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hashring.errors import (
-    ColumnError,
     ConfigError,
     HashringError,
     InputDamaged,
     NoDataError,
-    OutputExists,
-    OutputRefused,
     SparkFailed,
 )
-from hashring.files import check_new
 from hashring.spark.counting import Counts
 from hashring.spark.failures import SPARK_ERRORS, failure
 from hashring.spark.session import is_connect
@@ -35,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "csv", "json")
-_ENDING: Final = 10.0  # seconds
 _CORRUPT: Final = "_corrupt_record"
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
@@ -100,6 +91,7 @@ def read_frame(
     paths: Sequence[str],
     format: str | None = None,
     schema: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Input:
     """Read files.
 
@@ -109,6 +101,7 @@ def read_frame(
             the session can read, such as orc; by default as the names end.
         schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
             the key ``007`` into ``7``), and those of JSON are inferred from the data.
+        options: of the format, as Spark's reader takes them.
 
     Raises:
         NoDataError: nothing matches a path, or there is nothing in what matches.
@@ -123,6 +116,7 @@ def read_frame(
         # And a record of too few or too many fields shows only where all of them are looked at.
         reader = reader.option("header", True).option("enforceSchema", False)
         reader = reader.option("columnPruning", False)
+    reader = reader.options(**(options or {}))
     source = ", ".join(paths)
     try:
         wanted = None if schema is None else _ddl(schema)
@@ -209,167 +203,6 @@ def _ddl(schema: str) -> StructType:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0].partition(" SQLSTATE")[0]
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where a frame goes: files at a path, or a table.
-
-    Attributes:
-        path: the directory of the files; ``None`` for a table.
-        format: parquet, csv, json or any other that the session can write; a table's, unless
-            given, as Spark is set up.
-        table: the table's name; ``None`` for files.
-    """
-
-    path: str | None
-    format: str | None = None
-    table: str | None = None
-
-    def check(self, spark: SparkSession) -> None:
-        """Check before the long work that it can be written.
-
-        Raises:
-            OutputExists: it is there already.
-            OutputRefused: it cannot be written there.
-            ConfigError: neither path nor table, both, or no format; no name of a table, or no
-                such schema.
-        """
-        if (self.path is None) == (self.table is None):
-            raise ConfigError("output", self.path, "give either a path or a table to write to")
-        if self.table is not None:
-            schema = self.table.rpartition(".")[0]
-            try:
-                if schema and not spark.catalog.databaseExists(schema):
-                    raise ConfigError("table", self.table, f"there is no schema {schema}")
-                if spark.catalog.tableExists(self.table):
-                    raise OutputExists(self.table)
-            except ParseException as error:
-                raise ConfigError("table", self.table, "is no name of a table") from error
-            return
-        assert self.path is not None
-        self.check_format()
-        local = local_path(spark, self.path)
-        if local is not None:
-            check_new(local)
-
-    def check_format(self) -> None:
-        """Check, without Spark, that there is a format to write files in.
-
-        Raises:
-            ConfigError: the path's name does not say, and nor did the caller.
-        """
-        if self.path is not None:
-            format_of([self.path], self.format, "output")
-
-    def write(self, df: DataFrame, partition_by: Sequence[str] = ()) -> None:
-        """Write all of the frame, or nothing.
-
-        On this machine's file system, files are written aside and take their name in one step at
-        the end. Elsewhere it is Spark's own commit protocol that keeps half of a job from being
-        seen: a directory without the file ``_SUCCESS`` is not finished.
-
-        Raises:
-            OutputExists: it is there already, or somebody else has written it meanwhile.
-            OutputRefused: the workers of a cluster wrote it to disks of their own.
-            ColumnError: two columns have one name.
-        """
-        spark = df.sparkSession
-        self.check(spark)
-        check_distinct(df)
-        written = None
-        if is_on_workers(spark, self.path):
-            written = Counts(df, rows=F.count(F.lit(1)))
-            df = written.frame
-        writer = df.write.mode("error")
-        if partition_by:
-            writer = writer.partitionBy(*partition_by)
-        if self.table is not None:
-            (writer.format(self.format) if self.format else writer).saveAsTable(self.table)
-            return
-        assert self.path is not None
-        name = format_of([self.path], self.format)
-        writer = writer.format(name)
-        if name == "csv":
-            writer = writer.option("header", True)
-        local = local_path(spark, self.path)
-        if local is None:
-            try:
-                writer.save(self.path)
-            except AnalysisException as error:
-                if error.getCondition() == "PATH_ALREADY_EXISTS":
-                    raise OutputExists(self.path) from error
-                raise
-            if written:
-                self.check_whole(spark, self.path, written.get()["rows"])
-            return
-        aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            writer.save(f"file://{aside}")
-            if written:
-                self.check_whole(spark, f"file://{aside}", written.get()["rows"])
-            if local.exists():
-                raise OutputExists(self.path)
-            aside.rename(local)
-        except (KeyboardInterrupt, SystemExit):
-            with suppress(Exception):  # whatever is wrong with Spark by now
-                spark.sparkContext.cancelAllJobs()
-            raise
-        finally:
-            _remove(aside)
-
-    def check_whole(self, spark: SparkSession, written: str, rows: int) -> None:
-        """Check that all rows that workers wrote are where the driver sees them.
-
-        Raises:
-            OutputRefused: some are not: the workers have disks of their own.
-        """
-        assert self.path is not None
-        name = format_of([self.path], self.format)
-        try:
-            reader = (
-                spark.read.format(name).option("header", True).option("multiLine", name == "csv")
-            )
-            found = reader.load(written).count()
-        except AnalysisException:
-            found = 0  # not a file is there to read the columns from
-        if found < rows:
-            raise OutputRefused(
-                self.path,
-                f"{found:,} of {rows:,} rows are there: Spark's workers write to disks of their "
-                f"own; name a path that all of them share, such as s3a://... or a network disk",
-            )
-
-
-def check_distinct(df: DataFrame) -> None:
-    """Check that no two columns have one name, which no file can hold.
-
-    Raises:
-        ColumnError: two have; Spark compares names without case, and so does this.
-    """
-    seen: set[str] = set()
-    for name in df.columns:
-        if name.lower() in seen:
-            raise ColumnError(name, "is there more than once: rename one of them")
-        seen.add(name.lower())
-
-
-def is_on_workers(spark: SparkSession, path: str | None) -> bool:
-    """Whether a path is of a disk that each worker may have for itself."""
-    if path is None or (":" in path and not path.startswith("file:")):
-        return False
-    master = spark.conf.get("spark.master", "local") or "local"
-    return master.startswith("local-cluster") or not master.startswith("local")
-
-
-def _remove(path: Path) -> None:
-    # After Ctrl-C, tasks that are just ending may make files for another moment.
-    deadline = time.monotonic() + _ENDING
-    while path.exists():
-        shutil.rmtree(path, ignore_errors=True)
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.1)
 
 
 def local_path(spark: SparkSession, path: str) -> Path | None:

@@ -17,9 +17,10 @@ from hashring.errors import NoDataError
 from hashring.spark.answers import Outcome, Table
 from hashring.spark.audit import PROBLEMS, REJECTIONS, audit
 from hashring.spark.counting import Counts
-from hashring.spark.files import Input, Output, check_distinct
+from hashring.spark.files import Input
 from hashring.spark.keys import is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
+from hashring.spark.output import Output, check_distinct
 from hashring.spark.owner import partition_by_owner, with_owner
 from hashring.spark.plan import plan
 from hashring.spark.report import Report

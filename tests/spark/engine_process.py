@@ -27,6 +27,9 @@ def main(option: str, where: str, folder: str) -> None:
         for setting in (
             "spark.driver.host=127.0.0.1",
             "spark.executor.memory=512m",
+            # A busy machine is no lost worker.
+            "spark.network.timeout=800s",
+            "spark.worker.timeout=800",
             # Most of the time goes into starting virtual machines.
             f"spark.driver.extraJavaOptions={JAVA}",
             f"spark.executor.extraJavaOptions={JAVA}",

@@ -35,8 +35,9 @@ from hashring.errors import (
 from hashring.files import read_ring, write_ring
 from hashring.spark.counting import Counts
 from hashring.spark.failures import failure
-from hashring.spark.files import Input, Output, read_frame
+from hashring.spark.files import Input, read_frame
 from hashring.spark.jobs import assign_job, load_job
+from hashring.spark.output import Output
 from hashring.spark.session import java_version, spark_session
 from tests.spark.test_owner import random_ring
 

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from hashring.core.ringfile import RingFile
     from hashring.spark.answers import Outcome
-    from hashring.spark.files import Output
+    from hashring.spark.output import Output
 
 
 class Job:
@@ -48,7 +49,7 @@ class Job:
                 raise click.UsageError(f"give --input{other * ('input_table' in self._options)}")
             if self._options["inputs"]:
                 format_of(self._options["inputs"], self._options["format_"])
-        conf = dict(_setting(text) for text in self._options["conf"])
+        conf = dict(_setting("--conf", text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
         # What these log, in JSON or with a traceback, comes as an exception, too.
         for name in ("py4j", "DataFrameQueryContextLogger"):
@@ -127,7 +128,8 @@ def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
 
     if options["input_table"]:
         return read_table(spark, options["input_table"])
-    return read_frame(spark, options["inputs"], options["format_"], options["schema"])
+    more = dict(_setting("--input-option", text) for text in options["input_options"])
+    return read_frame(spark, options["inputs"], options["format_"], options["schema"], more)
 
 
 def output_of(options: dict[str, Any], default: str | None = None) -> Output | None:
@@ -139,23 +141,24 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
     Raises:
         ConfigError: the format of files is not known.
     """
-    from hashring.spark.files import Output  # noqa: PLC0415 - as above
+    from hashring.spark.output import Output  # noqa: PLC0415 - as above
 
     path, table = options["output"], options["table"]
     if path is None and table is None:
         return None
-    output = Output(path, options["output_format"], table)
+    more = dict(_setting("--option", text) for text in options["options_"])
+    output = Output(path, options["output_format"], table, options["mode"], more)
     try:
         output.check_format()
     except ConfigError:
         if default is None:
             raise
-        output = Output(path, default, table)
+        output = replace(output, format=default)
     return output
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _setting(option: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise click.UsageError(f"--conf {text}: give NAME=VALUE")
+        raise click.UsageError(f"{option} {text}: give NAME=VALUE")
     return name, value

@@ -59,13 +59,36 @@ input_options = _options(
     click.option("--key", default="key", show_default=True, help="The column of keys."),
 )
 
-input_table_option = click.option(
-    "--input-table", help="A table or view of the session's catalogs, instead of --input."
+input_table_option = _options(
+    click.option(
+        "--input-table", help="A table or view of the session's catalogs, instead of --input."
+    ),
+    click.option(
+        "--input-option",
+        "input_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the input's format, such as sep=;; may be repeated.",
+    ),
 )
 
 output_options = _options(
-    click.option("--output", help="A path to write to, which must not exist."),
-    click.option("--table", help="A table to write to instead, which must not exist."),
+    click.option("--output", help="A path to write to."),
+    click.option("--table", help="A table to write to instead."),
+    click.option(
+        "--mode",
+        type=click.Choice(["error", "append", "overwrite"]),
+        default="error",
+        show_default=True,
+        help="What to do with an output that exists; overwrite replaces all its rows.",
+    ),
+    click.option(
+        "--option",
+        "options_",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the output's format, such as compression=zstd; may be repeated.",
+    ),
     click.option(
         "--output-format",
         help="parquet, csv, json, or any that the session can write. Default: as the output's name "

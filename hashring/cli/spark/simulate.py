@@ -19,6 +19,8 @@ _NOT_WITH_PEAK: Final = {
     "output": "--output",
     "table": "--table",
     "output_format": "--output-format",
+    "mode": "--mode",
+    "options_": "--option",
 }
 
 

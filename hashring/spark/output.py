@@ -1,0 +1,309 @@
+"""Writing: where a job's rows go, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.files import check_new
+from hashring.spark.counting import Counts
+from hashring.spark.files import FORMATS, format_of, local_path
+from hashring.spark.keys import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+MODES: Final = ("error", "append", "overwrite")
+_FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
+"""Spark deletes what files of these formats held before it writes the new ones."""
+_ENDING: Final = 10.0  # seconds
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a frame goes: files at a path, or a table.
+
+    Attributes:
+        path: the directory of the files; ``None`` for a table.
+        format: parquet, csv, json or any other that the session can write; a table's, unless
+            given, as Spark is set up.
+        table: the table's name; ``None`` for files.
+        mode: what to do with an output that is there: ``error``, ``append``, or ``overwrite``,
+            which replaces all its rows. A table keeps its columns, partitions and buckets.
+        options: of the format, as Spark's writer takes them.
+    """
+
+    path: str | None
+    format: str | None = None
+    table: str | None = None
+    mode: str = "error"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, spark: SparkSession) -> None:
+        """Check before the long work that it can be written.
+
+        Raises:
+            OutputExists: it is there already, and the mode is ``error``.
+            OutputRefused: it cannot be written there, or not replaced whole or not at all.
+            ConfigError: neither path nor table, both, or no format; no such mode; no name of a
+                table, or no such schema.
+        """
+        if (self.path is None) == (self.table is None):
+            raise ConfigError("output", self.path, "give either a path or a table to write to")
+        if self.mode not in MODES:
+            raise ConfigError("mode", self.mode, f"say {', '.join(MODES[:-1])} or {MODES[-1]}")
+        if self.table is not None:
+            self._check_table(spark, self.table)
+            return
+        assert self.path is not None
+        self.check_format()
+        local = local_path(spark, self.path)
+        if local is None:
+            if self.mode == "overwrite" and self._format() in _FILE_FORMATS:
+                raise OutputRefused(
+                    self.path, "Spark would delete it first, and a job that fails lose it"
+                )
+        elif self.mode == "error" or not local.is_dir():
+            check_new(local)
+
+    def _check_table(self, spark: SparkSession, table: str) -> None:
+        schema = table.rpartition(".")[0]
+        try:
+            if schema and not spark.catalog.databaseExists(schema):
+                raise ConfigError("table", table, f"there is no schema {schema}")
+            if not spark.catalog.tableExists(table):
+                return
+        except ParseException as error:
+            raise ConfigError("table", table, "is no name of a table") from error
+        if self.mode == "error":
+            raise OutputExists(table)
+        kind = spark.catalog.getTable(table).tableType
+        if kind not in ("MANAGED", "EXTERNAL"):
+            raise OutputRefused(table, f"it is {kind}, and no table")
+        if self.mode == "append" or not _is_replaced_by_name(spark, table):
+            return
+        if kind == "EXTERNAL":
+            raise OutputRefused(table, "it is EXTERNAL: its files are not the catalog's to replace")
+        # Renamed, a table of this catalog looks for its partitions at the old name.
+        if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and any(
+            column.isPartition for column in spark.catalog.listColumns(table)
+        ):
+            raise OutputRefused(table, "a catalog in memory cannot replace a partitioned table")
+
+    def check_format(self) -> None:
+        """Check, without Spark, that there is a format to write files in.
+
+        Raises:
+            ConfigError: the path's name does not say, and nor did the caller.
+        """
+        if self.path is not None:
+            self._format()
+
+    def _format(self) -> str:
+        assert self.path is not None
+        return format_of([self.path], self.format, "output")
+
+    def write(self, df: DataFrame, partition_by: Sequence[str] = ()) -> None:
+        """Write all of the frame, or nothing.
+
+        On this machine's file system, files are written aside and take their place at the end: a
+        new output or a replaced one in one step, appended files one by one. Elsewhere it is
+        Spark's own commit protocol that keeps half of a job from being seen: a directory without
+        the file ``_SUCCESS`` is not finished. A table is replaced by one that was written aside,
+        unless its format has transactions.
+
+        Raises:
+            OutputExists: it is there already, or somebody else has written it meanwhile.
+            OutputRefused: the workers of a cluster wrote it to disks of their own.
+            ColumnError: two columns have one name, or a table has others.
+        """
+        spark = df.sparkSession
+        self.check(spark)
+        check_distinct(df)
+        written = None
+        if is_on_workers(spark, self.path):
+            written = Counts(df, rows=F.count(F.lit(1)))
+            df = written.frame
+        if self.table is not None:
+            if spark.catalog.tableExists(self.table):
+                self._into_table(df, self.table)
+                return
+            writer = self._writer(df, self.format, partition_by)
+            with _cancelled(spark):
+                writer.saveAsTable(self.table)
+            return
+        assert self.path is not None
+        name = self._format()
+        writer = self._writer(df, name, partition_by)
+        if name == "csv":
+            writer = writer.option("header", True)
+        local = local_path(spark, self.path)
+        if local is None:
+            try:
+                writer.mode(self.mode).save(self.path)
+            except AnalysisException as error:
+                if error.getCondition() == "PATH_ALREADY_EXISTS":
+                    raise OutputExists(self.path) from error
+                raise
+            if written and self.mode != "append":
+                self.check_whole(spark, self.path, written.get()["rows"])
+            return
+        aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            with _cancelled(spark):
+                writer.save(f"file://{aside}")
+            if written:
+                self.check_whole(spark, f"file://{aside}", written.get()["rows"])
+            self._take_place(aside, local)
+        finally:
+            _remove(aside)
+
+    def _writer(
+        self, df: DataFrame, name: str | None, partition_by: Sequence[str]
+    ) -> DataFrameWriter:
+        writer = df.write.mode("error").options(**self.options)
+        if name is not None:
+            writer = writer.format(name)
+        return writer.partitionBy(*partition_by) if partition_by else writer
+
+    def _take_place(self, aside: Path, local: Path) -> None:
+        if not local.exists():
+            aside.rename(local)
+        elif self.mode == "append":
+            # Each has a name that no other job gives.
+            for part in sorted(aside.rglob("[!._]*")):
+                if part.is_file():
+                    place = local / part.relative_to(aside)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    part.rename(place)
+        elif self.mode == "overwrite":
+            before = aside.with_name(f"{aside.name}.before")
+            local.rename(before)
+            try:
+                aside.rename(local)
+            except BaseException:
+                before.rename(local)
+                raise
+            _remove(before)
+        else:
+            raise OutputExists(str(self.path))
+
+    def _into_table(self, df: DataFrame, table: str) -> None:
+        """Append to a table, or replace its rows.
+
+        Raises:
+            ColumnError: the table has other columns.
+        """
+        spark = df.sparkSession
+        columns = spark.table(table).columns
+        if {name.lower() for name in columns} != {name.lower() for name in df.columns}:
+            raise ColumnError(
+                ", ".join(columns),
+                f"are the columns of {table}; the job writes {', '.join(df.columns)}: name another",
+            )
+        fitted = df.select(*map(quoted, columns)).write.options(**self.options)
+        if self.mode == "append" or not _is_replaced_by_name(spark, table):
+            with _cancelled(spark):
+                fitted.insertInto(table, overwrite=self.mode == "overwrite")
+            return
+        found = spark.catalog.getTable(table)
+        place = "".join(f"{quoted(part)}." for part in found.namespace or ())
+        aside, before = (
+            f"{place}{quoted(f'{found.name}_{uuid.uuid4().hex[:8]}')}" for _ in range(2)
+        )
+        whole = f"{place}{quoted(found.name)}"
+        try:
+            spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
+            with _cancelled(spark):
+                fitted.insertInto(aside)
+            spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
+            try:
+                spark.sql(f"ALTER TABLE {aside} RENAME TO {whole}")
+            except BaseException:
+                spark.sql(f"ALTER TABLE {before} RENAME TO {whole}")
+                raise
+            spark.sql(f"DROP TABLE {before}")
+        finally:
+            spark.sql(f"DROP TABLE IF EXISTS {aside}")
+
+    def check_whole(self, spark: SparkSession, written: str, rows: int) -> None:
+        """Check that all rows that workers wrote are where the driver sees them.
+
+        Raises:
+            OutputRefused: some are not: the workers have disks of their own.
+        """
+        assert self.path is not None
+        name = self._format()
+        try:
+            reader = (
+                spark.read.format(name).option("header", True).option("multiLine", name == "csv")
+            )
+            found = reader.load(written).count()
+        except AnalysisException:
+            found = 0  # not a file is there to read the columns from
+        if found < rows:
+            raise OutputRefused(
+                self.path,
+                f"{found:,} of {rows:,} rows are there: Spark's workers write to disks of their "
+                f"own; name a path that all of them share, such as s3a://... or a network disk",
+            )
+
+
+def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
+    """Whether Spark would delete the table's files first; else its format replaces rows itself."""
+    if spark.catalog.getTable(table).catalog != "spark_catalog":
+        return False
+    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
+    return bool(told) and told[-1]["data_type"].lower() in (*_FILE_FORMATS, "hive")
+
+
+@contextmanager
+def _cancelled(spark: SparkSession) -> Iterator[None]:
+    """Cancel what runs when the block is interrupted, so that Spark removes what it wrote."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(Exception):  # whatever is wrong with Spark by now
+            spark.sparkContext.cancelAllJobs()
+        raise
+
+
+def check_distinct(df: DataFrame) -> None:
+    """Check that no two columns have one name, which no file can hold.
+
+    Raises:
+        ColumnError: two have; Spark compares names without case, and so does this.
+    """
+    seen: set[str] = set()
+    for name in df.columns:
+        if name.lower() in seen:
+            raise ColumnError(name, "is there more than once: rename one of them")
+        seen.add(name.lower())
+
+
+def is_on_workers(spark: SparkSession, path: str | None) -> bool:
+    """Whether a path is of a disk that each worker may have for itself."""
+    if path is None or (":" in path and not path.startswith("file:")):
+        return False
+    master = spark.conf.get("spark.master", "local") or "local"
+    return master.startswith("local-cluster") or not master.startswith("local")
+
+
+def _remove(path: Path) -> None:
+    # After Ctrl-C, tasks that are just ending may make files for another moment.
+    deadline = time.monotonic() + _ENDING
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.1)

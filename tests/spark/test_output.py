@@ -1,0 +1,125 @@
+"""Outputs: appended to, replaced, and left as they were by a job that fails."""
+
+import pytest
+
+from hashring.core.ringfile import RingFile
+from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.files import write_ring
+from hashring.spark.output import Output
+from tests.spark.test_jobs import run
+from tests.spark.test_owner import random_ring
+
+
+def ids(df):
+    return sorted(row.id for row in df.select("id").collect())
+
+
+@pytest.fixture
+def table(spark):
+    """A bucketed table that holds 0 to 3."""
+    spark.sql("DROP TABLE IF EXISTS whole")
+    spark.range(4).selectExpr("id", "id % 2 AS part").write.bucketBy(2, "id").saveAsTable("whole")
+    yield "whole"
+    spark.sql("DROP TABLE IF EXISTS whole")
+
+
+def failing(spark):
+    """Rows of which the last cannot be computed."""
+    return spark.range(4, 8).selectExpr("if(id = 7, raise_error('boom'), id) AS id", "0L AS part")
+
+
+def layout(spark, table):
+    return [(c.name, c.isPartition, c.isBucket) for c in spark.catalog.listColumns(table)]
+
+
+@pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 2, 3]), ("overwrite", [2, 3])])
+def test_files_that_are_there_are_added_to_or_replaced(spark, tmp_path, mode, held):
+    place = str(tmp_path / "out.parquet")
+    Output(place).write(spark.range(2).selectExpr("id", "0 AS part"), ["part"])
+    Output(place, mode=mode).write(spark.range(2, 4).selectExpr("id", "1 AS part"), ["part"])
+    assert ids(spark.read.parquet(place)) == held
+    with pytest.raises(Exception, match="boom"):
+        Output(place, mode=mode).write(failing(spark))
+    assert ids(spark.read.parquet(place)) == held
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+def test_files_may_be_replaced_by_what_was_read_from_them(spark, tmp_path):
+    place = str(tmp_path / "out.parquet")
+    Output(place).write(spark.range(4))
+    Output(place, mode="overwrite").write(spark.read.parquet(place).where("id > 1"))
+    assert ids(spark.read.parquet(place)) == [2, 3]
+
+
+def test_files_elsewhere_are_not_replaced(spark):
+    with pytest.raises(OutputRefused, match="Spark would delete it first"):
+        Output("s3a://bucket/out.parquet", mode="overwrite").check(spark)
+
+
+@pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 2, 3, 9]), ("overwrite", [9])])
+def test_a_table_is_added_to_or_replaced_and_keeps_its_layout(spark, table, mode, held):
+    before = layout(spark, table)
+    Output(None, table=table, mode=mode).write(spark.sql("SELECT 1L part, 9L id"))
+    assert ids(spark.table(table)) == held
+    assert layout(spark, table) == before
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_job_that_fails_leaves_a_table_as_it_was(spark, table, mode):
+    tables = [t.name for t in spark.catalog.listTables()]
+    with pytest.raises(Exception, match="boom"):
+        Output(None, table=table, mode=mode).write(failing(spark))
+    assert ids(spark.table(table)) == [0, 1, 2, 3]
+    assert [t.name for t in spark.catalog.listTables()] == tables
+
+
+def test_a_partitioned_table_is_added_to(spark):
+    spark.sql("DROP TABLE IF EXISTS parted")
+    output = Output(None, table="parted", mode="append")
+    output.write(spark.sql("SELECT 1L id, 0L part"), ["part"])
+    output.write(spark.sql("SELECT 7L part, 2L id"))
+    assert ids(spark.table("parted").where("part = 7")) == [2]
+    with pytest.raises(OutputRefused, match="a catalog in memory cannot replace a partitioned"):
+        Output(None, table="parted", mode="overwrite").check(spark)
+    spark.sql("DROP TABLE parted")
+
+
+def test_a_table_that_failed_to_be_made_does_not_block_the_next(spark):
+    spark.sql("DROP TABLE IF EXISTS made")
+    with pytest.raises(Exception, match="boom"):
+        Output(None, table="made").write(failing(spark), ["part"])
+    Output(None, table="made").write(spark.range(3))
+    assert ids(spark.table("made")) == [0, 1, 2]
+    spark.sql("DROP TABLE made")
+
+
+def test_what_cannot_be_replaced_is_refused_before_the_work(spark, table, tmp_path):
+    with pytest.raises(OutputExists):
+        Output(None, table=table).check(spark)
+    with pytest.raises(ColumnError, match="'id, part' are the columns of whole; the job writes id"):
+        Output(None, table=table, mode="append").write(spark.range(3))
+    spark.range(2).write.parquet(str(tmp_path / "files"))
+    spark.sql(f"CREATE TABLE outside USING parquet LOCATION '{tmp_path}/files'")
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT 1L id")
+    try:
+        with pytest.raises(OutputRefused, match="it is EXTERNAL"):
+            Output(None, table="outside", mode="overwrite").check(spark)
+        with pytest.raises(OutputRefused, match="it is TEMPORARY, and no table"):
+            Output(None, table="seen", mode="append").check(spark)
+    finally:
+        spark.sql("DROP TABLE outside")
+        spark.sql("DROP VIEW seen")
+    with pytest.raises(ConfigError, match="mode='replace': say error, append or overwrite"):
+        Output(None, table=table, mode="replace").check(spark)
+
+
+def test_options_of_the_formats_reach_spark(spark, tmp_path):
+    write_ring(RingFile(random_ring(2, 4)), tmp_path / "ring.json")
+    (tmp_path / "in.csv").write_text("key;w\na;1\nb;2\n")
+    told = run(
+        "assign", "--input", tmp_path / "in.csv", "--input-option", "sep=;",
+        "--ring-file", tmp_path / "ring.json",
+        "--output", tmp_path / "o.parquet", "--option", "compression=gzip",
+    )  # fmt: skip
+    assert told["rows written"] == "2"
+    assert list((tmp_path / "o.parquet").glob("*.gz.parquet"))
