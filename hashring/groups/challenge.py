@@ -23,7 +23,6 @@ from hashring.groups.base import (
 from hashring.groups.sync import LiveMember
 from hashring.protocol.challenge import FaithfulMachine, FixedMachine
 from hashring.store.challenge.commands import challenge_keys
-from hashring.store.memory_store import MemoryStore
 
 
 def lease_challenge(
@@ -42,7 +41,7 @@ def lease_challenge(
     """A member of a lease challenge; start it with ``start()`` or ``with``.
 
     Args:
-        redis: a sync client of redis-py or valkey-py; in tests of the fixed mode, a
+        redis: a sync client of redis-py or valkey-py; in tests, a
             :class:`hashring.testing.MemoryStore`.
         name: the challenge's name.
         partitions: how many; the same for all members.
@@ -95,8 +94,6 @@ def _settings(
         raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
     if mode == "faithful" and rules is not None:
         raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
-    if mode == "faithful" and isinstance(redis, MemoryStore):
-        raise ConfigError("mode", mode, "needs a Redis: a MemoryStore has mode='fixed'")
     return {"rules": rules or Rules()} if mode == "fixed" else {"spans": spans or Spans()}
 
 

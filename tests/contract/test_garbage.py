@@ -29,7 +29,7 @@ from hashring.store.lua import actions, script
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, beat, leave, snapshot, sweep
 from tests.conftest import PATIENCE, servers
-from tests.contract.test_store import TTL, Place, RealPlace, TwinPlace, replicas
+from tests.contract.places import TTL, Place, RealPlace, TwinPlace, replicas
 
 KEYS = ring_keys("accounts")
 GROUP = group_commands.group_keys("orders")

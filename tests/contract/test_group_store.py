@@ -4,7 +4,6 @@ and the twin. Nothing here waits for time to pass: leases that must have ended l
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -42,26 +41,12 @@ from hashring.store.group.commands import (
     read,
 )
 from hashring.store.interface import Store, Subscribed, Told
-from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, servers
 from tests.unit.groups.test_histories import history
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
-
-
-@pytest.fixture(params=["memory", *servers()])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    with RedisServer(servers()[request.param]) as server:
-        client = Redis(unix_socket_path=str(server.socket))
-        found = RedisStore(client, PATIENCE)
-        yield found
-        found.close()
-        client.close()
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - the fixtures are those of the other suite of every store
 """What every store must do with locks: the scripts on each real server, and the twin.
 
 Nothing here waits for time to pass: what must have expired is made to expire by hand.
@@ -40,15 +39,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import BeatReply
 from hashring.store.ring.events import Event
 from tests.conftest import PATIENCE, eventually, servers
-from tests.contract.test_store import (  # noqa: F401
-    Place,
-    RealPlace,
-    TwinPlace,
-    _server,
-    place,
-    pytest_generate_tests,
-    real,
-)
+from tests.contract.places import Place, RealPlace, TwinPlace
 
 TTL = 1000.0
 """Seconds: nothing expires during a test unless a test makes it."""

@@ -5,303 +5,33 @@ Nothing here waits for time to pass: what must be expired gets its score written
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
-import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
 
 from hashring.core.change import Change, ChangeKind, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
-from hashring.store.command import Command
-from hashring.store.embedded import RedisServer
-from hashring.store.interface import Store, Subscribed, Subscription
-from hashring.store.keys import RingKeys, ring_keys
-from hashring.store.memory_store import MemoryServer, MemoryStore
-from hashring.store.redis_store import AsyncRedisStore, RedisStore
+from hashring.store.interface import Subscribed, Subscription
+from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
     LeaveStatus,
     Scoring,
-    Snapshot,
     SweepReply,
     beat,
-    leave,
     read_members,
-    snapshot,
-    sweep,
 )
-from hashring.store.ring.events import Event, read_event
-from tests.conftest import PATIENCE, servers
+from tests.conftest import PATIENCE
+from tests.contract.places import AVAILABLE, LONG_AGO, TTL, Place, RealPlace, TwinPlace, replicas
 
-TTL = 1000.0
-"""Seconds: nothing expires during a test unless a test makes it."""
-LONG_AGO = -5.0
-AVAILABLE = Scoring.expiry(TTL)
 A, B, C = "a" * 16, "b" * 16, "c" * 16
-
-
-class Place:
-    """One ring in one store, and a hand that reaches behind the store's back."""
-
-    store: Store
-
-    def __init__(self, keys: RingKeys) -> None:
-        self.keys = keys
-
-    def now(self) -> float:
-        raise NotImplementedError
-
-    def zadd(self, member: bytes, score: float) -> None:
-        raise NotImplementedError
-
-    def zrem(self, member: bytes) -> None:
-        raise NotImplementedError
-
-    def zset(self) -> dict[bytes, float]:
-        raise NotImplementedError
-
-    def hset(self, node: str, entry: bytes) -> None:
-        raise NotImplementedError
-
-    def remember(self, node: str, memory: bytes) -> None:
-        """Write where a node was before it left."""
-        raise NotImplementedError
-
-    def remembered(self) -> set[bytes]:
-        """The nodes of which it is remembered where they were."""
-        raise NotImplementedError
-
-    def set_epoch(self, value: bytes) -> None:
-        raise NotImplementedError
-
-    def wipe(self) -> None:
-        raise NotImplementedError
-
-    def publish(self, payload: bytes) -> None:
-        raise NotImplementedError
-
-    def raw_events(self) -> list[Any]:
-        raise NotImplementedError
-
-    # --- what follows is the same everywhere --------------------------------------------------
-
-    def beat(self, node: str, session: str, *points: int, **options: Any) -> BeatReply:
-        options.setdefault("scoring", AVAILABLE)
-        options.setdefault("told", {})
-        return self.store.run(
-            beat(self.keys, node=node, session=session, replicas=replicas(node, *points), **options)
-        )
-
-    def join(self, node: str, session: str, *points: int, **options: Any) -> BeatReply:
-        return self.beat(node, session, *points, joining=True, **options)
-
-    def leave(self, node: str, session: str, *points: int, **options: Any) -> LeaveStatus:
-        return self.store.run(
-            leave(
-                self.keys, node=node, session=session, replicas=replicas(node, *points), **options
-            )
-        )
-
-    def sweep(self, scoring: Scoring = AVAILABLE) -> SweepReply:
-        return self.store.run(sweep(self.keys, scoring=scoring, by="somebody"))
-
-    def look(self, remembered: str = "", scoring: Scoring = AVAILABLE) -> Snapshot:
-        return self.store.run(snapshot(self.keys, scoring=scoring, remembered=remembered))
-
-    def age(self, *nodes: str) -> None:
-        """Make the nodes' members expired."""
-        seen = self.look()
-        for record in seen.replicas:
-            if record.replica.node in nodes:
-                self.zadd(record.replica.member, seen.now + LONG_AGO)
-
-    def events(self) -> list[Event]:
-        return [read_event(entry) for entry in self.raw_events()]
-
-    def ring(self) -> Ring:
-        return Ring(read_members(self.zset())[0])
-
-
-def replicas(node: str, *points: int) -> list[Replica]:
-    return [Replica(point, node, f"id{point}") for point in points]
-
-
-class RealPlace(Place):
-    def __init__(self, keys: RingKeys, client: Redis, store: Store) -> None:
-        super().__init__(keys)
-        self.client = client
-        self.store = store
-
-    def now(self) -> float:
-        seconds, micros = self.client.time()
-        return seconds + micros / 1e6
-
-    def zadd(self, member: bytes, score: float) -> None:
-        self.client.zadd(self.keys.ring, {member: score})
-
-    def zrem(self, member: bytes) -> None:
-        self.client.zrem(self.keys.ring, member)
-
-    def zset(self) -> dict[bytes, float]:
-        return dict(self.client.zrange(self.keys.ring, 0, -1, withscores=True))
-
-    def hset(self, node: str, entry: bytes) -> None:
-        self.client.hset(self.keys.nodes, node, entry)
-
-    def remember(self, node: str, memory: bytes) -> None:
-        self.client.hset(self.keys.left, node, memory)
-
-    def remembered(self) -> set[bytes]:
-        return set(self.client.hkeys(self.keys.left))
-
-    def set_epoch(self, value: bytes) -> None:
-        self.client.set(self.keys.epoch, value)
-
-    def wipe(self) -> None:
-        self.client.flushall()
-
-    def publish(self, payload: bytes) -> None:
-        self.client.publish(self.keys.channel, payload)
-
-    def raw_events(self) -> list[Any]:
-        return self.client.xrange(self.keys.events)
-
-
-class TwinPlace(Place):
-    def __init__(self, keys: RingKeys) -> None:
-        super().__init__(keys)
-        self.server = MemoryServer(time.time)
-        self.store = MemoryStore(self.server)
-
-    def now(self) -> float:
-        return time.time()
-
-    def zadd(self, member: bytes, score: float) -> None:
-        self.server.zadd(self.keys.ring, member, score)
-
-    def zrem(self, member: bytes) -> None:
-        self.server.zrem(self.keys.ring, member)
-
-    def zset(self) -> dict[bytes, float]:
-        found = self.look()
-        members = {record.replica.member: record.score for record in found.replicas}
-        return members | {member: float("nan") for member, _ in found.garbage}
-
-    def hset(self, node: str, entry: bytes) -> None:
-        self.server.hset(self.keys.ring, node, entry)
-
-    def remember(self, node: str, memory: bytes) -> None:
-        self.server.hset(self.keys.ring, node, memory, part="left")
-
-    def remembered(self) -> set[bytes]:
-        return set(self.server.hkeys(self.keys.ring, "left"))
-
-    def set_epoch(self, value: bytes) -> None:
-        self.server.set_epoch(self.keys.ring, value)
-
-    def wipe(self) -> None:
-        self.server.wipe()
-
-    def publish(self, payload: bytes) -> None:
-        self.server.publish(self.keys.channel, payload)
-
-    def raw_events(self) -> list[Any]:
-        return self.server.events(self.keys.ring)
-
-
-class AsyncFacade:
-    """The asyncio store behind the sync store's face."""
-
-    def __init__(self, path: Path) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = AsyncRedis(unix_socket_path=str(path))
-        self._store = AsyncRedisStore(self._client, 30.0)
-
-    def run(self, command: Command[Any]) -> Any:
-        return self._loop.run_until_complete(self._store.run(command))
-
-    def subscribe(self, *channels: bytes) -> Any:
-        return _AsyncSubscriptionFacade(
-            self._loop, self._loop.run_until_complete(self._store.subscribe(*channels))
-        )
-
-    def close(self) -> None:
-        self._loop.run_until_complete(self._store.close())
-        self._loop.run_until_complete(self._client.aclose())
-        self._loop.close()
-
-
-class _AsyncSubscriptionFacade:
-    def __init__(self, loop: asyncio.AbstractEventLoop, subscription: Any) -> None:
-        self._loop = loop
-        self._subscription = subscription
-
-    def wait(self, timeout: float) -> Any:
-        return self._loop.run_until_complete(self._subscription.wait(timeout))
-
-    def close(self) -> None:
-        self._loop.run_until_complete(self._subscription.close())
-
-
-REAL = [*servers(), "asyncio"]
-STORES = [*REAL, "twin"]
-
-
-@pytest.fixture(scope="module")
-def _server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
-    if request.param == "twin":
-        yield None
-    else:
-        with RedisServer(servers().get(request.param)) as server:
-            yield server
-
-
-@pytest.fixture
-def place(_server: RedisServer | None, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A ring, in each of the stores."""
-    keys = ring_keys(getattr(request, "param", "accounts"))
-    if _server is None:
-        yield TwinPlace(keys)
-        return
-    with Redis(unix_socket_path=str(_server.socket)) as client:
-        client.flushall()
-        store: Any
-        if request.node.callspec.params["_server"] == "asyncio":
-            store = AsyncFacade(_server.socket)
-        else:
-            store = RedisStore(client, 30.0)
-        yield RealPlace(keys, client, store)
-        store.close()
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" in metafunc.fixturenames:
-        metafunc.parametrize(
-            "_server", STORES, indirect=True, scope="module", ids=lambda name: name
-        )
-    elif "real" in metafunc.fixturenames:
-        metafunc.parametrize("_server", REAL, indirect=True, scope="module")
-
-
-@pytest.fixture
-def real(_server: RedisServer) -> Iterator[RealPlace]:
-    """A ring on each of the real servers, through the sync store."""
-    with Redis(unix_socket_path=str(_server.socket)) as client:
-        client.flushall()
-        store = RedisStore(client, 30.0)
-        yield RealPlace(ring_keys("accounts"), client, store)
-        store.close()
 
 
 class Listener:

@@ -74,7 +74,7 @@ def write_table(
     """Write the table; false when another was written since the reading.
 
     Args:
-        concerned: whom to tell of it.
+        concerned: the members whose leases change; the message names them.
     """
     arguments = (reading.tag, dump_table(table), "\n".join(concerned))
     return Command(script("challenge", "write"), (keys.table, keys.told), arguments, bool)
@@ -93,10 +93,14 @@ def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
     return Command(script("challenge", "look"), (keys.allocation, keys.grab), (), read)
 
 
-def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[int]:
-    """Challenge a partition."""
+def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[None]:
+    """Challenge a partition.
+
+    Args:
+        clear: take it from its owner and from the winner of its last race first.
+    """
     names = (keys.allocation, keys.grab, keys.grabs)
-    return Command(script("challenge", "signal"), names, (partition, int(clear)), int)
+    return Command(script("challenge", "signal"), names, (partition, int(clear)), _nothing)
 
 
 def told_partition(payload: bytes, partitions: int) -> int | None:
@@ -125,12 +129,16 @@ def begin(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
     return Command(script("challenge", "begin"), names, (partition, node), bool)
 
 
-def open_again(keys: ChallengeKeys, partition: int, node: str) -> Command[int]:
-    """Let the partition be challenged again."""
-    return Command(script("challenge", "open"), (keys.grab,), (partition, node), int)
+def open_again(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
+    """Let the partition be challenged again; false when the node has not won it."""
+    return Command(script("challenge", "open"), (keys.grab,), (partition, node), bool)
 
 
-def end(keys: ChallengeKeys, partition: int, node: str) -> Command[int]:
+def end(keys: ChallengeKeys, partition: int, node: str) -> Command[None]:
     """Say that the node's work on the partition has ended."""
     names = (keys.allocation, keys.allocated)
-    return Command(script("challenge", "end"), names, (partition, node), int)
+    return Command(script("challenge", "end"), names, (partition, node), _nothing)
+
+
+def _nothing(raw: Any) -> None:
+    """An answer that says nothing."""

@@ -53,7 +53,7 @@ class LocksTwin(Twin):
     ) -> list[Any]:
         own = session.encode()
         held_off = self._held_off() if history == self.ring.began else -1
-        first = token = self.first_token()
+        first = token = self._first_token()
         letters = bytearray()
         details: list[Any] = []
         others: list[tuple[int, bytes, LockState]] = []
@@ -66,7 +66,7 @@ class LocksTwin(Twin):
                 self._tell(channel, lock.node, b"wanted:" + lock.waiter, name[prefix:])
 
         for number, name in enumerate(self.names):
-            lock = self.standing(name)
+            lock = self._standing(name)
             if lock is None and held_off:
                 letters += b"h"
             elif lock is None and room > 0:
@@ -116,7 +116,7 @@ class LocksTwin(Twin):
         wanted: list[Any] = []
         unknown: list[int] = []
         for number, (name, text) in enumerate(zip(self.names, tokens.split(), strict=True)):
-            token, lock = int(text), self.standing(name)
+            token, lock = int(text), self._standing(name)
             expires = self.now + lasting.get(number, ttl) / 1000
             if lock is not None and (lock.token, lock.session) == (token, own):
                 lock.expires = expires
@@ -133,7 +133,7 @@ class LocksTwin(Twin):
     def release(self, channel: bytes, prefix: int, session: str, *tokens: int) -> int:
         released = 0
         for name, token in zip(self.names, tokens, strict=True):
-            lock = self.standing(name)
+            lock = self._standing(name)
             if lock is not None and (lock.token, lock.session) == (token, session.encode()):
                 del self.locks[name]
                 released += 1
@@ -142,7 +142,7 @@ class LocksTwin(Twin):
         return released
 
     def look(self, channel: bytes, prefix: int) -> list[Any]:
-        found = [self.standing(name) for name in self.names]
+        found = [self._standing(name) for name in self.names]
         return [
             [
                 b"%d" % lock.token,
@@ -158,7 +158,7 @@ class LocksTwin(Twin):
 
     def take_away(self, token: str | int, by: str, history: int, key: bytes, channel: bytes) -> int:
         name = self.keys[-1]
-        lock = self.standing(name)
+        lock = self._standing(name)
         if lock is None or token not in ("", lock.token):
             return 0
         del self.locks[name]
@@ -168,11 +168,11 @@ class LocksTwin(Twin):
             self.publish(channel + lock.waiter, b"freed\n" + key)
         return 1
 
-    def first_token(self) -> int:
+    def _first_token(self) -> int:
         """The least token that may be given now."""
         return max(self.tokens.get(self.counter, 0) + 1, round(self.now * 1e6))
 
-    def standing(self, name: bytes) -> LockState | None:
+    def _standing(self, name: bytes) -> LockState | None:
         """The lock of that name, unless it has expired."""
         lock = self.locks.get(name)
         if lock is not None and lock.expires <= self.now:

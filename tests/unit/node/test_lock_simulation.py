@@ -153,7 +153,7 @@ def renewal_that_makes_a_free_lock_anew(  # noqa: PLR0917 - ARGV of the script
     *rest: int,
 ) -> list[Any]:
     for name, token in zip(call.names, tokens.split(), strict=True):
-        if call.standing(name) is None:
+        if call._standing(name) is None:
             expires = call.now + ttl / 1000
             call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
     return renew(call, channel, prefix, session, node, history, put_back, ttl, tokens, *rest)
@@ -166,7 +166,7 @@ def late_call_that_frees_what_it_has_no_place_for(call: LocksTwin, *rest: Any) -
     answer = acquire(call, *rest)
     session = rest[3].encode()
     for name, letter in zip(call.names, answer[0], strict=True):
-        lock = call.standing(name)
+        lock = call._standing(name)
         if letter == ord("f") and lock is not None and lock.session == session:
             del call.locks[name]
     return answer
@@ -203,7 +203,7 @@ def locks_put_back_whoever_asks(call: LocksTwin, *rest: Any) -> list[Any]:
         ("renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
         ("renew", renewal_that_makes_a_free_lock_anew, "tokens"),
         ("acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
-        ("first_token", tokens_of_the_counter_alone, "tokens"),
+        ("_first_token", tokens_of_the_counter_alone, "tokens"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from hashring import AsyncPartitionGroup, ConfigError, PartitionGroup, Rules, lease_challenge
+from hashring import AsyncPartitionGroup, PartitionGroup, lease_challenge
+from hashring.core.groups.challenge import Rules, Spans
 from hashring.store.group.commands import group_keys, read
 from hashring.testing import MemoryServer, MemoryStore
-from tests.conftest import eventually
+from tests.conftest import eventually, shared
 
 SETTINGS: dict[str, Any] = {"partitions": 8, "rebalance_delay": 0.0, "handoffs": 8}
 
@@ -52,12 +53,17 @@ def test_a_store_that_was_wiped_is_like_a_redis_that_was() -> None:
         assert a.held == before
 
 
-def test_a_lease_challenge_runs_in_memory_in_its_fixed_mode() -> None:
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"rules": Rules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)},
+        {"mode": "faithful", "spans": Spans(0.6, 1.8, 0.5, 0.3, 0.02)},
+    ],
+    ids=["fixed", "faithful"],
+)
+def test_a_lease_challenge_runs_in_memory(mode: dict[str, Any]) -> None:
     store = MemoryStore()
-    rules = Rules(ttl=3.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
-    with lease_challenge(store, "work", 4, rules=rules) as a:
-        with lease_challenge(store, "work", 4, rules=rules) as b:
-            eventually(lambda: len(a.held) == len(b.held) == 2, "two each")
-        eventually(lambda: len(a.held) == 4, "a has everything")
-    with pytest.raises(ConfigError, match="mode='faithful': needs a Redis"):
-        lease_challenge(store, "work", 4, mode="faithful")
+    with lease_challenge(store, "work", 4, **mode) as a:
+        with lease_challenge(store, "work", 4, **mode) as b:
+            eventually(shared(a, b, count=4), "two each")
+        eventually(shared(a, count=4), "a has everything")
