@@ -55,8 +55,8 @@ class Place:
     def hset(self, node: str, entry: bytes) -> None:
         raise NotImplementedError
 
-    def remember(self, node: str, memory: bytes) -> None:
-        """Write where a node was before it left."""
+    def remember(self, memory: bytes, *nodes: str) -> None:
+        """Write where each of the nodes was before it left."""
         raise NotImplementedError
 
     def remembered(self) -> set[bytes]:
@@ -140,8 +140,8 @@ class RealPlace(Place):
     def hset(self, node: str, entry: bytes) -> None:
         self.client.hset(self.keys.nodes, node, entry)
 
-    def remember(self, node: str, memory: bytes) -> None:
-        self.client.hset(self.keys.left, node, memory)
+    def remember(self, memory: bytes, *nodes: str) -> None:
+        self.client.hset(self.keys.left, mapping=dict.fromkeys(nodes, memory))
 
     def remembered(self) -> set[bytes]:
         return set(self.client.hkeys(self.keys.left))
@@ -182,8 +182,9 @@ class TwinPlace(Place):
     def hset(self, node: str, entry: bytes) -> None:
         self.server.hset(self.keys.ring, node, entry)
 
-    def remember(self, node: str, memory: bytes) -> None:
-        self.server.hset(self.keys.ring, node, memory, part="left")
+    def remember(self, memory: bytes, *nodes: str) -> None:
+        for node in nodes:
+            self.server.hset(self.keys.ring, node, memory, part="left")
 
     def remembered(self) -> set[bytes]:
         return set(self.server.hkeys(self.keys.ring, "left"))

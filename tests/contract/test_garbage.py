@@ -348,10 +348,10 @@ def test_a_script_does_all_or_nothing_whatever_stands_in_its_keys(scene: Scene, 
 PLANTS: dict[str, Callable[[Place, bytes], Any]] = {
     "what a live node tells": lambda place, value: place.hset("live", value),
     "what an expired node told": lambda place, value: place.hset("gone", value),
-    "where a node was": lambda place, value: place.remember("gone", value),
-    "where very many nodes were": lambda place, value: [
-        place.remember(f"name-{number}", value) for number in range(NAMES_REMEMBERED)
-    ],
+    "where a node was": lambda place, value: place.remember(value, "gone"),
+    "where very many nodes were": lambda place, value: place.remember(
+        value, *(f"name-{number}" for number in range(NAMES_REMEMBERED))
+    ),
     "the epoch": lambda place, value: place.set_epoch(value),
     "a member": lambda place, value: place.zadd(value, 0.0),
     "a member of that name": lambda place, value: place.zadd(b"1:" + value + b":x", 0.0),

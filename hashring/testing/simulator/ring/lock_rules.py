@@ -27,6 +27,7 @@ heartbeat, the renewal, and a look at what nobody serves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -214,7 +215,7 @@ class Limit(LockWatch):
     def look(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
-        locks = world.server.locks(KEYS).values()
+        locks = Counter(session for _, session, _ in world.server.locks(KEYS).values())
         for process in world.processes.values():
             limit, book = process.spec.limit, process.machine.book
             if limit is None or book is None or not process.alive:
@@ -224,7 +225,7 @@ class Limit(LockWatch):
                 raise self.broken(world, f"{process.spec.label} has {places} keys, not {limit}")
             if world.now <= max(process.late_at, world.lost_at) + terms.ttl:
                 continue
-            held = sum(session == process.machine.session for _, session, _ in locks)
+            held = locks[process.machine.session]
             if held > limit:
                 raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
 
