@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from hashring.groups.challenge import async_lease_challenge, lease_challenge
     from hashring.groups.live import PartitionGroup
     from hashring.node.aio import AsyncRingNode
-    from hashring.node.locks import Lease
     from hashring.node.machine import NodeState
     from hashring.node.status import NodeStatus
     from hashring.node.sync import RingNode
+    from hashring.protocol.locks.lease import Lease
 
 __all__ = [
     "RING_SIZE",
@@ -151,7 +151,7 @@ _HOMES: Final = {
     "KeyTypeError": "hashring.errors",
     "KeyValueError": "hashring.errors",
     "Learner": "hashring.core.assignors",
-    "Lease": "hashring.node.locks",
+    "Lease": "hashring.protocol.locks.lease",
     "LeaseLost": "hashring.errors",
     "Member": "hashring.core.assignors",
     "MemberExists": "hashring.errors",

@@ -12,10 +12,12 @@ from typing import Any, Final, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.base import BaseNode, Calls, monotonic
-from hashring.node.locks import Lease, LockBook, Verdict, Wanted
+from hashring.node.locks import SharedLockBook
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
 from hashring.node.settings import OnChange
+from hashring.protocol.locks.book import Asked, Verdict
+from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.interface import Told
@@ -130,7 +132,7 @@ class AsyncRingNode(BaseNode):
             NodeForked: the node was started in a parent process.
         """
         lease = await self._pin(key, timeout)
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         try:
             yield lease
         finally:
@@ -144,12 +146,12 @@ class AsyncRingNode(BaseNode):
         point = self._point_of_bytes(data)
         verdict = self._verdict(data, point)
         if verdict is Verdict.TAKE and self._run is not None:
-            self._run.take_soon(Wanted(data, point))
+            self._run.take_soon((data, point, 0))
         return verdict is Verdict.YES
 
-    async def _take(self, wanted: list[Wanted]) -> None:
+    async def _take(self, wanted: list[Asked]) -> None:
         """See :meth:`_taking`."""
-        book, run = cast(LockBook, self._book), self._run
+        book, run = cast(SharedLockBook, self._book), self._run
         if run is None:
             return
         try:
@@ -176,14 +178,14 @@ class AsyncRingNode(BaseNode):
     def _loops(self) -> bool:
         return self._run is not None
 
-    async def _release_late(self, book: LockBook) -> None:
+    async def _release_late(self, book: SharedLockBook) -> None:
         """See :meth:`_letting_go`. When the call is cancelled, it goes on."""
         task = asyncio.create_task(self._release(book))
         _late.add(task)
         task.add_done_callback(_late.discard)
         await asyncio.wait([task])
 
-    async def _release(self, book: LockBook) -> None:
+    async def _release(self, book: SharedLockBook) -> None:
         store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
         try:
             await _make(self._letting_go(book), store.run)
@@ -242,7 +244,7 @@ class _Loop:
         self._listener: asyncio.Task[None] | None = None
         self._callback: asyncio.Task[None] | None = None
         self._changes: asyncio.Queue[Any] = asyncio.Queue()
-        self._wanted: dict[bytes, Wanted] = {}
+        self._wanted: dict[bytes, Asked] = {}
         self._taker: asyncio.Task[None] | None = None
         self.settled = asyncio.Event()
         self.task = asyncio.create_task(self._main(), name=f"hashring {node.name}")
@@ -256,12 +258,12 @@ class _Loop:
         """Make the loop ask the machine what to do."""
         self._woken.set()
 
-    def take_soon(self, wanted: Wanted) -> None:
+    def take_soon(self, wanted: Asked) -> None:
         """Take a lock at the next turn of the event loop, together with others."""
         limit = self._config.locks.limit if self._config.locks else None
         if limit is not None and len(self._wanted) >= max(limit, LOCKS_A_CALL):
             return  # Far more than there can be places for: the rest is asked for again.
-        self._wanted[wanted.key] = wanted
+        self._wanted[wanted[0]] = wanted
         if self._taker is None:
             self._taker = asyncio.create_task(self._take_wanted())
 

@@ -25,7 +25,7 @@ from hashring.errors import (
     RedisRefused,
     StoreError,
 )
-from hashring.node.locks import Asked, Lease, LockBook, Verdict, Wanted
+from hashring.node.locks import SharedLockBook
 from hashring.node.machine import NodeMachine, NodeState, View, ownership_change
 from hashring.node.settings import (
     DEFAULT_HEARTBEAT_INTERVAL,
@@ -35,12 +35,17 @@ from hashring.node.settings import (
     OnChange,
 )
 from hashring.node.status import NodeStatus, status_of
+from hashring.protocol.locks.book import Asked, Verdict
+from hashring.protocol.locks.key import KeyState
+from hashring.protocol.locks.lease import Lease
 from hashring.store.client import is_async
 from hashring.store.command import Command
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
 from hashring.store.memory_store import MemoryStore
 
 logger = logging.getLogger("hashring")
+
+_HELD, _KEPT = KeyState.HELD, KeyState.KEPT
 
 # How often `hold` looks whether the lock it waits for was freed, in seconds.
 PIN_POLL: Final = 0.01
@@ -191,13 +196,16 @@ class BaseNode:
                 return bisect_right(bounds, point) & 1 == 1 and monotonic() < deadline
         held = held_keys.get(data)
         if held is not None:
-            # Written before `wanted` is read: see LockBook on letting go of idle keys.
+            # Written before the state is read: see LockBook on letting go of idle keys.
             held.asked = now = monotonic()
-            if now < held.deadline and now < deadline and not held.wanted:
-                inside = cells[held.point >> shift]
-                if inside is None:
-                    inside = bisect_right(bounds, held.point) & 1
-                if inside or held.overflow:
+            if now < held.deadline and now < deadline:
+                if held.state is _HELD:
+                    inside = cells[held.point >> shift]
+                    if inside is None:
+                        inside = bisect_right(bounds, held.point) & 1
+                    if inside:
+                        return True
+                elif held.state is _KEPT:
                     return True
         return self._ask_book(data)
 
@@ -205,21 +213,21 @@ class BaseNode:
         """What the book says of a key; a node that is not running holds nothing."""
         self._refuse_if_forked()
         bounds, until, _, _, _ = self._lease or self._nothing
-        verdict = cast(LockBook, self._book).ask(data, point, bounds, until, monotonic())
+        verdict = cast(SharedLockBook, self._book).ask(data, point, bounds, until, monotonic())
         self._stir()
         return verdict
 
-    def _ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Wanted]]:
+    def _ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Asked]]:
         """Those of the keys that may be worked on now, and those whose locks may be taken."""
         self._refuse_if_forked()
         bounds, until, _, _, _ = self._lease or self._nothing
-        found = cast(LockBook, self._book).ask_many(asked, bounds, until, monotonic())
+        found = cast(SharedLockBook, self._book).ask_many(asked, bounds, until, monotonic())
         self._stir()
         return found
 
     def _selecting(
         self, items: list[T], key: Callable[[T], str | bytes] | None, found: list[T]
-    ) -> Iterator[list[Wanted]]:
+    ) -> Iterator[list[Asked]]:
         """Yield the locks that must be taken to select, a call's worth each.
 
         In the end it adds those of the items that may be worked on to ``found``.
@@ -239,10 +247,10 @@ class BaseNode:
             mask[number] = 1
         found += compress(items, mask)
 
-    def _to_take(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Wanted]]:
+    def _to_take(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Asked]]:
         """Ask about all keys: add those that are held, and yield what is to be taken."""
-        locking = cast(LockBook, self._book).config.locking
-        to_take: list[Wanted] = []
+        locking = cast(SharedLockBook, self._book).config.locking
+        to_take: list[Asked] = []
         for first in range(0, len(keys), LOCKS_A_CALL):
             part = [key_bytes(key) for key in keys[first : first + LOCKS_A_CALL]]
             if locking and max(map(len, part)) > MAX_LOCKED_KEY_BYTES:
@@ -260,12 +268,12 @@ class BaseNode:
 
     def _ask_again(self, asked: Iterable[Asked]) -> list[Asked]:
         """What the ring, or time, did not take away while Redis was asked for other keys."""
-        held = cast(LockBook, self._book).held
+        held = cast(SharedLockBook, self._book).held
         return self._ask_many([each for each in asked if each[0] in held])[0]
 
-    def _taking(self, wanted: list[Wanted]) -> Calls[None]:
+    def _taking(self, wanted: list[Asked]) -> Calls[None]:
         """Take locks whose verdict was ``TAKE``; :meth:`_ask_again` says of which they are held."""
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         take = None
         try:
             take = book.take(wanted, sent := monotonic())
@@ -285,7 +293,7 @@ class BaseNode:
         finally:
             self._stir()
 
-    def _letting_go(self, book: LockBook) -> Calls[None]:
+    def _letting_go(self, book: SharedLockBook) -> Calls[None]:
         """Let go of locks after the node has stopped, or while it does."""
         while (step := book.step(monotonic())) is not None:
             sent = monotonic()
@@ -300,7 +308,7 @@ class BaseNode:
 
     def _pinning(
         self, key: str | bytes, timeout: float, event: Callable[[], Any]
-    ) -> Generator[list[Wanted] | float, bool | None, Lease]:
+    ) -> Generator[list[Asked] | float, bool | None, Lease]:
         """Pin a key: yield the lock that must be taken, or for how many seconds to wait.
 
         It is sent, after a wait, whether the node has stopped meanwhile.
@@ -310,7 +318,7 @@ class BaseNode:
         """
         data = self._lockable(key, timeout)
         point = self._point_of_bytes(data)
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         began = monotonic()
         while True:
             lease = book.pin_again(data, monotonic())
@@ -318,7 +326,7 @@ class BaseNode:
                 verdict = self._verdict(data, point)
                 ours = verdict is Verdict.YES
                 if verdict is Verdict.TAKE:
-                    wanted = [Wanted(data, point)]
+                    wanted = [(data, point, 0)]
                     yield wanted
                     ours = bool(self._ask_again(wanted))
                 lease = book.pin(data, monotonic, event) if ours else None
@@ -329,7 +337,7 @@ class BaseNode:
             if left <= 0 or (yield min(PIN_POLL, left)):
                 raise self._not_held(data, waited=timeout)
 
-    def _unpin(self, book: LockBook, lease: Lease) -> bool:
+    def _unpin(self, book: SharedLockBook, lease: Lease) -> bool:
         """Leave a lease; whether its lock is left to the caller to let go of."""
         # In a forked child the lock is the parent's.
         if book is not self._book or self._parent is not None or not book.unpin(lease, monotonic()):
@@ -359,7 +367,7 @@ class BaseNode:
 
     def _checked(self, key: str | bytes) -> bytes:
         data = key_bytes(key)
-        return check_locked_key(data) if cast(LockBook, self._book).config.locking else data
+        return check_locked_key(data) if cast(SharedLockBook, self._book).config.locking else data
 
     def _lockable(self, key: str | bytes, timeout: float) -> bytes:
         """A key's bytes, when it can be held."""
@@ -372,7 +380,7 @@ class BaseNode:
 
     def _pin_again_in(self, data: bytes, began: float, timeout: float) -> float:
         """For how many seconds to go on trying to hold a key; 0 to give up."""
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         if book.busy(data):
             # Being taken or let go by this node itself, which takes a call to Redis.
             timeout = max(timeout, self._machine.config.io_timeout)
@@ -382,7 +390,7 @@ class BaseNode:
 
     def _not_held(self, data: bytes, *, waited: float) -> NotHeld:
         """Why a key cannot be held now."""
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         shown = data.decode("utf-8", "replace")
         if monotonic() >= (self._lease or self._nothing)[1]:
             return NotHeld(shown, None, f"this node is {self.state.value}, and owns nothing")
@@ -404,8 +412,8 @@ class BaseNode:
                 "Redis lost the locks of the ring, and somebody may still work on it: "
                 + (f"try again in {left:.1f} s" if left < float("inf") else "try again"),
             )
-        limit = book.config.limit
-        if limit is not None and book.count >= limit:
+        if book.limit.reached(book.count):
+            limit = book.limit.most
             return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
         return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")
 

@@ -68,8 +68,9 @@ from hashring.errors import (
     RedisUnavailable,
     StoreError,
 )
-from hashring.node.locks import LockBook, LockConfig
+from hashring.node.locks import SharedLockBook
 from hashring.node.shared_rings import ring_of
+from hashring.protocol.locks.book import LockConfig
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.protocol.states import Moves
 from hashring.store.keys import RingKeys
@@ -258,7 +259,7 @@ class NodeMachine:
     garbage: int = 0
     full_nodes: frozenset[str] = frozenset()
     """The nodes that hold as many keys as they may."""
-    book: LockBook | None = field(init=False)
+    book: SharedLockBook | None = field(init=False)
     counters: Counters = field(default_factory=Counters)
     last_beat: float | None = None
     beat_took: float | None = None
@@ -296,7 +297,7 @@ class NodeMachine:
         self._announced_full = False
         config = self.config
         self.book = (
-            LockBook(config.keys, config.locks, retry=min(0.5, config.heartbeat_interval / 2))
+            SharedLockBook(config.keys, config.locks, retry=min(0.5, config.heartbeat_interval / 2))
             if config.locks
             else None
         )
@@ -356,7 +357,7 @@ class NodeMachine:
         if now >= due:
             return self.beat_step()
         if self.book is not None:
-            if self.book.full != self._announced_full and self.state is NodeState.LIVE:
+            if self.book.limit.full != self._announced_full and self.state is NodeState.LIVE:
                 return self.beat_step()
             if (step := self.book.step(now)) is not None:
                 return step
@@ -622,7 +623,7 @@ class NodeMachine:
         return Run(command, done, self._beat_failed)
 
     def _announcing(self) -> bool:
-        self._announced_full = self.book is not None and self.book.full
+        self._announced_full = self.book is not None and self.book.limit.full
         return self._announced_full
 
     def _told(self) -> dict[str, Any]:
@@ -635,10 +636,10 @@ class NodeMachine:
             told["sees"] = {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}
         if self.book is not None:
             told |= {
-                "limit": self.book.config.limit,
+                "limit": self.book.limit.most,
                 "held": len(self.book.held),
-                "refused": self.book.refused,
-                "unserved": self.book.unserved,
+                "refused": self.book.limit.refused,
+                "unserved": self.book.limit.unserved,
                 "lock": self.book.config.locking,
             }
         return told

@@ -14,8 +14,8 @@ from hashring.core.placement import check_placement
 from hashring.core.replica import check_node_name, check_zone
 from hashring.core.ring import Range
 from hashring.errors import ConfigError
-from hashring.node.locks import LockConfig
 from hashring.node.machine import NodeConfig
+from hashring.protocol.locks.book import LockConfig
 from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.ring.commands import Scoring
 

@@ -11,10 +11,12 @@ from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.base import BaseNode, Calls, monotonic
-from hashring.node.locks import Lease, LockBook, Verdict, Wanted
+from hashring.node.locks import SharedLockBook
 from hashring.node.machine import NodeState
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.settings import OnChange
+from hashring.protocol.locks.book import Asked, Verdict
+from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
 from hashring.store.command import Command
@@ -239,7 +241,7 @@ class RingNode(BaseNode):
             NodeForked: the node was started in a parent process.
         """
         lease = self._pin(key, timeout)
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         try:
             yield lease
         finally:
@@ -252,13 +254,13 @@ class RingNode(BaseNode):
         verdict = self._verdict(data, point)
         if verdict is not Verdict.TAKE:
             return verdict is Verdict.YES
-        wanted = [Wanted(data, point)]
+        wanted = [(data, point, 0)]
         self._take(wanted)
         return bool(self._ask_again(wanted))
 
-    def _take(self, wanted: list[Wanted]) -> None:
+    def _take(self, wanted: list[Asked]) -> None:
         """See :meth:`_taking`."""
-        book = cast(LockBook, self._book)
+        book = cast(SharedLockBook, self._book)
         runner, run = self._runner, self._get_store().run
         try:
             _make(
@@ -293,7 +295,7 @@ class RingNode(BaseNode):
         if runner is not None:
             runner.inbox.put(WAKE)
 
-    def _release_late(self, book: LockBook) -> None:
+    def _release_late(self, book: SharedLockBook) -> None:
         """See :meth:`_letting_go`."""
         # On connections of its own: whoever stops the node closes the others meanwhile.
         store = self._make_store()

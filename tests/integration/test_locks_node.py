@@ -27,6 +27,7 @@ from hashring import (
     NotHeld,
     RingNode,
 )
+from hashring.protocol.locks.key import KeyState
 from hashring.store.embedded import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
 from tests.conftest import ROOT, eventually
@@ -155,7 +156,7 @@ def test_a_key_that_is_to_be_let_go_is_let_go_when_it_is_asked_for(
     before = locks(client)
     book = node._book
     assert book is not None
-    book.held[b"k"].wanted = True
+    book.held[b"k"].state = KeyState.WANTED
     assert not asks(node, "k")
     eventually(lambda: asks(node, "k"), "the lock is free, and taken anew")
     assert locks(client)["k"] > before["k"]

@@ -13,7 +13,8 @@ from typing import Any
 
 from hashring.core.ring import Ring, bounds_of
 from hashring.errors import RedisUnavailable, StoreError
-from hashring.node.locks import Lease, LockBook, LockConfig, Take, Verdict, Wanted
+from hashring.protocol.locks.book import LockBook, LockConfig, Take, Verdict
+from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
@@ -136,8 +137,8 @@ class Node:
 
     def take(self, *keys: bytes) -> Take | None:
         """Begin to take; the answer is for :meth:`arrive`, :meth:`cut` and the like."""
-        wanted = [Wanted(key, point(key), number) for number, key in enumerate(keys)]
-        return self.book.take(wanted, self.world.now)
+        asked = [(key, point(key), number) for number, key in enumerate(keys)]
+        return self.book.take(asked, self.world.now)
 
     def run(self, command: Command[Any]) -> Any:
         """The call reaches Redis."""
@@ -216,8 +217,8 @@ class Node:
 
     def announce(self) -> None:
         world = self.world
-        if self.book.full != (self.name in world.full) and self.name in world.ring:
-            (world.full.add if self.book.full else world.full.discard)(self.name)
+        if self.book.limit.full != (self.name in world.full) and self.name in world.ring:
+            (world.full.add if self.book.limit.full else world.full.discard)(self.name)
             for node in world.nodes.values():
                 node.see()
 

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from hashring.errors import RedisUnavailable
-from hashring.node.locks import Held, Lease, LockBook, Take, Verdict
+from hashring.protocol.locks.book import LockBook, Take, Verdict
+from hashring.protocol.locks.key import Key
+from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
 from hashring.store.locks.twin import LockState, LocksTwin
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
@@ -71,6 +73,7 @@ class History:
             (self.hear_of_the_ring, 3),
             (self.lose_messages, 1),
             (self.another_session, 1),
+            (self.leave, 1),
         ]
         actions, weights = zip(*happenings, strict=True)
         for action in self.rng.choices(actions, weights, k=STEPS):
@@ -175,8 +178,20 @@ class History:
         node.silent = not node.silent
         node.inbox.clear()
 
-    def another_session(self) -> None:
+    def leave(self) -> None:
         node = self.some_node()
+        while (step := node.book.leave(self.world.now)) is not None:
+            step.done(node.run(step.command), self.world.now, self.world.now)
+        for user, lease in self.leases:
+            if user is node and self.rng.random() < 0.5:
+                node.unpin(lease)
+        if self.rng.random() < 0.5:
+            self.world.now += TTL
+        node.loop()
+        self.another_session(node)
+
+    def another_session(self, node: Node | None = None) -> None:
+        node = node or self.some_node()
         node.begin()
         self.leases = [(n, lease) for n, lease in self.leases if n is not node]
         self.calls = [c for c in self.calls if c.node is not node or not isinstance(c.what, Run)]
@@ -250,7 +265,7 @@ class History:
         assert {key: world.token(key) for key in ASKED} == tokens, "nothing moves any more"
         for node in world.nodes.values():
             assert node.book.count == len(node.held)
-            assert node.book.unserved == 0
+            assert node.book.limit.unserved == 0
             own = [key for key in ASKED if world.ring.owner_of_point(point(key)) == node.name]
             limit = node.book.config.limit or len(own)
             # A place may be taken by what overflowed here before; a tenth is kept free of it.
@@ -323,7 +338,7 @@ def no_places_for_calls_under_way(book: LockBook) -> int:
     return len(book.held)
 
 
-def revoked_without_a_new_deadline(book: LockBook, held: Held, now: float) -> None:
+def revoked_without_a_new_deadline(book: LockBook, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from hashring.node.locks import Held, LockBook, Take
+from hashring.node.locks import SharedLockBook
 from hashring.node.machine import NodeMachine
+from hashring.protocol.locks.book import LockBook, Take
+from hashring.protocol.locks.key import Key, KeyState
 from hashring.protocol.machine import Run
 from hashring.store.locks.twin import LocksData, LockState, LocksTwin
 from hashring.store.memory_store import MemoryServer
@@ -218,16 +220,16 @@ def no_places_for_calls_under_way(book: LockBook) -> int:
     return len(book.held)
 
 
-acquired = LockBook.acquired
+acquired = SharedLockBook.acquired
 
 
 def deadline_from_the_answer(
-    book: LockBook, take: Take, answers: Any, sent: float, now: float
+    book: SharedLockBook, take: Take, answers: Any, sent: float, now: float
 ) -> None:
     acquired(book, take, answers, now, now)
 
 
-def revoked_without_a_new_deadline(book: LockBook, held: Held, now: float) -> None:
+def revoked_without_a_new_deadline(book: LockBook, held: Key, now: float) -> None:
     if held.lease is not None and held.lease.revoked_at is None:
         held.lease.revoked_at = now
         held.lease.revoked.set()
@@ -245,7 +247,7 @@ def revoked_without_a_new_deadline(book: LockBook, held: Held, now: float) -> No
 def test_a_fault_in_the_book_is_found(
     monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
 ) -> None:
-    monkeypatch.setattr(LockBook, name, bug)
+    monkeypatch.setattr(SharedLockBook, name, bug)
     found(rules)
 
 
@@ -272,7 +274,7 @@ class KeepsWhatMoved(NodeMachine):
         view = super().view(now)
         assert self.book is not None
         for held in self.book.held.values():
-            held.overflow, held.wanted = True, False
+            held.state = KeyState.KEPT
         return view
 
 

@@ -9,7 +9,10 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
-from hashring.node.locks import REFUSED_COUNTED, LockBook, LockConfig, Verdict, Wanted
+from hashring.node.locks import SharedLockBook
+from hashring.protocol.locks.book import LockBook, LockConfig, Verdict
+from hashring.protocol.locks.key import KeyState
+from hashring.protocol.locks.limit import REFUSED_COUNTED
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 
@@ -58,7 +61,7 @@ def test_one_caller_takes_a_key_while_others_are_told_no(world: World) -> None:
     a.arrive(take)
     assert a.ask(b"a0") is YES
     assert world.calls() == 1
-    assert not a.book.full
+    assert not a.book.limit.full
 
 
 def test_of_two_callers_who_were_told_to_take_a_key_one_does(world: World) -> None:
@@ -72,7 +75,7 @@ def test_of_two_callers_who_were_told_to_take_a_key_one_does(world: World) -> No
 def test_a_key_wanted_twice_in_one_call_needs_one_place(world: World) -> None:
     a = world.node("a", limit=2)
     assert a.select([b"a0", b"a0", b"a1", b"a0"]) == [b"a0", b"a0", b"a1", b"a0"]
-    assert not a.book.full
+    assert not a.book.limit.full
 
 
 def test_a_node_that_has_left_takes_nothing(world: World) -> None:
@@ -218,7 +221,7 @@ def test_an_idle_key_is_not_let_go_in_the_moment_it_is_asked_for(world: World) -
     world.now += 31.0
 
     class Asks:
-        """`contains` in another thread: it writes `asked`, then reads `wanted`."""
+        """`contains` in another thread: it writes `asked`, then reads the state."""
 
         def __lt__(self, _: object) -> bool:
             held.asked = world.now
@@ -226,30 +229,30 @@ def test_an_idle_key_is_not_let_go_in_the_moment_it_is_asked_for(world: World) -
 
     held.asked = Asks()  # type: ignore[assignment]
     a.heartbeat()
-    assert not held.wanted
+    assert held.state is KeyState.HELD
     assert a.contains(b"a0")
 
 
-def test_while_it_is_decided_whether_a_key_is_idle_it_is_wanted_back(world: World) -> None:
+def test_while_it_is_decided_whether_a_key_is_idle_it_is_not_held(world: World) -> None:
     a = world.node("a", idle=30.0)
     assert a.contains(b"a0")
     held = a.book.held[b"a0"]
     world.now += 31.0
-    seen: list[bool] = []
+    seen: list[KeyState] = []
 
     class Asked:
-        """`contains` writes `asked`, which the loop does not see any more, and reads `wanted`."""
+        """`contains` writes `asked`, which the loop does not see any more, and reads the state."""
 
         def __lt__(self, _: object) -> bool:
             return True
 
         def __ge__(self, _: object) -> bool:
-            seen.append(held.wanted)
+            seen.append(held.state)
             return False
 
     held.asked = Asked()  # type: ignore[assignment]
     a.heartbeat()
-    assert seen == [True]
+    assert seen == [KeyState.IDLE]
     assert a.held == set()
 
 
@@ -337,7 +340,7 @@ def test_the_heartbeat_renews_all_in_one_call(world: World) -> None:
 def test_very_many_are_renewed_in_several_calls() -> None:
     world = World("a")
     a = world.node("a")
-    wanted = [Wanted(b"%d" % number, 1) for number in range(RENEWED_A_CALL + 1)]
+    wanted = [(b"%d" % number, 1, 0) for number in range(RENEWED_A_CALL + 1)]
     take = a.book.take(wanted, world.now)
     assert take is not None
     a.book.acquired(take, [n + 1 for n in range(len(wanted))], world.now, world.now)
@@ -436,7 +439,7 @@ def test_what_came_of_a_call_without_an_answer_is_found_out(world: World, reache
     a.fail(a.take(b"a0", b"a1"), reached=reached)
     assert a.ask(b"a0") is NO
     assert a.ask(b"a2") is NO
-    assert not a.book.full
+    assert not a.book.limit.full
     assert a.loop() == ["locks_look"]
     assert a.held == ({b"a0", b"a1"} if reached else set())
     assert a.contains(b"a0")
@@ -494,6 +497,19 @@ def test_an_answer_that_comes_after_it_was_given_up_is_looked_into(world: World)
     assert a.loop() == ["locks_look"]
     assert a.contains(b"a0")
     assert a.book.count == 1
+
+
+def test_a_late_answer_about_a_key_that_another_had_in_between_is_looked_into() -> None:
+    world, _, b = held_by_a_far_inheritor()
+    slow = b.take(b"c1")
+    assert slow is not None
+    b.fail(slow, reached=False)
+    b.loop()
+    assert not b.contains(b"c1")
+    world.server.drop(KEYS.lock(b"c1"))
+    b.book.acquired(slow, b.run(slow.command), world.now, world.now)
+    assert b.loop() == ["locks_look"]
+    assert b"c1" in b.held
 
 
 def test_a_late_answer_that_tells_nothing_new_takes_no_place(world: World) -> None:
@@ -647,9 +663,9 @@ def test_a_node_that_leaves_lets_go_of_everything(world: World) -> None:
 def test_a_node_that_has_left_refuses_nothing_any_more(world: World) -> None:
     a, _ = overflowing(world)
     a.heartbeat()
-    assert (a.book.refused, a.book.full) == (2, True)
+    assert (a.book.limit.refused, a.book.limit.full) == (2, True)
     a.book.leave(world.now)
-    assert (a.book.refused, a.book.unserved, a.book.full) == (0, 0, False)
+    assert (a.book.limit.refused, a.book.limit.unserved, a.book.limit.full) == (0, 0, False)
 
 
 def test_a_node_that_leaves_finds_out_what_it_may_have(world: World) -> None:
@@ -711,11 +727,11 @@ def test_a_node_that_has_begun_anew_forgets_no_release(world: World) -> None:
 def test_after_a_restart_nothing_is_left_of_the_session_before(world: World) -> None:
     a = world.node("a", limit=3)
     a.select(keys_of("a", 9))
-    assert a.book.full
+    assert a.book.limit.full
     a.book.leave(world.now)
     a.begin()
-    book = a.book
-    assert (book.count, book.full, book.refused, book.due()) == (0, False, 0, float("inf"))
+    book, limit = a.book, a.book.limit
+    assert (book.count, limit.full, limit.refused, book.due()) == (0, False, 0, float("inf"))
     assert a.step() is None
 
 
@@ -926,7 +942,7 @@ def test_a_node_holds_no_more_than_its_limit_and_says_that_it_is_full(world: Wor
     a = world.node("a", limit=3)
     keys = keys_of("a", 10)
     assert [key for key in keys if a.contains(key)] == keys[:3]
-    assert a.book.full
+    assert a.book.limit.full
     assert len(world.locks()) == 3
     assert a.select(keys) == keys[:3]
 
@@ -942,17 +958,17 @@ def test_select_takes_up_to_the_limit_in_one_call(world: World) -> None:
 def test_a_node_at_its_limit_is_not_full_unless_it_refuses(world: World) -> None:
     a = world.node("a", limit=3)
     assert a.select(keys_of("a", 3)) == keys_of("a", 3)
-    assert not a.book.full
+    assert not a.book.limit.full
 
 
 def test_keys_being_taken_count_but_do_not_make_it_full(world: World) -> None:
     a = world.node("a", limit=3)
     take = a.take(b"a0", b"a1", b"a2")
     assert not a.contains(b"a3")
-    assert not a.book.full
+    assert not a.book.limit.full
     a.fail(take, reached=False)
     assert not a.contains(b"a3")
-    assert not a.book.full
+    assert not a.book.limit.full
     a.loop()
     assert a.contains(b"a3")
 
@@ -978,7 +994,7 @@ def test_keys_waited_for_count(world: World) -> None:
     assert b.select(held) == []
     # It waits for as many as it has places for, and refuses the rest, which stay where they are.
     assert b.book.waiting == 2
-    assert b.book.full
+    assert b.book.limit.full
     b.announce()
     for _ in range(5):
         assert a.select(held) == [key for key in held if key in a.held]
@@ -993,12 +1009,12 @@ def test_keys_waited_for_count(world: World) -> None:
 def test_room_again_needs_a_tenth_of_the_limit(world: World) -> None:
     a = world.node("a", limit=30)
     a.select(keys_of("a", 40))
-    assert a.book.full
+    assert a.book.limit.full
     for free in range(1, 4):
         world.server.drop(KEYS.lock(b"a%d" % free))
         a.heartbeat()
         assert len(a.held) == 30 - free
-        assert a.book.full is (free < 3)
+        assert a.book.limit.full is (free < 3)
 
 
 def test_room_again_when_nobody_asks_for_more(world: World) -> None:
@@ -1009,7 +1025,7 @@ def test_room_again_when_nobody_asks_for_more(world: World) -> None:
         a.select(keys_of("a", 3))
         a.heartbeat()
     assert len(a.held) == 3
-    assert not a.book.full
+    assert not a.book.limit.full
 
 
 def test_refused_keys_are_counted_for_as_long_as_they_are_asked_for(world: World) -> None:
@@ -1021,7 +1037,7 @@ def test_refused_keys_are_counted_for_as_long_as_they_are_asked_for(world: World
         else:
             a.select(keys_of("a", 3))
         a.heartbeat()
-        counts.append(a.book.refused)
+        counts.append(a.book.limit.refused)
         world.now += 10.0
     assert counts == [7] * 10 + [0] * 2
 
@@ -1030,22 +1046,22 @@ def test_a_refused_key_that_is_held_after_all_is_not_counted(world: World) -> No
     a = world.node("a", limit=3)
     a.select(keys_of("a", 4))
     a.heartbeat()
-    assert a.book.refused == 1
+    assert a.book.limit.refused == 1
     world.server.drop(KEYS.lock(b"a0"))
     a.heartbeat()
     assert a.contains(b"a3")
     a.heartbeat()
-    assert a.book.refused == 0
+    assert a.book.limit.refused == 0
 
 
 def test_a_refused_key_that_moved_away_is_not_counted(world: World) -> None:
     a = world.node("a", limit=3)
     a.select(keys_of("a", 10))
     a.heartbeat()
-    assert a.book.refused == 7
+    assert a.book.limit.refused == 7
     world.set_ring("b")
     a.heartbeat()
-    assert a.book.refused == 0
+    assert a.book.limit.refused == 0
 
 
 def test_the_memory_of_refused_keys_is_bounded(world: World) -> None:
@@ -1057,10 +1073,10 @@ def test_the_memory_of_refused_keys_is_bounded(world: World) -> None:
         # Inside the range of a, the first on a ring of two: nearly all of the circle.
         a.book.ask(b"x%d" % number, 2 * SPAN + number, (0, 2**32), a.until, world.now)
     book = a.book
-    assert len(book._refused) <= REFUSED_COUNTED
-    assert len(book._refused_keys) <= LOCKS_A_CALL
+    assert len(book.limit._refused) <= REFUSED_COUNTED
+    assert len(book.limit._keys) <= LOCKS_A_CALL
     a.heartbeat()
-    assert book.refused <= REFUSED_COUNTED
+    assert book.limit.refused <= REFUSED_COUNTED
 
 
 def test_without_locks_the_limit_is_kept_and_what_it_refuses_is_unserved(world: World) -> None:
@@ -1068,7 +1084,7 @@ def test_without_locks_the_limit_is_kept_and_what_it_refuses_is_unserved(world: 
     keys = keys_of("a", 10)
     assert [key for key in keys if a.ask(key) is YES] == keys[:3]
     a.heartbeat()
-    assert (a.book.refused, a.book.unserved) == (7, 7)
+    assert (a.book.limit.refused, a.book.limit.unserved) == (7, 7)
     assert world.commands == []
     world.set_ring("b")
     assert a.ask(b"a0") is NO
@@ -1081,7 +1097,7 @@ def test_without_locks_long_keys_are_not_kept_when_they_are_refused(world: World
     size = 1_000_000
     for number in range(50):
         a.book.ask(b"%d" % number * size, number, a.bounds, a.until, world.now)
-    assert sum(sys.getsizeof(key) for key in a.book._refused_keys.values()) == 0
+    assert sum(sys.getsizeof(key) for key in a.book.limit._keys.values()) == 0
 
 
 # --- overflow -----------------------------------------------------------------------------------
@@ -1103,7 +1119,7 @@ def test_what_a_full_node_refuses_is_held_by_who_would_inherit_it(world: World) 
     assert a.held | b.held == set(keys_of("a", 5))
     assert not a.held & b.held
     a.heartbeat()
-    assert (a.book.refused, a.book.unserved) == (2, 0)
+    assert (a.book.limit.refused, a.book.limit.unserved) == (2, 0)
 
 
 def test_an_inheritor_does_not_wait_for_what_the_full_node_holds(world: World) -> None:
@@ -1181,7 +1197,7 @@ def left_to_its_owner(world: World) -> tuple[Node, Node, list[bytes]]:
     keys = keys_of("a", 33)[1:]
     world.server.drop(KEYS.lock(b"a0"))
     a.heartbeat()
-    assert a.book.full  # One place of thirty is no room yet.
+    assert a.book.limit.full  # One place of thirty is no room yet.
     a.select(keys)
     b.deliver()
     b.select(keys)
@@ -1214,6 +1230,31 @@ def test_a_key_left_to_an_owner_that_went_is_taken_again_at_once(world: World) -
     world.set_ring("b")
     b.select(keys)
     assert b"a30" in b.held
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["kept", "wanted"])
+@pytest.mark.parametrize("leased", [False, True], ids=["", "leased"])
+def test_what_is_kept_for_another_is_lost_and_let_go_like_any_other_key(
+    world: World, wanted: bool, leased: bool
+) -> None:
+    for leaves in (False, True):
+        a, b = overflowing(world)
+        lease = b.pin(b"a3") if leased else None
+        if wanted:
+            world.server.drop(KEYS.lock(b"a0"))
+            a.heartbeat()
+            a.contains(b"a3")
+            b.deliver()
+        assert (b.book.held[b"a3"].state is KeyState.WANTED) is wanted
+        if leaves:
+            left(b)
+            assert (world.locks().get(b"a3") == "b") is leased
+        else:
+            world.server.drop(KEYS.lock(b"a3"))
+            b.heartbeat()
+        assert b"a3" not in b.held
+        assert lease is None or lease.lost.is_set()
+        world = World("a", "b")
 
 
 def test_a_lease_on_an_overflowed_key_is_asked_to_finish_when_its_owner_wants_it(
@@ -1257,7 +1298,7 @@ def test_only_who_is_nearer_gets_a_key(world: World) -> None:
     held = c.book.held[b"a1"]
     for waiter, wanted in (("b", False), ("c", False), ("x", False), ("a", True)):
         c.book._want(held, waiter, world.now)
-        assert held.wanted is wanted
+        assert (held.state is KeyState.WANTED) is wanted
     assert not b.contains(b"a1")
 
 
@@ -1380,6 +1421,10 @@ def test_an_inherited_key_is_asked_for_soon_after_its_owner_changed() -> None:
     assert b.contains(b"c600")
 
 
+def waiting(node: Node) -> set[bytes]:
+    return {key.key for key in node.book._keys.of(KeyState.AWAITED)}
+
+
 def test_what_a_node_waits_for_keeps_its_place_when_the_lock_outlasts_the_wait(
     world: World,
 ) -> None:
@@ -1388,7 +1433,7 @@ def test_what_a_node_waits_for_keeps_its_place_when_the_lock_outlasts_the_wait(
     world.server.drop(KEYS.lock(b"a0"), KEYS.lock(b"a1"))
     a.heartbeat()
     assert a.select(keys[2:]) == keys[2:30]
-    waited_for = set(a.book._waiting)
+    waited_for = waiting(a)
     assert len(waited_for) == 2
     world.now += 40.0
     for node in (a, b):
@@ -1399,7 +1444,7 @@ def test_what_a_node_waits_for_keeps_its_place_when_the_lock_outlasts_the_wait(
     world.now += 20.0 + MS
     # b's loop has not come round yet; and new keys appear, more than there are places for.
     a.select(keys_of("a", 60)[2:])
-    assert set(a.book._waiting) == waited_for
+    assert waiting(a) == waited_for
     b.select(keys)
     b.loop()
     a.deliver()
@@ -1413,7 +1458,7 @@ def test_a_key_is_not_let_go_for_who_waited_and_went(world: World) -> None:
     a.heartbeat()
     a.select(keys_of("a", 33)[1:])
     b.deliver()
-    assert [held.key for held in b.book.held.values() if held.wanted] == [b"a30"]
+    assert [key.key for key in b.book.held.values() if key.state is KeyState.WANTED] == [b"a30"]
     world.set_ring("b")
     b.heartbeat()
     assert b.contains(b"a30")
@@ -1434,9 +1479,9 @@ def test_with_every_node_full_the_rest_is_counted_as_unserved(world: World) -> N
     for node in (a, b):
         node.heartbeat()
     assert len(world.locks()) == 6
-    assert a.book.unserved + b.book.unserved == 4
+    assert a.book.limit.unserved + b.book.limit.unserved == 4
     unserved = {key for key in keys if key not in world.locks()}
-    assert a.book.unserved == len([key for key in unserved if key.startswith(b"a")])
+    assert a.book.limit.unserved == len([key for key in unserved if key.startswith(b"a")])
 
 
 def test_unserved_keys_are_counted_from_a_sample_when_there_are_very_many() -> None:
@@ -1447,7 +1492,7 @@ def test_unserved_keys_are_counted_from_a_sample_when_there_are_very_many() -> N
     a.loop()
     assert world.full == {"a"}
     a.heartbeat()
-    assert a.book.refused == a.book.unserved == 5 * LOCKS_A_CALL - 10
+    assert a.book.limit.refused == a.book.limit.unserved == 5 * LOCKS_A_CALL - 10
     assert world.calls("look") == 1
 
 
@@ -1457,10 +1502,10 @@ def test_as_soon_as_one_has_room_nothing_counts_as_unserved(world: World) -> Non
     a.select(keys_of("a", 4))
     world.full = {"a", "b"}
     a.heartbeat()
-    assert a.book.unserved == 3
+    assert a.book.limit.unserved == 3
     world.full = {"a"}
     a.heartbeat()
-    assert a.book.unserved == 0
+    assert a.book.limit.unserved == 0
 
 
 def test_a_look_that_failed_leaves_the_count_as_it_was(world: World) -> None:
@@ -1471,7 +1516,7 @@ def test_a_look_that_failed_leaves_the_count_as_it_was(world: World) -> None:
     a.heartbeat(renewed=False)
     while a.step() is not None and a.lose(reached=False) != "locks_look":
         pass
-    assert a.book.unserved == 3
+    assert a.book.limit.unserved == 3
 
 
 def test_a_place_that_becomes_free_is_filled_by_whoever_asks_first(world: World) -> None:
@@ -1490,12 +1535,12 @@ def test_a_place_that_becomes_free_is_filled_by_whoever_asks_first(world: World)
 # --- small things -------------------------------------------------------------------------------
 
 
-def test_a_signal_handler_can_tell_that_it_interrupted_the_book(world: World) -> None:
-    a = world.node("a")
-    assert not a.book.entered
-    with a.book._guard:
-        assert a.book.entered
-    assert not a.book.entered
+def test_a_signal_handler_can_tell_that_it_interrupted_the_book() -> None:
+    book = SharedLockBook(KEYS, LockConfig(True, None, 1.0, 1.0, 1.0), RETRY)
+    assert not book.entered
+    with book._guard:
+        assert book.entered
+    assert not book.entered
 
 
 def test_a_book_of_a_node_that_never_began_does_nothing() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from hashring.node.locks import LockConfig
+from hashring.protocol.locks.book import LockConfig
 from hashring.testing.simulator import history as common
 from hashring.testing.simulator.history import Event, History, drawn, seconds
 
@@ -47,7 +47,7 @@ class LockTerms:
 
     Attributes:
         keys: the keys that every process asks for.
-        ttl, idle, max_handoff_time: as in :class:`hashring.node.locks.LockConfig`.
+        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.book.LockConfig`.
     """
 
     keys: tuple[bytes, ...]

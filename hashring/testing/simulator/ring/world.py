@@ -14,8 +14,9 @@ from hashring.core.change import Change, parse_change
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
-from hashring.node.locks import Lease, Take, Wanted
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
+from hashring.protocol.locks.book import Asked, Take
+from hashring.protocol.locks.lease import Lease
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
 from hashring.store.memory_store import MemoryServer
@@ -165,7 +166,7 @@ class User(Caller[RingProcess]):
                 some = self._rng.sample(some, len(some) // 2)
             self._ask(some)
 
-    def _ask(self, asked: Sequence[tuple[bytes, int, int]]) -> None:
+    def _ask(self, asked: Sequence[Asked]) -> None:
         wanted = self._told(asked)
         now = self.process.local()
         self._take = self._book.take(wanted, now) if wanted else None
@@ -173,7 +174,7 @@ class User(Caller[RingProcess]):
         if self._take is not None:
             self.call(self._take.command)
 
-    def _told(self, asked: Sequence[tuple[bytes, int, int]]) -> list[Wanted]:
+    def _told(self, asked: Sequence[Asked]) -> list[Asked]:
         process = self.process
         # From stop() on the node owns nothing, whatever its loop has heard of.
         view = _EMPTY if process.stopping else process.view
@@ -204,7 +205,7 @@ class User(Caller[RingProcess]):
             sent = call.sent + process.offset
             self._book.acquired(take, outcome, sent, process.local())
         self._stir()
-        self._told([each for each in take.wanted if each.key in self._book.held])
+        self._told([(key.key, key.point, 0) for key in take.keys if key.key in self._book.held])
 
     # --- holding ------------------------------------------------------------------------------
 
