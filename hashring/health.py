@@ -16,6 +16,7 @@ from hashring.core.change import ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.store.group.commands import Decision
+from hashring.store.ring.commands import FORGET
 from hashring.store.ring.events import Event
 from hashring.store.ring.nodes import NodeFacts, Sees
 
@@ -133,7 +134,11 @@ def _ring_reasons(
     live = [node for node in nodes if not node.expired]
     expired = [node for node in nodes if node.expired]
     if not live:
-        yield _nobody(expired, changes[-1] if changes else None, now)
+        if not expired and events and events[-1].kind == FORGET:
+            ago = _seconds(max(0.0, now - events[-1].at))
+            yield Reason(State.STOPPED, f"{events[-1].by} forgot it {ago} ago")
+        else:
+            yield _nobody(expired, changes[-1] if changes else None, now)
         return
     if len(algorithms) > 1:
         yield Reason(

@@ -1,8 +1,9 @@
-"""What can be done: take a node off, release a lock, rebalance a group. Each leaves an event."""
+"""What can be done to rings and groups. Each deed leaves an event."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from werkzeug.exceptions import NotFound
@@ -13,19 +14,39 @@ from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.group.commands import commit, group_keys, read
 from hashring.store.locks.commands import check_locked_key, look, take_away
-from hashring.store.ring.commands import LeaveStatus, leave
+from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
+from hashring.store.ring.events import newest
 from hashring.web import api_types as api
 from hashring.web.formatting import shown
 from hashring.web.parameters import group_of, ring_of
 from hashring.web.service import Service
+from hashring.web.watchers import RingWatcher
 
 _LONGEST_NAME: Final = 100
 _TRIES: Final = 20
 _ASKED: Final[Mapping[str, type[api.Answer]]] = {
     "remove": api.RemoveAsked,
+    "forget": api.ForgetAsked,
     "release": api.ReleaseAsked,
     "rebalance": api.RebalanceAsked,
 }
+
+
+_RECENT: Final = 100  # events among which that of a deed is looked for
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What was done.
+
+    Attributes:
+        text: in words.
+        event: the id of the history's entry about it; empty when there is none. A group's
+            decisions have numbers.
+    """
+
+    text: str
+    event: str = ""
 
 
 class Actions:
@@ -37,8 +58,9 @@ class Actions:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._do: dict[type[api.Answer], Callable[[Any, str], str]] = {
+        self._do: dict[type[api.Answer], Callable[[Any, str], Deed]] = {
             api.RemoveAsked: self._remove,
+            api.ForgetAsked: self._forget,
             api.ReleaseAsked: self._release,
             api.RebalanceAsked: self._rebalance,
         }
@@ -53,7 +75,7 @@ class Actions:
             raise NotFound(f"nothing of the name {shown(what)!r} can be done")
         return _ASKED[what]
 
-    def do(self, asked: Any, address: str) -> str:
+    def do(self, asked: Any, address: str) -> Deed:
         """Do it, and say what was done.
 
         Args:
@@ -66,7 +88,7 @@ class Actions:
         who = f"{checked_by(asked.by)} (hashring serve, from {address})"
         return self._do[type(asked)](asked, who)
 
-    def _remove(self, asked: api.RemoveAsked, by: str) -> str:
+    def _remove(self, asked: api.RemoveAsked, by: str) -> Deed:
         ring, node = asked.ring, asked.node
         watcher, _ = ring_of(self._service, ring)
         view = watcher.look()
@@ -77,21 +99,35 @@ class Actions:
             leave(watcher.keys, node=node, replicas=replicas, reason="removed", by=by)
         )
         if status is LeaveStatus.OK or not replicas:
-            return f"{shown(node)} was taken off the ring {shown(ring)}."
-        return f"{shown(node)} was gone from the ring {shown(ring)} already."
+            text = f"{shown(node)} was taken off the ring {shown(ring)}."
+            return Deed(text, self._event(watcher, "leave", by))
+        return Deed(f"{shown(node)} was gone from the ring {shown(ring)} already.")
 
-    def _release(self, asked: api.ReleaseAsked, by: str) -> str:
+    def _forget(self, asked: api.ForgetAsked, by: str) -> Deed:
+        watcher, _ = ring_of(self._service, asked.ring)
+        command = forget(watcher.keys, scoring=self._service.scoring, by=by)
+        if self._service.store.run(command):
+            text = f"The ring {shown(asked.ring)} was forgotten. It is back once a node joins it."
+            return Deed(text, self._event(watcher, FORGET, by))
+        return Deed(f"The ring {shown(asked.ring)} was not forgotten: it has nodes.")
+
+    def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
+        events = newest(self._service.store, watcher.keys.events, _RECENT)
+        return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")
+
+    def _release(self, asked: api.ReleaseAsked, by: str) -> Deed:
         key, token = asked.key, int(asked.token)
         watcher, _ = ring_of(self._service, asked.ring)
         data = check_locked_key(key_bytes(key))
         released = self._service.store.run(take_away(watcher.keys, key=data, by=by, token=token))
         if released:
-            return f"The lock of {shown(key)} was released."
+            text = f"The lock of {shown(key)} was released."
+            return Deed(text, self._event(watcher, "release", by))
         held = self._service.store.run(look(watcher.keys, locked=[data])).get(data)
         now = "nobody holds it now" if held is None else f"{shown(held.node)} holds it now"
-        return f"The lock of {shown(key)} was not released: the token was not {token}; {now}."
+        return Deed(f"The lock of {shown(key)} was not released: the token was not {token}; {now}.")
 
-    def _rebalance(self, asked: api.RebalanceAsked, by: str) -> str:
+    def _rebalance(self, asked: api.RebalanceAsked, by: str) -> Deed:
         group = asked.group
         group_of(self._service, group)
         store, keys = self._service.store, group_keys(group)
@@ -102,8 +138,11 @@ class Actions:
                 break
             outcome = kernel.hasten(state, reading.facts.now, by)
             if store.run(commit(keys, reading, outcome, by)) is not None:
-                return f"{shown(group)} was asked to rebalance."
-        return f"{shown(group)} was not asked: it changes all the time, or is gone. Try again."
+                text = f"{shown(group)} was asked to rebalance."
+                return Deed(text, str(outcome.state.generation))
+        return Deed(
+            f"{shown(group)} was not asked: it changes all the time, or is gone. Try again."
+        )
 
 
 def checked_by(name: str) -> str:

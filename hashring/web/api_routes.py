@@ -264,7 +264,8 @@ class ApiRoutes:
     def _act(self, what: str) -> Response:
         self._login.bearer()
         asked = _body(self._actions.asked(what))
-        return _json(api.Done(done=self._actions.do(asked, address_of(request))))
+        deed = self._actions.do(asked, address_of(request))
+        return _json(api.Done(done=deed.text, event=deed.event or None))
 
 
 def _json(answer: Any) -> Response:

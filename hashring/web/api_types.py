@@ -356,6 +356,13 @@ class ReleaseAsked(Answer):
     token: Annotated[str, Meta(pattern="^[0-9]{1,20}$")]
 
 
+class ForgetAsked(Answer):
+    """A ring that was stopped for good."""
+
+    by: By
+    ring: Name
+
+
 class RebalanceAsked(Answer):
     """A group that shall move partitions without the rest of its delay."""
 
@@ -364,9 +371,10 @@ class RebalanceAsked(Answer):
 
 
 class Done(Answer):
-    """What was done."""
+    """What was done; ``event`` is the id of the history's entry about it, if it left one."""
 
     done: str
+    event: str | None
 
 
 class Alive(Answer):

@@ -117,7 +117,7 @@ def create_app(
     def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
         if request.path.startswith(("/api/", "/openapi.json")):
             return jsonify(error=text), status, headers
-        nobody = {"by": "", "csrf": "", "notice": "", "live": None}
+        nobody = {"by": "", "csrf": "", "notice": None, "live": None}
         return templates.page("message.html", title=title, text=text, **nobody), status, headers
 
     @app.get("/static/picture.css")

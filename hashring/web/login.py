@@ -76,6 +76,19 @@ class Guard:
         return False
 
 
+@dataclass(frozen=True)
+class Notice:
+    """What was done last, for the next page to show.
+
+    Attributes:
+        text: in words.
+        link: where the history has it; empty for nowhere.
+    """
+
+    text: str
+    link: str
+
+
 @dataclass
 class Session:
     """A person who has signed in.
@@ -90,11 +103,11 @@ class Session:
     by: str
     form_token: str
     ends: float
-    notice: str = ""
+    notice: Notice | None = None
 
-    def take_notice(self) -> str:
+    def take_notice(self) -> Notice | None:
         """What was done last; once."""
-        notice, self.notice = self.notice, ""
+        notice, self.notice = self.notice, None
         return notice
 
 

@@ -45,11 +45,11 @@ class Login:
         """The visitor's session; ``None`` when not signed in."""
         return self._sessions.find(request.cookies.get(_COOKIE, ""))
 
-    def visitor(self) -> dict[str, str]:
+    def visitor(self) -> dict[str, Any]:
         """What every page shows of the visitor."""
         session = self.session() if self._guard is not None else None
         if session is None:
-            return {"by": "", "csrf": "", "notice": ""}
+            return {"by": "", "csrf": "", "notice": None}
         return {"by": session.by, "csrf": session.form_token, "notice": session.take_notice()}
 
     def required(self) -> Session:
@@ -62,10 +62,14 @@ class Login:
         session = self.session()
         if session is None:
             abort(401, "Your session has ended: go back and sign in again.")
-        sent = request.form.get("csrf", "")
-        if not hmac.compare_digest(sent.encode(), session.form_token.encode()):
+        if not self.is_own_form(session):
             abort(403, "This form is not from this service, or is too old: go back and reload it.")
         return session
+
+    def is_own_form(self, session: Session) -> bool:
+        """Whether the form that was sent is one of the session's."""
+        sent = request.form.get("csrf", "")
+        return hmac.compare_digest(sent.encode(), session.form_token.encode())
 
     def required_guard(self) -> Guard:
         """What knows the token.
@@ -115,10 +119,10 @@ class Login:
             "login.html",
             error=error,
             name=by,
-            next=self._inside(following),
+            next=self.inside(following),
             by="",
             csrf="",
-            notice="",
+            notice=None,
             live=None,
         )
 
@@ -138,7 +142,7 @@ class Login:
             headers = {"Retry-After": str(wait)} if wait else {}
             return self._page(text, name, following), status, headers
         self._sessions.end(request.cookies.get(_COOKIE, ""))
-        response = see(self._inside(following))
+        response = see(self.inside(following))
         response.set_cookie(
             _COOKIE,
             self._sessions.begin(by),
@@ -149,7 +153,7 @@ class Login:
         )
         return response
 
-    def _inside(self, address: str) -> str:
+    def inside(self, address: str) -> str:
         """An address of this service's; its first page for any other."""
         base = f"{self._templates.base_path}/"
         plain = address.isprintable() and "\\" not in address and not address.startswith("//")

@@ -28,6 +28,7 @@ _TYPES: Final = (
     api.Changes,
     api.Done,
     api.Error,
+    api.ForgetAsked,
     api.Group,
     api.GroupPlan,
     api.Groups,
@@ -215,6 +216,11 @@ def _paths() -> dict[str, Any]:
         ),
         "/api/act/remove": _act("Take a node off a ring.", api.RemoveAsked),
         "/api/act/release": _act("Take a lock away from its holder.", api.ReleaseAsked),
+        "/api/act/forget": _act(
+            "Note that a ring without nodes was stopped for good: it is not shown any more, until "
+            "a node joins it.",
+            api.ForgetAsked,
+        ),
         "/api/act/rebalance": _act(
             "Let a group move partitions without the rest of its rebalance delay.",
             api.RebalanceAsked,

@@ -14,7 +14,7 @@ from hashring.store.discovery import Found
 from hashring.store.group.commands import group_keys, read
 from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.commands import FORGET, Scoring, snapshot
 from hashring.web.watchers import (
     INTERVAL,
     Failure,
@@ -135,6 +135,11 @@ class Service:
         self._store.close()
 
     # --- what is watched ----------------------------------------------------------------------
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the scores of the rings mean."""
+        return self._scoring
 
     @property
     def store(self) -> RedisStore:
@@ -292,6 +297,8 @@ class Service:
             return False
         if view.health.state is not State.STOPPED or not view.events:
             return False
+        if view.events[-1].kind == FORGET:
+            return True
         return view.now - view.events[-1].at > self._forget_after
 
     def _is_still_over(self, name: str) -> bool:

@@ -27,7 +27,7 @@ from hashring.store.keys import ring_keys
 from hashring.store.locks import commands as lock_commands
 from hashring.store.lua import actions, script
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, beat, leave, snapshot, sweep
+from hashring.store.ring.commands import Scoring, beat, forget, leave, snapshot, sweep
 from tests.conftest import PATIENCE, servers
 from tests.contract.places import TTL, Place, RealPlace, TwinPlace, replicas
 
@@ -118,6 +118,7 @@ def _ring() -> list[Command[Any]]:
         ),
         leave(KEYS, node="live", session=A, replicas=replicas("live", 10)),
         sweep(KEYS, scoring=SCORING, by="somebody"),
+        forget(KEYS, scoring=SCORING, by="somebody"),
         snapshot(KEYS, scoring=SCORING, remembered="gone"),
     ]
 
@@ -301,7 +302,8 @@ def _run(scene: Scene, command: Command[Any]) -> Outcome:
     except ResponseError as refused:
         error = refused
     else:
-        if command.script.name.startswith(("locks_", "beat", "leave", "sweep", "snapshot")):
+        read = ("locks_", "beat", "forget", "leave", "sweep", "snapshot")
+        if command.script.name.startswith(read):
             command.read(reply)
     after = scene.dump()
     return Outcome(

@@ -26,6 +26,7 @@ from hashring.store.ring.commands import (
     Scoring,
     SweepReply,
     beat,
+    forget,
     read_members,
 )
 from tests.conftest import PATIENCE
@@ -428,6 +429,21 @@ def test_a_sweep_forgets_entries_of_nodes_that_are_not_on_the_ring(place: Place)
     place.hset("ghost", (B + "{}").encode())
     assert place.sweep() == SweepReply(members=0, stray=1)
     assert set(place.look().nodes) == {"n"}
+
+
+def test_a_ring_is_forgotten_once_no_node_is_on_it_and_that_is_no_change(
+    place: Place, channel: Listener
+) -> None:
+    command = forget(place.keys, scoring=AVAILABLE, by="ada")
+    place.join("n", A, 10)
+    assert not place.store.run(command)
+    place.age("n")
+    assert place.store.run(command)
+    assert [event.kind for event in place.events()] == ["join", "expire", "forget"]
+    assert (place.events()[-1].by, place.events()[-1].change) == ("ada", None)
+    assert [change.kind for change in channel.changes()] == [ChangeKind.JOIN, ChangeKind.EXPIRE]
+    place.join("n", A, 10)
+    assert place.events()[-1].kind == "join"
 
 
 # --- reading ----------------------------------------------------------------------------------

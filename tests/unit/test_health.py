@@ -54,6 +54,15 @@ def text(health: Health) -> str:
     return "; ".join(reason.text for reason in health.reasons)
 
 
+def test_a_ring_whose_nodes_expired_is_down_until_somebody_forgets_it() -> None:
+    gone = (event(ChangeKind.EXPIRE, 90),)
+    assert verdict(events=gone).state is State.DOWN
+    forgotten = Event(f"{int((NOW - 60) * 1000)}-0", "forget", "ada", None)
+    health = verdict(events=(*gone, forgotten))
+    assert (health.state, text(health)) == (State.STOPPED, "ada forgot it 60 s ago")
+    assert verdict(WELL, events=(*gone, forgotten)).state is State.HEALTHY
+
+
 def test_a_ring_without_fault_is_healthy_and_gives_no_reason() -> None:
     assert verdict(WELL, replace(WELL, name="b")) == Health(State.HEALTHY)
 

@@ -65,10 +65,15 @@ def test_a_person_takes_a_node_off_and_the_history_says_who(
     data = {"csrf": form_token(page), "ring": "ring", "node": "a"}
     done = visitor.client.post("/act/remove", data=data)
     assert (done.status_code, done.location) == (303, "/ring?name=ring")
-    assert "a was taken off the ring ring" in visitor.page("/ring", name="ring")
+    [event] = newest(store, ring_keys("ring").events, 1)
+    page = visitor.page("/ring", name="ring")
+    assert "a was taken off the ring ring" in page
+    assert f'href="/ring?name=ring#e-{event.id}"' in page
     assert "was taken off" not in visitor.page("/ring", name="ring")
     assert redis.zcard("ring") == 1
-    [event] = newest(store, ring_keys("ring").events, 1)
+    eventually(
+        lambda: f'id="e-{event.id}"' in visitor.page("/ring", name="ring"), "the history has it"
+    )
     assert event.kind == "leave"
     assert event.by.startswith("ada (hashring serve")
     gone = visitor.client.post("/act/remove", data=data)
@@ -117,20 +122,59 @@ def test_a_group_is_asked_for_a_rebalance_and_its_history_says_by_whom(
             asked = {"group": "orders", "by": "ada"}
             headers = {"Authorization": f"Bearer {TOKEN}"}
             answer = visitor.client.post("/api/act/rebalance", json=asked, headers=headers)
-            assert answer.json == {"done": "orders was asked to rebalance."}
+            assert answer.json["done"] == "orders was asked to rebalance."
+            number = int(answer.json["event"])
             eventually(lambda: phase() == "Ready", "the partitions have moved")
             entries = store.call("XRANGE", keys.control, "-", "+")
             said = [event for entry in entries for event in read_decision(entry).events]
             assert any(e.kind.value == "asked" and "by ada" in e.why for e in said)
+            eventually(
+                lambda: f'id="e-{number}"' in visitor.page("/group", name="orders"),
+                "the page's history has it",
+            )
 
 
-def test_a_form_of_somebody_elses_does_nothing(redis: Redis, visit: Visit) -> None:
+def test_a_ring_whose_nodes_are_gone_is_forgotten_from_the_list_and_stays_so(
+    redis: Redis, store: RedisStore, visit: Visit
+) -> None:
+    visitor = visit(token=TOKEN)
+    sign_in(visitor)
+    put(redis, "a", 0, ring="old")
+    redis.set("{old}:epoch", "1 ab")
+    asked = {"ring": "old", "by": "ada"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    answer = visitor.client.post("/api/act/forget", json=asked, headers=headers)
+    assert answer.json == {
+        "done": "The ring old was not forgotten: it has nodes.", "event": None,
+    }  # fmt: skip
+    put(redis, "a", 0, ring="old", expires_in=-60)
+    asked_from = "/act/forget?ring=old&amp;next=%2F"
+    eventually(lambda: asked_from in visitor.page("/"), "the list offers it")
+    page = visitor.client.get(unescape(asked_from)).text
+    data = {"csrf": form_token(page), "ring": "old", "next": "/"}
+    done = visitor.client.post("/act/forget", data=data)
+    assert (done.status_code, done.location) == (303, "/")
+    assert "The ring old was forgotten" in visitor.page("/")
+    [event] = newest(store, ring_keys("old").events, 1)
+    assert (event.kind, event.by.split()[0]) == ("forget", "ada")
+    # Another service, or this one after a restart, does not show it either.
+    other = visit()
+    watcher = other.service.ring("old")
+    assert watcher is not None
+    eventually(lambda: watcher.stopping, "it is not watched any more")
+    assert [ring.name for ring in other.service.listed()[0]] == []
+
+
+def test_a_form_of_somebody_elses_does_nothing_but_ask_again(redis: Redis, visit: Visit) -> None:
     put(redis, "a", 0)
     visitor = visit(rings=["ring"], token=TOKEN)
     sign_in(visitor)
     for csrf in ("", "guessed"):
         data = {"csrf": csrf, "ring": "ring", "node": "a"}
-        assert visitor.client.post("/act/remove", data=data).status_code == 403
+        answer = visitor.client.post("/act/remove", data=data)
+        assert answer.status_code == 403
+        assert "answer again" in answer.text
+        assert "Take a off the ring ring?" in answer.text
     assert redis.zcard("ring") == 1
     cookie = visitor.client.get_cookie("hashring", path="/")
     assert cookie is not None
@@ -228,7 +272,11 @@ def test_after_signing_out_a_copy_of_the_cookie_acts_no_more(redis: Redis, visit
     assert visitor.client.post("/logout", data={"csrf": csrf}).status_code == 303
     visitor.client.set_cookie("hashring", kept)
     data = {"csrf": csrf, "ring": "ring", "node": "a"}
-    assert visitor.client.post("/act/remove", data=data).status_code == 401
+    # It leads to the login, and from there to the question again.
+    answer = visitor.client.post("/act/remove", data={**data, "next": "/?x"})
+    assert answer.status_code == 303
+    assert answer.location.startswith("/login?next=%2Fact%2Fremove%3Fring%3Dring")
+    assert csrf not in answer.location
     assert redis.zcard("ring") == 1
 
 

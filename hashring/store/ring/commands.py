@@ -242,6 +242,25 @@ def sweep(
     )
 
 
+FORGET: Final = "forget"
+"""The kind of the event that tells that a ring was stopped for good."""
+
+
+def forget(
+    keys: RingKeys, *, scoring: Scoring, by: str, events_kept: int = EVENTS_KEPT
+) -> Command[bool]:
+    """Note in the history that a ring was stopped for good, unless a node is on it.
+
+    What expired is taken away first. The answer is whether it was noted. The next join ends it.
+    """
+    return Command(
+        script("ring", "forget"),
+        keys.script_keys(),
+        (scoring.lag, by, events_kept),
+        lambda raw: int(raw) == 0,
+    )
+
+
 @dataclass(frozen=True)
 class ReplicaRecord:
     """A replica as it stands in Redis.

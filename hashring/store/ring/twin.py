@@ -159,6 +159,13 @@ class RingTwin(Twin):
         self._announce({"kind": "leave", "nodes": [node], "reason": reason}, -removed, by, history)
         return [b"ok", removed]
 
+    def forget(self, lag: float, by: str, history: int) -> int:
+        ring = self.ring
+        self._sweep(self.now - lag, by, history)
+        if not ring.members:
+            ring.events.add(self.now, {b"kind": b"forget", b"by": by.encode()}, history)
+        return len(ring.members)
+
     def sweep(self, lag: float, by: str, history: int) -> list[int]:
         ring = self.ring
         swept = self._sweep(self.now - lag, by, history)
