@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         StoreError,
         UnknownMemberError,
         UnknownNodeError,
+        WriteConflict,
         WrongKeyType,
     )
     from hashring.groups.aio import AsyncPartitionGroup
@@ -124,6 +125,7 @@ __all__ = [
     "Target",
     "UnknownMemberError",
     "UnknownNodeError",
+    "WriteConflict",
     "WrongKeyType",
     "__version__",
     "async_lease_challenge",
@@ -186,6 +188,7 @@ _HOMES: Final = {
     "Target": "hashring.core.assignors",
     "UnknownMemberError": "hashring.errors",
     "UnknownNodeError": "hashring.errors",
+    "WriteConflict": "hashring.errors",
     "WrongKeyType": "hashring.errors",
     "async_lease_challenge": "hashring.groups.challenge",
     "lease_challenge": "hashring.groups.challenge",

@@ -150,6 +150,23 @@ class WrongKeyType(RedisRefused):
     """A key of the ring holds another type of value, so its name is used by something else."""
 
 
+class WriteConflict(StoreError):
+    """Others changed what was to be changed, again and again, just before it was written.
+
+    Attributes:
+        what: what was to be changed: ``"group 'orders'"``.
+        tries: how often it was tried.
+    """
+
+    def __init__(self, what: str, tries: int) -> None:
+        self.what = what
+        self.tries = tries
+        super().__init__(
+            f"{what}: not written, because others changed it before each of {tries} tries; "
+            "try again"
+        )
+
+
 class ServerNotFound(StoreError):
     """No redis-server program was found for the embedded server.
 

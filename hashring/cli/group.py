@@ -29,12 +29,13 @@ from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKin
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, Event, GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group import change
 from hashring.store.discovery import discover
 from hashring.store.group.commands import (
     DECISIONS_KEPT,
     Decision,
     Reading,
-    commit,
     group_keys,
     read,
     read_decision,
@@ -430,17 +431,10 @@ def history(settings: Settings, group: str, count: int) -> None:
 
 
 def _decide(
-    connection: Connection, group: str, decide: Callable[[GroupState], kernel.Outcome]
+    connection: Connection, group: str, decide: Callable[[GroupState, float], kernel.Outcome]
 ) -> None:
     """Commit a decision, unless it decides nothing."""
-    while True:
-        state, reading = _standing(connection, group)
-        outcome = decide(state)
-        if outcome.state is state:
-            return
-        now = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
-        if connection.run(commit(group_keys(group), reading, now, "hashring group")):
-            return
+    run_flow(connection.run, change(group, group_keys(group), "hashring group", decide))
 
 
 @group_group.command("partitions")
@@ -464,11 +458,11 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
         state, _ = _standing(connection, group)
         before = state.terms.partitions
         kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
-        change = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
-        if not yes and not confirmed("Change", "change", change):
+        what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
+        if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)
             return 1
-        _decide(connection, group, lambda state: kernel.resize(state, count))
+        _decide(connection, group, lambda state, now: kernel.resize(state, count))
     if settings.json:
         document({"group": group, "before": before, "after": count})
     else:
@@ -497,14 +491,14 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
     with connected(settings) as connection:
         state, _ = _standing(connection, group)
         before = state.terms.access
-        change = f"{printable(group)!r} from {before} to {access} access"
-        if not yes and not confirmed("Change", "change", change):
+        what = f"{printable(group)!r} from {before} to {access} access"
+        if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)
             return 1
         _decide(
             connection,
             group,
-            lambda state: kernel.migrate(state, replace(state.terms, access=access)),
+            lambda state, now: kernel.migrate(state, replace(state.terms, access=access)),
         )
     if settings.json:
         document({"group": group, "before": before, "after": access})

@@ -97,6 +97,7 @@ def _settings(
     return {"rules": rules or Rules()} if mode == "fixed" else {"spans": spans or Spans()}
 
 
+_RANDOM: Final = secrets.SystemRandom()
 _TWINS: Final = ("lease_challenge", "async_lease_challenge")
 
 
@@ -136,6 +137,7 @@ class FixedChallenge(BaseMember):
             partitions=self._partitions,
             rules=self._rules,
             new_suffix=_new_suffix,
+            chance=_RANDOM.random,
         )
 
     @property
@@ -181,7 +183,7 @@ class FaithfulChallenge(BaseMember):
             partitions=self._partitions,
             spans=self._spans,
             new_suffix=_new_suffix,
-            chance=secrets.SystemRandom().random,
+            chance=_RANDOM.random,
         )
 
     @property

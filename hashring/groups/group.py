@@ -145,7 +145,7 @@ class GroupMember(BaseMember):
 
     def _resize(self, partitions: int) -> Flow[None]:
         state = yield from change(
-            self.name, self._keys, self.member, lambda state: kernel.resize(state, partitions)
+            self.name, self._keys, self.member, lambda state, now: kernel.resize(state, partitions)
         )
         with self._lock:
             self._group.offer(state.terms)

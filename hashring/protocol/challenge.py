@@ -10,8 +10,8 @@ from typing import Final
 from hashring.core.groups import challenge
 from hashring.core.groups.challenge import AfterRace, Lease, Rules, Signal, Spans, Table
 from hashring.core.groups.state import Phase, View
-from hashring.errors import GroupMismatch
-from hashring.protocol.flow import Flow
+from hashring.errors import GroupMismatch, WriteConflict
+from hashring.protocol.flow import Flow, committed
 from hashring.protocol.member import MemberMachine
 from hashring.store.challenge.commands import (
     ChallengeKeys,
@@ -38,6 +38,7 @@ class FixedMachine(MemberMachine):
         partitions: how many; the same for all members.
         rules: the time spans.
         new_suffix: tells this process from others of its name; a different text each time.
+        chance: a number ``0 <= x < 1``, another one each time.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class FixedMachine(MemberMachine):
         partitions: int,
         rules: Rules,
         new_suffix: Callable[[], str],
+        chance: Callable[[], float],
     ) -> None:
         super().__init__(
             member,
@@ -63,6 +65,8 @@ class FixedMachine(MemberMachine):
         self._keys = keys
         self._rules = rules
         self._new_suffix = new_suffix
+        self._chance = chance
+        self._what = f"lease challenge {group!r}"
         self._me = ""
         self._was_there = False
 
@@ -75,29 +79,38 @@ class FixedMachine(MemberMachine):
 
     def renew(self) -> Flow[float]:
         """Renew, let go, take and ask, in one step of the table."""
-        written = False
-        while not written:
-            # Before the reading is sent: leases count from its Redis time.
-            claims = self.membership.held(self.now)
-            reading = yield read_table(self._keys)
-            asked_at = self.sent
-            table = self._table(reading.table)
-            if self._was_there and self._me not in table.members:
-                table = challenge.recover(table, self._me, reading.now, self._rules, claims)
-            released = [
-                p
-                for p, token in self.membership.words().released.items()
-                if (lease := table.leases.get(p)) is not None and lease.token == token
-            ]
-            after = challenge.beat(table, self._me, reading.now, self._rules, released)
-            names = self._concerned(reading.table, after)
-            written = yield write_table(self._keys, reading, after, names)
+        now, asked_at, after = yield from committed(self._what, self._renewal)
         self._was_there = True
-        held = after.held(self._me, reading.now)
+        held = after.held(self._me, now)
         revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
         view = View(1, Phase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True)
-        self.heard(view, asked_at, reading.now)
+        self.heard(view, asked_at, now)
         return self.interval
+
+    def _renewal(self) -> Flow[tuple[float, float, Table] | None]:
+        """Redis time of the reading, before it was sent, and the table as it was written."""
+        # Before the reading is sent: leases count from its Redis time.
+        claims = self.membership.held(self.now)
+        reading = yield read_table(self._keys)
+        asked_at = self.sent
+        table = self._table(reading.table)
+        if self._was_there and self._me not in table.members:
+            table = challenge.recover(table, self._me, reading.now, self._rules, claims)
+        released = [
+            p
+            for p, token in self.membership.words().released.items()
+            if (lease := table.leases.get(p)) is not None and lease.token == token
+        ]
+        after = challenge.beat(table, self._me, reading.now, self._rules, released)
+        names = self._concerned(reading.table, after)
+        written = yield write_table(self._keys, reading, after, names)
+        return (reading.now, asked_at, after) if written else None
+
+    def again_after(self, error: Exception) -> float:
+        """Seconds after which a renewal that failed is tried again."""
+        pause = super().again_after(error)
+        # Members that stood in each other's way are not to meet again.
+        return pause * self._chance() if isinstance(error, WriteConflict) else pause
 
     def _table(self, found: Table | None) -> Table:
         if found is None:
@@ -126,13 +139,14 @@ class FixedMachine(MemberMachine):
 
     def depart(self) -> Flow[None]:
         """Take this member out of the table."""
-        gone = False
-        while not gone:
-            reading = yield read_table(self._keys)
-            if reading.table is None or self._me not in reading.table.members:
-                return
-            after = challenge.leave(reading.table, self._me, reading.now)
-            gone = yield write_table(self._keys, reading, after, after.members)
+        yield from committed(self._what, self._departure)
+
+    def _departure(self) -> Flow[bool | None]:
+        reading = yield read_table(self._keys)
+        if reading.table is None or self._me not in reading.table.members:
+            return True
+        after = challenge.leave(reading.table, self._me, reading.now)
+        return (yield write_table(self._keys, reading, after, after.members)) or None
 
     def concerns(self, channel: bytes, payload: bytes) -> bool:
         """Whether a change of the table is about this member."""

@@ -11,15 +11,37 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from hashring.errors import StoreError
+from hashring.errors import StoreError, WriteConflict
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
 
 T = TypeVar("T")
 
 Flow = Generator[Command[Any], Any, T]
+
+TRIES: Final = 100
+"""How often a decision is tried against others who change the same thing."""
+
+
+def committed(what: str, attempt: Callable[[], Flow[T | None]], tries: int = TRIES) -> Flow[T]:
+    """The result of an attempt to read, decide and commit; tried again when others were faster.
+
+    Each try that fails is one in which somebody else's commit stands, so nothing waits in between.
+
+    Args:
+        what: what is changed, for the error: ``"group 'orders'"``.
+        attempt: one try; ``None`` when the commit found something newer than what was read.
+
+    Raises:
+        WriteConflict: no try succeeded. Nothing was written.
+    """
+    for _ in range(tries):
+        result = yield from attempt()
+        if result is not None:
+            return result
+    raise WriteConflict(what, tries)
 
 
 def run_flow(run: Callable[[Command[Any]], Any], flow: Flow[T]) -> T:

@@ -33,7 +33,7 @@ from hashring.core.groups import kernel
 from hashring.core.groups.state import GroupState, MemberFacts, Terms, View
 from hashring.core.states import StateTable
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
-from hashring.protocol.flow import Flow, FlowRun
+from hashring.protocol.flow import Flow, FlowRun, committed
 from hashring.protocol.machine import Finished, Step, Wait
 from hashring.protocol.member import RETRY, MemberMachine, Stage
 from hashring.store.group.commands import (
@@ -72,24 +72,29 @@ def standing(name: str, keys: GroupKeys) -> Flow[tuple[GroupState, Reading]]:
 
 
 def change(
-    name: str, keys: GroupKeys, by: str, decide: Callable[[GroupState], kernel.Outcome]
+    name: str, keys: GroupKeys, by: str, decide: Callable[[GroupState, float], kernel.Outcome]
 ) -> Flow[GroupState]:
     """Decide something about a group; what stands after that.
 
     Args:
         by: who decides, for the history.
+        decide: gets the state of the group, and Redis time.
 
     Raises:
         ConfigError: there is no such group.
+        WriteConflict: others decide all the time.
     """
-    while True:
+
+    def attempt() -> Flow[GroupState | None]:
         state, reading = yield from standing(name, keys)
-        outcome = decide(state)
+        outcome = decide(state, reading.facts.now)
         if outcome.state is state:
             return state
         due = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
-        if (yield commit(keys, reading, due, by)) is not None:
-            return outcome.state
+        done = yield commit(keys, reading, due, by)
+        return None if done is None else outcome.state
+
+    return (yield from committed(f"group {name!r}", attempt))
 
 
 # --- decisions ----------------------------------------------------------------------------------
@@ -457,7 +462,7 @@ class GroupMachine(MemberMachine):
 
     def _migrate_to(self, terms: Terms) -> Flow[Terms]:
         yield from change(
-            self.group, self._keys, self.member, lambda state: kernel.migrate(state, terms)
+            self.group, self._keys, self.member, lambda state, now: kernel.migrate(state, terms)
         )
         return terms
 

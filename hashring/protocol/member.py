@@ -458,7 +458,11 @@ class MemberMachine(ABC):
     def _not_renewed(self, error: Exception, now: float) -> None:
         # Also a fault of this package: the member must live on, or fence itself.
         self.error = error
-        self._due = now + min(RETRY, self.interval)
+        self._due = now + self.again_after(error)
+
+    def again_after(self, error: Exception) -> float:
+        """Seconds after which a renewal that failed is tried again."""
+        return min(RETRY, self.interval)
 
     def _departed(self, result: None, now: float) -> None:
         self._turn(Turn.GONE)

@@ -12,7 +12,9 @@ from hashring.core.groups import kernel
 from hashring.core.hashing import key_bytes
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.group.commands import commit, group_keys, read
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group import change
+from hashring.store.group.commands import group_keys
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
 from hashring.store.ring.events import newest
@@ -23,7 +25,6 @@ from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
 
 _LONGEST_NAME: Final = 100
-_TRIES: Final = 20
 _ASKED: Final[Mapping[str, type[api.Answer]]] = {
     "remove": api.RemoveAsked,
     "forget": api.ForgetAsked,
@@ -130,19 +131,11 @@ class Actions:
     def _rebalance(self, asked: api.RebalanceAsked, by: str) -> Deed:
         group = asked.group
         group_of(self._service, group)
-        store, keys = self._service.store, group_keys(group)
-        for _ in range(_TRIES):
-            reading = store.run(read(keys))
-            state = reading.standing()
-            if state is None:
-                break
-            outcome = kernel.hasten(state, reading.facts.now, by)
-            if store.run(commit(keys, reading, outcome, by)) is not None:
-                text = f"{shown(group)} was asked to rebalance."
-                return Deed(text, str(outcome.state.generation))
-        return Deed(
-            f"{shown(group)} was not asked: it changes all the time, or is gone. Try again."
+        state = run_flow(
+            self._service.store.run,
+            change(group, group_keys(group), by, lambda state, now: kernel.hasten(state, now, by)),
         )
+        return Deed(f"{shown(group)} was asked to rebalance.", str(state.generation))
 
 
 def checked_by(name: str) -> str:

@@ -21,6 +21,7 @@ from hashring.errors import (
     ServerNotFound,
     SparkFailed,
     UnknownNodeError,
+    WriteConflict,
 )
 
 PUBLIC = [
@@ -103,6 +104,14 @@ def test_every_error_keeps_text_and_facts_on_its_way_between_processes(
             MissingDependencyError("colour", "rich", "rich"),
             "colour needs the package rich: pip install 'hashring-fleet[rich]'",
             {"package": "rich", "extra": "rich"},
+        ),
+        (
+            WriteConflict("group 'orders'", 7),
+            (
+                "group 'orders': not written, because others changed it before each of 7 tries; "
+                "try again"
+            ),
+            {"what": "group 'orders'", "tries": 7},
         ),
         (
             ServerNotFound(("here", "there")),

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hashring.errors import RedisUnavailable
-from hashring.protocol.flow import Flow, FlowRun, run_flow, run_flow_async
+from hashring.errors import RedisUnavailable, WriteConflict
+from hashring.protocol.flow import TRIES, Flow, FlowRun, committed, run_flow, run_flow_async
 from hashring.store.command import Command
 from hashring.store.lua import script
 
@@ -147,3 +147,34 @@ def test_a_flow_that_was_given_up_hears_of_nothing_more() -> None:
     step.failed(LOST, 2.0)
     assert run.step is None
     assert ended == []
+
+
+# --- what others may change meanwhile -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [0, 1, TRIES - 1])
+def test_a_commit_is_tried_again_until_nobody_was_faster(lost: int) -> None:
+    tries: list[str] = []
+
+    def attempt() -> Flow[str | None]:
+        tries.append((yield ask("read")))
+        return "done" if len(tries) > lost else None
+
+    assert run_flow(answer, committed("group 'orders'", attempt)) == "done"
+    assert len(tries) == lost + 1
+
+
+def test_a_commit_for_which_others_are_always_faster_is_given_up() -> None:
+    tries: list[str] = []
+
+    def attempt() -> Flow[str | None]:
+        tries.append((yield ask("read")))
+        return None
+
+    with pytest.raises(WriteConflict) as caught:
+        run_flow(answer, committed("group 'orders'", attempt, tries=3))
+    assert len(tries) == 3
+    assert (caught.value.what, caught.value.tries) == ("group 'orders'", 3)
+    assert str(caught.value) == (
+        "group 'orders': not written, because others changed it before each of 3 tries; try again"
+    )

@@ -230,7 +230,7 @@ class GroupProcess(Process):
 
     def resize(self, partitions: int) -> None:
         """The application changes the count of the whole group."""
-        flow = change(NAME, KEYS, str(self.spec.name), lambda state: resize(state, partitions))
+        flow = change(NAME, KEYS, str(self.spec.name), lambda state, now: resize(state, partitions))
 
         def offer(state: GroupState) -> None:
             self.machine.offer(state.terms)

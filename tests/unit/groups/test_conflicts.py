@@ -1,0 +1,64 @@
+"""A member of the lease challenge whose renewals always come second."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashring.core.groups.challenge import Rules
+from hashring.errors import WriteConflict
+from hashring.protocol.challenge import FixedMachine
+from hashring.protocol.flow import TRIES
+from hashring.protocol.machine import Run, Subscribe, Wait
+from hashring.protocol.member import RETRY
+from hashring.store.challenge.commands import challenge_keys
+from hashring.store.memory_store import MemoryServer
+
+RULES = Rules(ttl=30.0, interval=5.0)
+
+
+class Busy(MemoryServer):
+    """A server on which somebody else is always faster, while that is wanted."""
+
+    crowded = False
+    writes = 0
+
+    def run(self, command):  # type: ignore[no-untyped-def]
+        if self.crowded and command.script.name == "challenge_write":
+            self.writes += 1
+            return False
+        return super().run(command)
+
+
+@pytest.mark.parametrize("chance", [0.25, 0.75])
+def test_it_gives_up_for_a_while_that_differs_from_member_to_member(chance: float) -> None:
+    now = 100.0
+    server = Busy(lambda: now)
+    machine = FixedMachine(
+        "work",
+        challenge_keys("work"),
+        "a",
+        partitions=4,
+        rules=RULES,
+        new_suffix=lambda: "1",
+        chance=lambda: chance,
+    )
+
+    def settle() -> Wait:
+        while not isinstance(step := machine.next(now), Wait):
+            if isinstance(step, Run):
+                step.done(server.run(step.command), now, now)
+            elif isinstance(step, Subscribe):
+                machine.subscribed(step.number, now)
+        return step
+
+    machine.start(now)
+    now = settle().until
+    assert machine.error is None
+    server.crowded = True
+    wait = settle()
+    assert server.writes == TRIES
+    assert isinstance(machine.error, WriteConflict)
+    assert wait.until == now + RETRY * chance
+    server.crowded, now = False, wait.until
+    settle()
+    assert machine.error is None
