@@ -1,0 +1,112 @@
+"""Blocks of code in the documentation run, and the commands it names are commands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import click
+import pytest
+from redis import Redis
+
+import hashring
+from hashring.cli import main
+from hashring.fencing import RedisFence
+from hashring.store.embedded import RedisServer
+from hashring.testing import ring_of
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.one_server
+
+PAGES = sorted((ROOT / "docs").rglob("*.rst"))
+GUIDES = [page for page in PAGES if page.parent.name != "reference"]
+PYTHON = re.compile(r"^( *)\.\. code:: python\n\n((?:\1  .*\n|\n)+)", re.M)
+SHELL = re.compile(r"^ *\$ (hashring (?:.*\\\n)*.*)", re.M)
+LITERAL = re.compile(r"``(hashring [a-z][^`]*)``")
+
+
+def blocks(page: Path) -> list[str]:
+    """The page's blocks of Python, but those that need Spark or another library."""
+    found = [dedent(block) for _, block in PYTHON.findall(page.read_text())]
+    return [block for block in found if "spark." not in block and "redis_hashring" not in block]
+
+
+@pytest.fixture
+def around(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What the pages' readers have already."""
+    monkeypatch.setenv("NODE_NAME", "node-1")
+    with ExitStack() as stack:
+        redis = stack.enter_context(Redis(unix_socket_path=str(redis_server.socket)))
+        redis.flushall()
+        node = stack.enter_context(hashring.RingNode(redis, "locked", lock=True))
+        yield {
+            **{name: getattr(hashring, name) for name in hashring.__all__},
+            "Redis": Redis,
+            "RedisFence": RedisFence,
+            "RedisServer": RedisServer,
+            "keys": ["alice", "bob"],
+            "logging": logging,
+            "node": node,
+            "os": os,
+            "pinned_first": hashring.Balanced(),
+            "pytest": pytest,
+            "redis": redis,
+            "ring": ring_of("worker-1: 1e9\nworker-3: 2e9\nworker-5: 3e9"),
+            "secret": "secret",
+        }
+        hidden = logging.getLogger("hashring")
+        hidden.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in GUIDES if blocks(page)],
+    ids=lambda page: str(page.relative_to(ROOT / "docs")),
+)
+def test_blocks_of_python_run(page: Path, around: dict[str, Any]) -> None:
+    for block in blocks(page):
+        names = dict(around)
+        exec(compile(block, str(page), "exec"), names)
+        node = names["node"]
+        if node is not around["node"]:
+            node.stop()
+
+
+def commands(page: Path) -> set[str]:
+    text = page.read_text()
+    shown = {re.sub(r"\s*\\\n\s*", " ", line) for line in SHELL.findall(text)}
+    return shown | {" ".join(literal.split()) for literal in LITERAL.findall(text)}
+
+
+def command_of(line: str) -> tuple[click.Command, list[str]]:
+    """The command that a line calls, and its options."""
+    _, *words = shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)
+    while words[0].startswith("-"):
+        words = words[2:]
+    found: click.Command | None = main
+    context = click.Context(main)
+    while isinstance(found, click.Group) and words and words[0].islower():
+        name, *words = words
+        found = found.get_command(context, name)
+        assert found is not None, f"{name!r} of {line!r} is no command"
+    assert found is not None
+    return found, [word.partition("=")[0] for word in words if word.startswith("-")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if commands(page)],
+    ids=lambda page: str(page.relative_to(ROOT / "docs")),
+)
+def test_the_commands_it_names_have_these_options(page: Path) -> None:
+    for line in commands(page):
+        command, options = command_of(line)
+        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        assert set(options) <= known | {"--help", "-h"}, line
