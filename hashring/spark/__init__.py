@@ -26,6 +26,7 @@ from hashring.spark.load import hot_keys, load
 from hashring.spark.moves import moves
 from hashring.spark.owner import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, planned_ring
+from hashring.spark.reassign import may_move, reassign
 from hashring.spark.simulate import (
     Scenario,
     drawn_within,
@@ -45,12 +46,14 @@ __all__ = [
     "history_of",
     "hot_keys",
     "load",
+    "may_move",
     "moves",
     "owner",
     "partition_by_owner",
     "plan",
     "planned_ring",
     "point",
+    "reassign",
     "register_functions",
     "replicas_for",
     "scenarios",

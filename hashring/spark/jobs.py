@@ -7,22 +7,25 @@ and counts what it could not use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.history import RingHistory
 from hashring.core.ring import Ring
-from hashring.errors import NoDataError
+from hashring.core.ringfile import RingFile
+from hashring.errors import ConfigError, NoDataError
 from hashring.spark.answers import Outcome, Table
 from hashring.spark.audit import PROBLEMS, REJECTIONS, audit
 from hashring.spark.counting import Counts
-from hashring.spark.files import Input
-from hashring.spark.keys import is_native, key_text, quoted
+from hashring.spark.files import Input, local_path
+from hashring.spark.keys import check_free, is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
 from hashring.spark.output import Output, check_distinct
 from hashring.spark.owner import partition_by_owner, with_owner
 from hashring.spark.plan import plan
+from hashring.spark.reassign import CELL, by_cell, check_cells, keep_ring, reassign
 from hashring.spark.report import Report
 from hashring.spark.simulate import (
     ReplicasAnswer,
@@ -69,20 +72,44 @@ def _ring_facts(ring: Ring) -> list[tuple[str, Any]]:
 
 
 def assign_job(
-    source: Input, ring: Ring, output: Output, *, key: str = "key", by_owner: bool = False
+    source: Input,
+    ring: Ring | RingFile,
+    output: Output,
+    *,
+    key: str = "key",
+    by_owner: bool = False,
+    cells: int | None = None,
 ) -> Outcome:
     """Write every row with the point and owner of its key.
 
     Args:
         by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
+        cells: write so many directories ``cell=<number>`` of rows in order of their points, for
+            :func:`reassign_job`; a power of two.
     """
+    kept = RingFile(ring) if isinstance(ring, Ring) else ring
+    ring = kept.ring
     df, bad_records = source.counted()
     output.check(df.sparkSession)
     check_distinct(df)
+    if cells is not None:
+        check_cells(cells)
+        check_free(df, CELL)
+        local = None if output.path is None else local_path(df.sparkSession, output.path)
+        if by_owner or local is None or output.mode == "append":
+            raise ConfigError(
+                "cells", cells, "give a new path on this machine, and not by owner as well"
+            )
     owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
     _check_keys(source, key)
     counts = Counts(owned, rows=F.count(F.lit(1)), owned=F.count("owner"))
-    output.write(counts.frame, ["owner"] if by_owner else [])
+    if cells is None:
+        output.write(counts.frame, ["owner"] if by_owner else [])
+    else:
+        wanted = replace(output, format="parquet")
+        wanted.write(
+            by_cell(counts.frame, cells), [CELL], lambda place: keep_ring(place, kept, cells)
+        )
     told = counts.get()
     rows, with_key = told["rows"], told["owned"]
     facts = [
@@ -92,6 +119,23 @@ def assign_job(
         *_ring_facts(ring),
     ]
     report = Report("Owners assigned")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
+def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
+    """Give rows that were written in cells their owners on another ring."""
+    found = reassign(spark, path, ring)
+    facts: list[tuple[str, Any]] = [
+        ("rows that moved", found.moved),
+        ("rows read", found.rows),
+        ("files read", found.files),
+        ("cells rewritten", found.touched),
+        ("cells", found.cells),
+        ("ring fingerprint before", found.before.fingerprint),
+        *_ring_facts(ring.ring),
+    ]
+    report = Report("Owners reassigned")
     report.facts(facts)
     return Outcome(tuple(facts), report)
 

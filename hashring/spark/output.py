@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,8 +113,17 @@ class Output:
         assert self.path is not None
         return format_of([self.path], self.format, "output")
 
-    def write(self, df: DataFrame, partition_by: Sequence[str] = ()) -> None:
+    def write(
+        self,
+        df: DataFrame,
+        partition_by: Sequence[str] = (),
+        beside: Callable[[Path], None] | None = None,
+    ) -> None:
         """Write all of the frame, or nothing.
+
+        Args:
+            beside: writes more into the directory before it takes its name; on this machine's file
+                system only.
 
         On this machine's file system, files are written aside and take their place at the end: a
         new output or a replaced one in one step, appended files one by one. Elsewhere it is
@@ -164,6 +173,8 @@ class Output:
                 writer.save(f"file://{aside}")
             if written:
                 self.check_whole(spark, f"file://{aside}", written.get()["rows"])
+            if beside:
+                beside(aside)
             self._take_place(aside, local)
         finally:
             _remove(aside)

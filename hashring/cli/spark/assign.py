@@ -27,25 +27,45 @@ from hashring.cli.spark.options import (
     help="A directory owner=<node> for each node, which it can read alone; of host:17 it is "
     "owner=host%3A17.",
 )
+@click.option(
+    "--keep-point",
+    is_flag=True,
+    help="Parquet in order of the points, in directories cell=<number>, of which reassign rewrites "
+    "only what a change of the ring moves.",
+)
+@click.option(
+    "--cells",
+    type=int,
+    default=1024,
+    show_default=True,
+    help="With --keep-point: how many directories, a power of two. More of them are read more "
+    "exactly; fewer are larger files.",
+)
 @ring_file_options
 @report_option
 @session_options
 @click.pass_context
-def command(ctx: click.Context, /, *, by_owner: bool, **options: Any) -> None:
+def command(
+    ctx: click.Context, /, *, by_owner: bool, keep_point: bool, cells: int, **options: Any
+) -> None:
     """Write every row with the point and the owner of its key.
 
     \b
     Examples:
       hashring spark assign --input 'keys/*.parquet' --output owned.parquet --by-owner
+      hashring spark assign --input 'keys/*.parquet' --output owned --keep-point
       hashring spark assign --input keys.csv --key account --output owned.csv --ring-file ring.json
     """
     from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
 
-    output = output_of(options, "parquet" if by_owner else None)
+    if by_owner and keep_point:
+        raise click.UsageError("give either --by-owner or --keep-point")
+    output = output_of(options, "parquet" if by_owner or keep_point else None)
     if output is None:
         raise click.UsageError("give --output or --table: where the rows go")
     job = Job(ctx, options)
-    ring = job.ring().ring
+    ring = job.ring()
     spark = job.session()
     source = read_input(spark, options)
-    job.finish(assign_job(source, ring, output, key=options["key"], by_owner=by_owner))
+    more = {"cells": cells} if keep_point else {"by_owner": by_owner}
+    job.finish(assign_job(source, ring, output, key=options["key"], **more))

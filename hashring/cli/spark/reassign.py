@@ -1,0 +1,34 @@
+"""The owners that a change of the ring moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hashring.cli.spark.job import Job
+from hashring.cli.spark.options import report_option, ring_file_options, session_options
+
+
+@click.command("reassign")
+@click.argument("path")
+@ring_file_options
+@report_option
+@session_options
+@click.pass_context
+def command(ctx: click.Context, /, *, path: str, **options: Any) -> None:
+    """Give the rows of PATH their owners on the ring as it is now.
+
+    PATH was written by assign --keep-point. Only the files are read and written in which an owner
+    changes. Killed and started again, it ends right.
+
+    \b
+    Examples:
+      hashring spark assign --input 'keys/*.parquet' --output owned --keep-point
+      hashring spark reassign owned --url redis://redis.internal:6379/0 --ring accounts
+    """
+    from hashring.spark.jobs import reassign_job  # noqa: PLC0415 - optional, loaded when used
+
+    job = Job(ctx, options)
+    ring = job.ring()
+    job.finish(reassign_job(job.session(), path, ring))

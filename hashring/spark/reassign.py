@@ -1,0 +1,246 @@
+"""Owners kept in files, and changed only where a change of the ring moved keys.
+
+The files are Parquet in directories ``cell=0``, ``cell=1``, ...: a cell is a point's top bits, and
+its rows are in order of their points. Beside them are ``_ring.json``, the ring whose owners the
+files hold, and ``_cells``, how many cells there are. A change of the ring moves a few ranges of
+points; the cells that these touch are read, written aside, and put in place of the old ones.
+
+A process may be killed at any line. What it had taken aside is put back by the next run, and until
+``_ring.json`` is replaced at the end, ``_next-*.json`` are the rings that some cells may have.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.ring import Range, Ring
+from hashring.core.ringfile import RingFile
+from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
+from hashring.files import read_ring, write_ring
+from hashring.spark.counting import Counts
+from hashring.spark.files import local_path
+from hashring.spark.keys import quoted
+from hashring.spark.ring_columns import ring_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+CELL: Final = "cell"
+DEFAULT_CELLS: Final = 1024
+MOST_CELLS: Final = 2**16
+MOST_RANGES: Final = 256
+"""Of more ranges, neighbours are joined: a filter of so many parts is still planned quickly."""
+_CODE: Final = "__hashring_code"
+_RING, _COUNT, _LOCK = "_ring.json", "_cells", "_lock"
+
+
+def check_cells(cells: int) -> None:
+    """Check a number of cells.
+
+    Raises:
+        ConfigError: it is no power of two, or not in 1 to 65,536.
+    """
+    if not 1 <= cells <= MOST_CELLS or cells & (cells - 1):
+        raise ConfigError("cells", cells, f"give a power of two, up to {MOST_CELLS:,}")
+
+
+def by_cell(df: DataFrame, cells: int) -> DataFrame:
+    """A frame with a column ``point``, in order of cells and points, and its column ``cell`` INT.
+
+    Written with ``.write.partitionBy("cell")``, each cell is one file. Rows without a point have a
+    null cell.
+    """
+    placed = df.withColumn(CELL, F.shiftright("point", _shift(cells)).cast("int"))
+    return placed.repartition(CELL).sortWithinPartitions(CELL, "point")
+
+
+def _shift(cells: int) -> int:
+    return 32 - (cells.bit_length() - 1)
+
+
+def touched_cells(rings: Iterable[Ring], after: Ring, cells: int) -> list[int]:
+    """The cells in which some owner on one of the rings is not the owner on ``after``."""
+    shift = _shift(cells)
+    return sorted(
+        {
+            cell
+            for ring in rings
+            for move in ring.moves(after)
+            for cell in range(move.start >> shift, ((move.end - 1) >> shift) + 1)
+        }
+    )
+
+
+def may_move(before: Ring, after: Ring, point: str = "point") -> Column:
+    """Whether a point may have another owner, as BETWEENs that Spark pushes down to files.
+
+    True for every point that moves. Of more than 256 ranges that move, those close to each other
+    are joined, and it is true for some points between them, too.
+
+    Raises:
+        ConfigError: the rings hash keys differently.
+    """
+    check_alike(before, after)
+    ranges = joined([Range(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
+    parts = [F.col(quoted(point)).between(start, end - 1) for start, end in ranges]
+    while len(parts) > 1:  # a balanced tree: Spark descends into it by recursion
+        parts = [reduce(lambda a, b: a | b, parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    return parts[0] if parts else F.lit(False)
+
+
+def joined(ranges: Sequence[Range], most: int) -> list[Range]:
+    """At most so many ranges that cover the given ones (rising, disjoint), as tightly as can be."""
+    if not ranges:
+        return []
+    gaps = sorted(
+        range(1, len(ranges)), key=lambda i: ranges[i].start - ranges[i - 1].end, reverse=True
+    )
+    cuts = sorted(gaps[: most - 1])
+    firsts, lasts = [0, *cuts], [*cuts, len(ranges)]
+    return [Range(ranges[a].start, ranges[b - 1].end) for a, b in zip(firsts, lasts, strict=True)]
+
+
+def check_alike(before: Ring, after: Ring) -> None:
+    """Check that two rings hash keys alike.
+
+    Raises:
+        ConfigError: they do not, so that every key may move.
+        EmptyRingError: the second has no nodes.
+    """
+    if not after.node_count:
+        raise EmptyRingError
+    if before.hash_algorithm.name != after.hash_algorithm.name:
+        raise ConfigError(
+            "ring",
+            after.hash_algorithm.name,
+            f"the owners were assigned by {before.hash_algorithm.name}; assign them anew",
+        )
+
+
+def keep_ring(place: Path, ring: RingFile, cells: int) -> None:
+    """Write beside the files which ring their owners are of, and how many cells there are."""
+    (place / _COUNT).write_text(f"{cells}\n", encoding="ascii")
+    write_ring(ring, place / _RING)
+
+
+class Reassigned:
+    """What a change of the ring changed in the files.
+
+    Attributes:
+        before: the ring that the files were of.
+        cells, touched: how many cells there are; how many were written anew.
+        files: how many files were read.
+        rows, moved: rows read; of these, the ones with another owner now.
+    """
+
+    def __init__(self, before: Ring, cells: int) -> None:
+        self.before = before
+        self.cells = cells
+        self.touched = self.files = self.rows = self.moved = 0
+
+
+def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
+    """Give rows that were written by ``assign --keep-point`` their owners on a ring.
+
+    Only the cells are read and written in which something moves. Killed and started again, by the
+    same ring or another, it ends right.
+
+    Args:
+        path: the directory, on a file system of this machine.
+
+    Raises:
+        NoDataError: there is no such directory, or it was not written in cells.
+        OutputRefused: the path is not on this machine's file system, or another process does the
+            same.
+        ConfigError: the ring hashes keys differently.
+        EmptyRingError: it has no nodes.
+    """
+    place = local_path(spark, path)
+    if place is None:
+        raise OutputRefused(
+            path, "cells are replaced one by one, for which it has to be a disk of this machine"
+        )
+    if not (place / _COUNT).is_file():
+        raise NoDataError(path, "holds no cells: write it with assign --keep-point")
+    with _alone(place, path):
+        _put_back(place)
+        cells = int((place / _COUNT).read_text(encoding="ascii"))
+        found = Reassigned(read_ring(place / _RING).ring, cells)
+        check_alike(found.before, after.ring)
+        begun = list(place.glob("_next-*.json"))
+        rings = [found.before, *(read_ring(file).ring for file in begun)]
+        touched = [
+            f"{CELL}={cell}"
+            for cell in touched_cells(rings, after.ring, cells)
+            if (place / f"{CELL}={cell}").is_dir()
+        ]
+        found.touched = len(touched)
+        aside = place / f".reassign-{uuid.uuid4().hex[:8]}"
+        try:
+            if touched:
+                _write_aside(spark, place, touched, after.ring, aside, found)
+            following = place / f"_next-{uuid.uuid4().hex[:8]}.json"
+            write_ring(after, following)
+            (aside / "before").mkdir(parents=True)
+            for name in touched:
+                (place / name).rename(aside / "before" / name)
+                (aside / "new" / name).rename(place / name)
+            following.replace(place / _RING)
+            for file in begun:
+                file.unlink()
+        finally:
+            _put_back(place)
+    return found
+
+
+def _write_aside(  # noqa: PLR0917 - one caller
+    spark: SparkSession,
+    place: Path,
+    touched: Sequence[str],
+    ring: Ring,
+    aside: Path,
+    found: Reassigned,
+) -> None:
+    reader = spark.read.option("basePath", f"file://{place}")
+    rows = reader.parquet(*(f"file://{place}/{name}" for name in touched))
+    found.files = len(rows.inputFiles())
+    columns = ring_columns(spark, ring)
+    coded = columns.with_code(rows, "point", _CODE)
+    owner = columns.told("node", F.col(_CODE))
+    counts = Counts(
+        coded, rows=F.count(F.lit(1)), moved=F.count_if(~owner.eqNullSafe(F.col("owner")))
+    )
+    names = [owner.alias(name) if name == "owner" else F.col(quoted(name)) for name in rows.columns]
+    owned = counts.frame.select(*names).repartition(CELL).sortWithinPartitions(CELL, "point")
+    owned.write.partitionBy(CELL).parquet(f"file://{aside}/new")
+    told = counts.get()
+    found.rows, found.moved = told["rows"], told["moved"]
+
+
+@contextmanager
+def _alone(place: Path, path: str) -> Iterator[None]:
+    """Keep other processes from doing the same; the system ends it with the process."""
+    with (place / _LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputRefused(path, "another process reassigns it") from None
+        yield
+
+
+def _put_back(place: Path) -> None:
+    """Put back the cells that a process took away and did not replace."""
+    for left in place.glob(".reassign-*"):
+        for cell in (left / "before").glob(f"{CELL}=*"):
+            if not (place / cell.name).exists():
+                cell.rename(place / cell.name)
+        shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,170 @@
+"""Owners kept in files: right after every change of the ring, and after a kill at any step."""
+
+import fcntl
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.core.ring import Range, Ring
+from hashring.core.ringfile import RingFile
+from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
+from hashring.files import read_ring, write_ring
+from hashring.spark import may_move, with_owner
+from hashring.spark.files import Input
+from hashring.spark.jobs import assign_job, reassign_job
+from hashring.spark.output import Output
+from hashring.spark.reassign import joined, reassign, touched_cells
+from tests.spark.test_jobs import run
+from tests.spark.test_owner import random_ring
+
+BEFORE = random_ring(20, 4)
+AFTER = BEFORE.with_node("new", [random.Random(7).randrange(2**32) for _ in range(4)])
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    """Keys with their owners on the first ring, in 64 cells."""
+    place = tmp_path_factory.mktemp("cells") / "owned"
+    keys = spark.range(2000).selectExpr("if(id = 0, null, concat('k', id)) AS key", "id")
+    assign_job(Input(keys, "keys"), BEFORE, Output(str(place), "parquet"), cells=64)
+    return place
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    """A copy to change."""
+    return shutil.copytree(made, tmp_path / "owned")
+
+
+def owners(spark, place):
+    rows = spark.read.parquet(str(place)).collect()
+    assert len(rows) == 2000
+    return {row.key: row.owner for row in rows}
+
+
+def right(ring):
+    return {None: None, **{f"k{i}": ring.owner(f"k{i}") for i in range(1, 2000)}}
+
+
+def test_only_the_cells_that_a_change_touches_are_rewritten(spark, place):
+    old = set(place.glob("cell=*/*.parquet"))
+    outcome = dict(reassign_job(spark, str(place), RingFile(AFTER)).facts)
+    assert owners(spark, place) == right(AFTER)
+    assert read_ring(place / "_ring.json").ring == AFTER
+    new = set(place.glob("cell=*/*.parquet"))
+    assert len(old - new) == outcome["files read"] == outcome["cells rewritten"] < 16
+    moved = sum(BEFORE.owner(f"k{i}") != AFTER.owner(f"k{i}") for i in range(1, 2000))
+    assert outcome["rows that moved"] == moved < outcome["rows read"] < 500
+    # Asked again, there is nothing to do.
+    assert dict(reassign_job(spark, str(place), RingFile(AFTER)).facts)["files read"] == 0
+
+
+def test_rows_stay_in_order_of_their_points(spark, place):
+    reassign(spark, str(place), RingFile(AFTER))
+    for part in place.glob("cell=[0-9]*/*.parquet"):
+        points = [row.point for row in spark.read.parquet(str(part)).collect()]
+        assert points == sorted(points)
+        assert {point >> 26 for point in points} == {int(part.parent.name[5:])}
+
+
+def test_killed_as_cells_are_replaced_and_then_given_another_ring(spark, place, monkeypatch):
+    """The kill of a process: nothing after it runs, and the third ring moves some cells back."""
+    cells = touched_cells([BEFORE], AFTER, 64)
+    replaced = 0
+
+    def killed(self, target):
+        nonlocal replaced
+        replaced += target.parent == place
+        if replaced > len(cells) // 2:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    rename = Path.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        patch.setattr(sys.modules[reassign.__module__], "_put_back", lambda place: None)
+        with pytest.raises(KeyboardInterrupt):
+            reassign(spark, str(place), RingFile(AFTER))
+    left = [cell for cell in cells if not (place / f"cell={cell}").exists()]
+    assert len(left) == 1
+    third = BEFORE.with_node("third", [1, 2**31])
+    reassign(spark, str(place), RingFile(third))
+    assert owners(spark, place) == right(third)
+    assert not list(place.glob(".reassign*")) + list(place.glob("_next*"))
+
+
+def test_a_change_that_fails_leaves_the_cells_as_they_were(spark, place):
+    damaged = place / f"cell={touched_cells([BEFORE], AFTER, 64)[0]}"
+    (part,) = damaged.glob("*.parquet")
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-9])
+    with pytest.raises(Exception, match=r"(?i)parquet"):
+        reassign(spark, str(place), RingFile(AFTER))
+    part.write_bytes(whole)
+    for checksum in damaged.glob(".*.crc"):
+        checksum.unlink()
+    assert owners(spark, place) == right(BEFORE)
+    assert not list(place.glob(".reassign*"))
+
+
+def test_two_at_once_are_refused(spark, place):
+    with (place / "_lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(OutputRefused, match="another process reassigns it"):
+            reassign(spark, str(place), RingFile(AFTER))
+
+
+def test_what_cannot_be_reassigned_is_refused(spark, place, tmp_path):
+    with pytest.raises(NoDataError, match="holds no cells: write it with assign --keep-point"):
+        reassign(spark, str(tmp_path), RingFile(AFTER))
+    with pytest.raises(OutputRefused, match="a disk of this machine"):
+        reassign(spark, "s3a://bucket/owned", RingFile(AFTER))
+    with pytest.raises(EmptyRingError):
+        reassign(spark, str(place), RingFile(Ring()))
+    with pytest.raises(ConfigError, match="the owners were assigned by crc-32; assign them anew"):
+        reassign(spark, str(place), RingFile(Ring({"a": [0]}, "jamcrc")))
+    keys = Input(spark.sql("SELECT 'k' key"), "keys")
+    for output, cells in ((Output(None, table="t"), 64), (Output(f"{tmp_path}/x.parquet"), 3)):
+        with pytest.raises(ConfigError, match="cells="):
+            assign_job(keys, BEFORE, output, cells=cells)
+
+
+def test_the_commands_keep_points_and_reassign(spark, tmp_path):
+    write_ring(BEFORE, tmp_path / "before.json")
+    write_ring(AFTER, tmp_path / "after.json")
+    (tmp_path / "keys.csv").write_text("key\n" + "".join(f"k{i}\n" for i in range(9)))
+    run("assign", "--input", tmp_path / "keys.csv", "--output", tmp_path / "owned",
+        "--keep-point", "--cells", 4, "--ring-file", tmp_path / "before.json")  # fmt: skip
+    told = run("reassign", tmp_path / "owned", "--ring-file", tmp_path / "after.json", "--json")
+    assert (told["cells"], told["ring fingerprint"]) == (4, AFTER.fingerprint)
+    found = spark.read.parquet(str(tmp_path / "owned")).collect()
+    assert {r.key: r.owner for r in found} == {f"k{i}": AFTER.owner(f"k{i}") for i in range(9)}
+
+
+def test_a_filter_on_points_that_move_reaches_the_files(spark, place):
+    rows = spark.read.parquet(str(place))
+    moving = rows.where(may_move(BEFORE, AFTER)).select("key", "point")
+    found = with_owner(moving.drop("point"), AFTER).collect()
+    wanted = {k: o for k, o in right(AFTER).items() if right(BEFORE)[k] != o}
+    assert {row.key: row.owner for row in found} == wanted
+    plan = moving._jdf.queryExecution().executedPlan().toString()
+    assert "GreaterThanOrEqual(point," in plan
+
+
+ranges = st.lists(st.integers(0, 2**32), min_size=2, max_size=40, unique=True).map(
+    lambda ends: [Range(a, b) for a, b in zip(*[iter(sorted(ends))] * 2, strict=False)]
+)
+
+
+@given(ranges, st.integers(1, 12))
+def test_joined_ranges_cover_all_and_are_few(found, most):
+    few = joined(found, most)
+    assert len(few) == min(most, len(found))
+    assert all(any(a.start <= r.start and r.end <= a.end for a in few) for r in found)
+    assert {a.start for a in few} <= {r.start for r in found}
+    assert {a.end for a in few} <= {r.end for r in found}
