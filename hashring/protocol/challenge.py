@@ -215,7 +215,9 @@ class FaithfulMachine(MemberMachine):
         """Hear what was told, and do what is due."""
         while self._news:
             yield from self._hear(*self._news.pop(0))
-        while self._timers and self._timers[0][0] <= self.now:
+        # What becomes due meanwhile waits: messages come first, and work is to be followed.
+        begun = self.now
+        while self._timers and self._timers[0][0] <= begun:
             yield from heapq.heappop(self._timers)[2]()
         yield from self._look_for_stopped()
         self._follow()
@@ -239,6 +241,9 @@ class FaithfulMachine(MemberMachine):
         self._later(max(at + self._spans.normal_lease, self.now) + spread, fire)
 
     def _signal(self, partition: int) -> Flow[None]:
+        if partition in self._active:
+            # An owner challenges nothing, and need not ask Redis for that.
+            return
         _, grab = yield look(self._keys)
         what = challenge.signal(
             owned=partition in self._active,

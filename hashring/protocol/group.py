@@ -314,6 +314,7 @@ class GroupMachine(MemberMachine):
 
     Attributes:
         counted: see above.
+        wants: the terms that it was given; it enters a group of others only to migrate it.
         terms: the group's, as this member lives by them.
         offered: the group's latest; taken up with the next renewal.
         view: the member's part of the last decision it read.
@@ -352,7 +353,7 @@ class GroupMachine(MemberMachine):
         self.group = group
         self.weight = weight
         self.decider = decider
-        self.terms = self.offered = self._mine = terms
+        self.terms = self.offered = self.wants = terms
         self.view: View | None = None
         self.undecided: Exception | None = None
         self.waits_for_name = False
@@ -449,8 +450,8 @@ class GroupMachine(MemberMachine):
                     None,
                     f"say how many: the group {self.group!r} does not exist yet",
                 )
-            return self._mine
-        mine = asdict(self._mine)
+            return self.wants
+        mine = asdict(self.wants)
         if not self.counted:
             mine["partitions"] = theirs.partitions
         for setting, value in mine.items():

@@ -18,7 +18,7 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hashring.core.assignors import (
     Assignor,
@@ -31,9 +31,14 @@ from hashring.core.assignors import (
     Situation,
 )
 from hashring.core.groups import kernel
-from hashring.core.groups.challenge_world import FaithfulWorld, FixedWorld
-from hashring.core.groups.simulate import Habits, World
+from hashring.core.groups.challenge import Rules, Spans
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
+from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
+from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
+from hashring.testing.simulator.engine import Rule
+from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
+from hashring.testing.simulator.groups.rules import unrest
+from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
 
 
 def kazoo(situation: Situation) -> Mapping[str, range]:
@@ -79,7 +84,7 @@ def members(count: int) -> tuple[Member, ...]:
     return tuple(Member(f"host-{n:04}:4711", n) for n in range(count))
 
 
-def moved(before: tuple[str | None, ...], after: tuple[str | None, ...]) -> int:
+def moved(before: Sequence[object], after: Sequence[object]) -> int:
     return sum(was != now for was, now in zip(before, after, strict=True))
 
 
@@ -156,38 +161,57 @@ def churn() -> None:
     )
 
 
+class Pauses(Rule[GroupWorld, GroupProcess]):
+    """Measures for how long partitions have no member."""
+
+    def __init__(self) -> None:
+        self._holding: dict[str, set[int]] = {}
+        self._since: dict[int, float] = {}
+        self.longest = 0.0
+        self.last = 0.0
+
+    def shown(self, world: GroupWorld, process: GroupProcess) -> None:
+        """What a process holds may have changed."""
+        held, had = set(process.held()), self._holding.get(process.spec.label, set())
+        self._holding[process.spec.label] = held
+        for partition in had - held:
+            self._since[partition] = world.now
+        for partition in held - had:
+            self.last = world.now
+            self.longest = max(self.longest, world.now - self._since.pop(partition, world.now))
+
+
 def pauses() -> None:
     """1 -> 2 -> 16 members: how long it takes, and how long partitions pause."""
     rows = []
-    for assignor in (Balanced(), Contiguous()):
+    specs = tuple(MemberSpec(f"p{number:02}", f"m{number:02}") for number in range(16))
+    starts = [0.0, 5.0, *[25.0] * 14]
+    events = [Event(at, "start", spec.label) for at, spec in zip(starts, specs, strict=True)]
+    for name in ("balanced", "contiguous"):
         for handoffs in (1, 16):
-            terms = Terms(256, assignor.name, rebalance_delay=0, handoffs=handoffs)
-            habits = Habits(latency=0.001, handoff=0.002, lost_notices=0.0)
-            world = World(random.Random(1), terms, assignor, habits)
-            world.join("m00")
-            world.run(5)
-            for size in (2, 16):
-                before = world.redis.state.tokens
-                start, events, moves = world.now, len(world.events), world.moves
-                for number in range(len(world.peers), size):
-                    world.join(f"m{number:02}")
-                world.longest_unowned, world.unowned = 0.0, {}
-                world.run(30)
-                world.at_rest()
-                last = max(at for at, _ in world.events[events:])
-                changed = moved(before, world.redis.state.tokens)  # type: ignore[arg-type]
+            terms = Terms(256, name, rebalance_delay=0, handoffs=handoffs)
+            history = GroupHistory(1, specs, tuple(events), terms, handoff=0.002)
+            measured = Pauses()
+            world = GroupSimulator(rules=lambda rule=measured: [rule]).world(history)
+            for size, begin in ((2, 5.0), (16, 25.0)):
+                world.run(begin - 0.01)
+                before, measured.longest = world.state(), 0.0
+                world.run(begin + 19.0)
+                if wrong := unrest(world):
+                    raise RuntimeError(wrong)
+                after = world.state()
                 rows.append(
                     (
-                        f"{assignor.name}, {handoffs} at once, -> {size}",
-                        f"{last - start:.2f}",
-                        world.moves - moves,
-                        256 - changed,
-                        f"{world.longest_unowned * 1000:.1f}",
+                        f"{name}, {handoffs} at once, -> {size}",
+                        f"{measured.last - begin:.2f}",
+                        moved(before.owners, after.owners),
+                        256 - moved(before.tokens, after.tokens),
+                        f"{measured.longest * 1000:.1f}",
                     )
                 )
     table(
-        "Growing 1 -> 2 -> 16 in virtual time (1 ms a message, 2 ms to let go); what is not moved "
-        "keeps its token, and pauses for 0 ms",
+        "Growing 1 -> 2 -> 16 in virtual time (a message takes 0.2 to 30 ms, mostly less than 1; "
+        "up to 2 ms to let go); what is not moved keeps its token, and pauses for 0 ms",
         ("", "settled s", "moves", "untouched", "longest pause ms"),
         rows,
     )
@@ -196,20 +220,24 @@ def pauses() -> None:
 def lease_challenge(hours: float) -> None:
     """Both modes with one loaded member."""
     rows = []
-    for lag in (0.0, 0.15, 0.5, 1.0, 2.0):
-        for name, mode in (("faithful", FaithfulWorld), ("fixed", FixedWorld)):
-            world = mode(random.Random(1), 16, {"loaded": lag, "b": 0.0, "c": 0.0, "d": 0.0})
+    for late in (0.0, 0.15, 0.5, 1.0, 2.0):
+        for name, terms in (("faithful", Spans()), ("fixed", Rules())):
+            specs = [ChallengerSpec("loaded", late), *map(ChallengerSpec, "bcd")]
+            events = [Event(0.0, "start", spec.label) for spec in specs]
+            history = ChallengeHistory(1, tuple(specs), tuple(events), terms, 16)
+            world = ChallengeSimulator().world(history)
             world.run(1800)
-            world.reset()
-            world.run(hours * 3600)
-            found = world.measure()
+            world.measure_anew()
+            world.run(1800 + hours * 3600)
+            world.measure_time()
+            found = world.measured
             rows.append(
                 (
-                    f"{lag:g} s mean, {name}",
-                    f"{found.moves_per_hour:.0f}",
+                    f"{late:g} s mean, {name}",
+                    f"{found.moves / hours:.0f}",
                     f"{found.unowned / hours:.0f}",
                     f"{found.doubled / hours:.0f}",
-                    "/".join(str(n) for n in found.counts.values()),
+                    "/".join(str(n) for n in world.counts().values()),
                 )
             )
     table(

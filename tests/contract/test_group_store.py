@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring.core.assignors import Balanced
+from hashring.core.assignors import Balanced, assignor_named
 from hashring.core.groups import kernel
 from hashring.core.groups.codec import (
     dump_events,
@@ -22,7 +22,15 @@ from hashring.core.groups.codec import (
     load_state,
     load_view,
 )
-from hashring.core.groups.state import Event, EventKind, GroupState, MemberFacts, Phase, Terms
+from hashring.core.groups.state import (
+    Event,
+    EventKind,
+    Facts,
+    GroupState,
+    MemberFacts,
+    Phase,
+    Terms,
+)
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
 from hashring.store.embedded import RedisServer
 from hashring.store.group.commands import (
@@ -42,8 +50,8 @@ from hashring.store.group.commands import (
 )
 from hashring.store.interface import Store, Subscribed, Told
 from hashring.store.redis_store import RedisStore
+from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import PATIENCE, servers
-from tests.unit.groups.test_histories import history
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
@@ -431,7 +439,13 @@ def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> Non
 
 def test_a_state_survives_its_text() -> None:
     for seed in range(20):
-        state = history(seed).world.redis.state
+        history = random_group_history(seed)
+        world = GroupSimulator().world(history)
+        world.run(history.faults_end)
+        # A decision that was never text: the one that is due when everybody is gone.
+        state = kernel.step(
+            world.state(), Facts(world.redis_time()), assignor_named(history.terms.assignor)
+        ).state.stamped(world.redis_time())
         # Which server it was read from stands beside it.
         state = replace(state, server="")
         assert state.committed is None or load_state(dump_state(state), state.committed) == state

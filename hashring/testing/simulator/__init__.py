@@ -5,15 +5,19 @@
     python -m hashring.testing.simulator                 # 2,000 histories of a ring
     python -m hashring.testing.simulator --locks         # with locks and limits
     python -m hashring.testing.simulator --groups        # of a partition group
+    python -m hashring.testing.simulator --challenge     # of the lease challenge
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
 :mod:`.engine` has time, the network, processes and Redis; :mod:`.faults` what can happen to them.
-Each protocol has a world on it (:mod:`.ring`, :mod:`.groups`), with its histories and its rules.
-A history that breaks a rule is made as small as it goes, and told (:mod:`.play`).
+Each protocol has a world on it (:mod:`.ring`, :mod:`.groups`, :mod:`.challenge`), with its
+histories and its rules. A history that breaks a rule is made as small as it goes, and told
+(:mod:`.play`).
 """
 
 from __future__ import annotations
 
+from hashring.testing.simulator.challenge import ChallengeSimulator
+from hashring.testing.simulator.challenge.history import random_challenge_history
 from hashring.testing.simulator.engine import Violation
 from hashring.testing.simulator.groups import GroupSimulator
 from hashring.testing.simulator.groups.history import random_group_history
@@ -22,11 +26,13 @@ from hashring.testing.simulator.ring import RingSimulator
 from hashring.testing.simulator.ring.history import random_history, random_lock_history
 
 __all__ = [
+    "ChallengeSimulator",
     "Event",
     "GroupSimulator",
     "History",
     "RingSimulator",
     "Violation",
+    "random_challenge_history",
     "random_group_history",
     "random_history",
     "random_lock_history",

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hashring.testing.simulator import (
+    ChallengeSimulator,
     GroupSimulator,
     RingSimulator,
+    random_challenge_history,
     random_group_history,
     random_history,
     random_lock_history,
@@ -30,14 +32,15 @@ def main(arguments: list[str] | None = None) -> int:
     of = parser.add_mutually_exclusive_group()
     of.add_argument("--locks", action="store_true", help="histories with locks and limits")
     of.add_argument("--groups", action="store_true", help="histories of partition groups")
+    of.add_argument("--challenge", action="store_true", help="histories of the lease challenge")
     options = parser.parse_args(arguments)
 
-    simulator: Simulator[Any, Any] = GroupSimulator() if options.groups else RingSimulator()
-    make: Callable[[int], Any] = random_history
-    if options.locks:
-        make = random_lock_history
+    simulator: Simulator[Any, Any] = RingSimulator()
+    make: Callable[[int], Any] = random_lock_history if options.locks else random_history
     if options.groups:
-        make = random_group_history
+        simulator, make = GroupSimulator(), random_group_history
+    if options.challenge:
+        simulator, make = ChallengeSimulator(), random_challenge_history
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:

@@ -7,7 +7,6 @@ from typing import Any
 
 from hashring.core.assignors import Assignor, as_assignor
 from hashring.core.groups import kernel
-from hashring.core.groups.simulate import check_decision
 from hashring.core.groups.state import (
     Event,
     EventKind,
@@ -17,6 +16,7 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
 )
+from hashring.testing.simulator.groups.rules import fault_of
 
 
 class Desk:
@@ -79,7 +79,7 @@ class Desk:
         """One step; its events replace those of the one before."""
         outcome = kernel.step(self.state, self.facts, self.assignor)
         if outcome.state is not self.state:
-            check_decision(self.state, outcome.state, self.facts)
+            assert not fault_of(self.state, outcome.state, self.facts)
             for name, session in outcome.dismissed:
                 assert self.members[name].session == session
                 self.leave(name)

@@ -4,12 +4,15 @@ section 4 (N 4)."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hashring.core.groups import challenge
 from hashring.core.groups.challenge import (
     AfterRace,
     Lease,
@@ -24,12 +27,16 @@ from hashring.core.groups.challenge import (
     recover,
     signal,
 )
-from hashring.core.groups.challenge_world import FaithfulWorld, FixedWorld
 from hashring.errors import ConfigError
+from hashring.protocol.challenge import FixedMachine
+from hashring.store.challenge.twin import ChallengeTwin, TableData
+from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
+from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
+from hashring.testing.simulator.challenge.world import ChallengeWorld
 
 SPANS = Spans()
 RULES = Rules(ttl=60, interval=15, max_handoff_time=10, residency=30)
-MODES = pytest.mark.parametrize("mode", [FaithfulWorld, FixedWorld])
+MODES = pytest.mark.parametrize("terms", [SPANS, Rules()], ids=["faithful", "fixed"])
 PROMPT = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
 
 # --- faithful: the decisions ------------------------------------------------------------------
@@ -95,100 +102,185 @@ def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) 
 # --- both modes, everybody prompt -------------------------------------------------------------
 
 
-@MODES
-@pytest.mark.parametrize("seed", range(3))
-def test_seven_over_three_settle_at_three_two_two(mode: Any, seed: int) -> None:
-    # N 4.
-    world = mode(random.Random(seed), 7, {"a": 0.0, "b": 0.0, "c": 0.0})
-    world.run(1800)
-    assert sorted(world.measure().counts.values()) == [2, 2, 3]
+def world_of(  # noqa: PLR0917 - what a history is made of
+    terms: Rules | Spans,
+    seed: int,
+    partitions: int,
+    late: Mapping[str, float] = PROMPT,
+    events: Sequence[Event] = (),
+    drain: float = 0.2,
+) -> ChallengeWorld:
+    """Members that start at once unless an event starts them; ``late`` in seconds for each."""
+    specs = tuple(ChallengerSpec(label, each) for label, each in late.items())
+    later = {event.who for event in events if event.kind == "start"}
+    begin = [Event(0.0, "start", label) for label in late if label not in later]
+    history = ChallengeHistory(seed, specs, (*begin, *events), terms, partitions, drain)
+    return ChallengeSimulator().world(history)
 
 
 @MODES
 @pytest.mark.parametrize("seed", range(3))
-def test_sixteen_over_four_do_not_move_once_level(mode: Any, seed: int) -> None:
+def test_seven_over_three_settle_at_three_two_two(terms: Any, seed: int) -> None:
     # N 4.
-    world = mode(random.Random(seed), 16, PROMPT)
+    world = world_of(terms, seed, 7, {"a": 0.0, "b": 0.0, "c": 0.0})
     world.run(1800)
-    world.reset()
-    world.run(3600)
-    found = world.measure()
+    assert sorted(world.counts().values()) == [2, 2, 3]
+
+
+@MODES
+@pytest.mark.parametrize("seed", range(3))
+def test_sixteen_over_four_do_not_move_once_level(terms: Any, seed: int) -> None:
+    # N 4.
+    world = world_of(terms, seed, 16)
+    world.run(1800)
+    world.measure_anew()
+    world.run(1800 + 3600)
+    world.measure_time()
+    found = world.measured
     assert (found.moves, found.unowned, found.doubled) == (0, 0.0, 0.0)
-    assert set(found.counts.values()) == {4}
+    assert set(world.counts().values()) == {4}
 
 
 @MODES
 @pytest.mark.parametrize("seed", range(3))
-def test_one_partition_never_moves(mode: Any, seed: int) -> None:
+def test_one_partition_never_moves(terms: Any, seed: int) -> None:
     # L: "squarely lands on one node and stays there"; N 4.
-    world = mode(random.Random(seed), 1, PROMPT)
+    world = world_of(terms, seed, 1)
     world.run(300)
-    world.reset()
-    world.run(3600)
-    assert world.measure().moves == 0
+    world.measure_anew()
+    world.run(300 + 3600)
+    assert world.measured.moves == 0
 
 
 @MODES
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_node_gets_its_share(mode: Any, seed: int) -> None:
+def test_a_new_node_gets_its_share(terms: Any, seed: int) -> None:
     # L: "Once a new node comes online ... the workload has been distributed evenly".
-    world = mode(random.Random(seed), 16, {"a": 0.0, "b": 0.0, "c": 0.0})
-    world.run(1800)
-    world.add("d")
-    world.run(600)
-    assert set(world.measure().counts.values()) == {4}
+    world = world_of(terms, seed, 16, PROMPT, [Event(1800.0, "start", "d")])
+    world.run(2400)
+    assert set(world.counts().values()) == {4}
 
 
 @MODES
 @pytest.mark.parametrize("seed", range(3))
-def test_after_a_kill_all_is_redistributed(mode: Any, seed: int) -> None:
+def test_after_a_kill_all_is_redistributed(terms: Any, seed: int) -> None:
     # L: "after roughly maximum lease time"; N 4.
-    world = mode(random.Random(seed), 16, PROMPT)
-    world.run(1800)
-    world.kill("a")
-    world.run(300)
-    assert sum(world.measure().counts.values()) == 16
-    world.run(1800)
-    assert sorted(world.measure().counts.values()) == [5, 5, 6]
+    world = world_of(terms, seed, 16, PROMPT, [Event(1800.0, "kill", "a")])
+    world.run(2100)
+    assert sum(world.counts().values()) == 16
+    world.run(3900)
+    assert sorted(world.counts().values()) == [5, 5, 6]
 
 
 # --- a loaded member --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lag", [0.5, 1.0])
-def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(lag: float) -> None:
+@pytest.mark.parametrize("late", [0.5, 1.0])
+def test_the_articles_race_moves_partitions_of_a_loaded_member_for_ever(late: float) -> None:
     # L: "causing partitions to jump between hosts"; N 4: 152 and 193 moves an hour.
-    world = FaithfulWorld(random.Random(1), 16, PROMPT | {"a": lag})
+    world = world_of(SPANS, 1, 16, PROMPT | {"a": late})
     world.run(1200)
-    world.reset()
-    world.run(3600)
-    assert world.measure().moves > 50
+    world.measure_anew()
+    world.run(1200 + 3600)
+    assert world.measured.moves > 50
 
 
-@pytest.mark.parametrize("lag", [0.15, 0.5, 1.0, 2.0])
-def test_the_fixed_mode_moves_nothing_of_a_loaded_member(lag: float) -> None:
+@pytest.mark.parametrize("late", [0.15, 0.5, 1.0, 2.0])
+def test_the_fixed_mode_moves_nothing_of_a_loaded_member(late: float) -> None:
     # N 4: 0 moves up to 2 s mean lag.
-    world = FixedWorld(random.Random(1), 16, PROMPT | {"a": lag})
+    world = world_of(Rules(), 1, 16, PROMPT | {"a": late})
     world.run(1200)
-    world.reset()
-    world.run(2 * 3600)
-    found = world.measure()
+    world.measure_anew()
+    world.run(1200 + 2 * 3600)
+    world.measure_time()
+    found = world.measured
     assert (found.moves, found.unowned, found.doubled) == (0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_fixed_mode_never_has_two_owners_even_while_members_come_and_go(seed: int) -> None:
     rng = random.Random(seed)
-    world = FixedWorld(rng, 16, PROMPT | {"a": 2.0, "b": 1.0}, drain=rng.choice([0.2, 5.0, 20.0]))
+    late = PROMPT | {"a": 2.0, "b": 1.0}
+    here, events, at = list(late), [], 0.0
     for number in range(12):
-        world.run(rng.uniform(0, 300))
+        at += rng.uniform(0, 300)
         if rng.random() < 0.6:
-            world.add(f"n{number}", rng.choice([0.0, 2.0]))
-        alive = sorted(set(world.working) - world.dead)
-        if len(alive) > 2 and rng.random() < 0.6:
-            world.kill(rng.choice(alive))
-    world.run(600)
-    assert world.measure().doubled == 0.0
+            here.append(f"n{number}")
+            late[here[-1]] = rng.choice([0.0, 2.0])
+            events.append(Event(at, "start", here[-1]))
+        if len(here) > 2 and rng.random() < 0.6:
+            events.append(Event(at, "kill", here.pop(rng.randrange(len(here)))))
+    world = world_of(Rules(), seed, 16, late, events, drain=rng.choice([0.2, 5.0, 20.0]))
+    world.run(at + 600)
+    world.measure_time()
+    assert world.measured.doubled == 0.0
+
+
+# --- histories of faults ----------------------------------------------------------------------
+
+
+def test_no_history_breaks_a_rule() -> None:
+    simulator = ChallengeSimulator()
+    for seed in range(60):
+        history = random_challenge_history(seed)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+class CountsFromTheAnswer(FixedMachine):
+    """Its leases begin when it hears that it has them."""
+
+    def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
+        super().heard(view, self.now, redis_now)
+
+
+def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease is free for others a moment before it ends."""
+    real = challenge.beat
+
+    def early(table: Table, member: str, now: float, *rest: Any) -> Table:
+        leases = {
+            p: replace(lease, expires=lease.expires - 0.4 * (lease.owner != member))
+            for p, lease in table.leases.items()
+        }
+        return real(replace(table, leases=leases), member, now, *rest)
+
+    monkeypatch.setattr(challenge, "beat", early)
+
+
+def writes_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is written whatever it was based on."""
+    write = ChallengeTwin.write
+
+    def blindly(self: ChallengeTwin, base: str, *rest: Any) -> int:
+        return write(self, self.keyspace.of(TableData, self.keys[0]).tag.decode(), *rest)
+
+    monkeypatch.setattr(ChallengeTwin, "write", blindly)
+
+
+def planted(rules: str, simulator: ChallengeSimulator) -> str:
+    """The story of the first history that breaks one of the rules."""
+    for seed in range(200):
+        history = random_challenge_history(seed, faithful=False)
+        rule = simulator.broken_rule(history)
+        if rule is not None:
+            assert rule in rules.split("|"), simulator.story(history)
+            return simulator.story(history)
+    pytest.fail("not found in 200 histories")
+
+
+def test_a_lease_that_counts_from_the_answer_is_found_with_a_story() -> None:
+    story = planted("renewal|holder", ChallengeSimulator(fixed=CountsFromTheAnswer))
+    assert 1 <= sum(line.endswith("<--") for line in story.splitlines()) <= 8, story
+    assert "python -m hashring.testing.simulator --challenge --seed" in story
+
+
+@pytest.mark.parametrize("plant", [takes_before_the_end, writes_blindly])
+def test_a_fault_in_the_table_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    planted("holder|level|renewal", ChallengeSimulator())
 
 
 # --- fixed: the table -------------------------------------------------------------------------

@@ -34,8 +34,8 @@ from hashring.testing.simulator.groups.history import (
 from hashring.testing.simulator.groups.rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 
-HISTORIES = 200
-BATCH = 50
+HISTORIES = 120
+BATCH = 60
 
 FAULT_BUDGET = 200
 """A planted fault must be found within this many histories."""
@@ -181,6 +181,12 @@ def losses(seed: int) -> GroupHistory:
     return few(seed, Event(at, "cut", "p1", 2.0), Event(at + 0.2, "wipe"))
 
 
+def older(seed: int) -> GroupHistory:
+    """An older Redis does not know of the last renewals of a member that cannot reach it."""
+    at = 20.0 + random.Random(seed).random()
+    return few(seed, Event(at, "cut", "p1", 6.0), Event(at + 0.05, "failover", what="1.9 0"))
+
+
 def found(
     rules: str, simulator: GroupSimulator | None = None, make: Make = random_group_history
 ) -> GroupHistory:
@@ -196,9 +202,9 @@ def found(
     pytest.fail(f"not found in {FAULT_BUDGET} histories")
 
 
-@pytest.mark.parametrize("make", [pauses, refusals, losses])
+@pytest.mark.parametrize("make", [pauses, refusals, losses, older])
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
-    for seed in range(20):
+    for seed in range(10):
         assert GroupSimulator().broken_rule(make(seed)) is None
 
 
@@ -271,10 +277,15 @@ def answers_for_no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "warm_at_once", lambda self: None)
 
 
+def is_not_told_that_it_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Membership, "_with_activity", lambda self, changes: changes)
+
+
 MEMBERSHIPS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "forgets a release": (forgets_a_release, "rest"),
     "takes up what it lost": (takes_up_what_it_lost, "holder|once"),
     "answers for no warm-up": (answers_for_no_warm_up, "rest"),
+    "is not told that it stands by": (is_not_told_that_it_stands_by, "told"),
 }
 
 
@@ -332,6 +343,16 @@ def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Balanced, "assign", rotating)
 
 
+def looks_at_no_access_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "rule", lambda terms, assignor: assignor)
+
+
+def keeps_those_who_know_of_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a loss members need not say what they hold."""
+    run = kernel._Step.run
+    monkeypatch.setattr(kernel._Step, "run", lambda self: replace(run(self), dismissed=()))
+
+
 KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "grants at once": (grants_at_once, "holder"),
     "grants before the deadline": (grants_before_the_deadline, "holder"),
@@ -340,6 +361,8 @@ KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "keeps what was drained": (keeps_what_was_drained, "decisions"),
     "ignores copies": (ignores_copies, "standbys first"),
     "never rests": (never_rests, "rest|as before"),
+    "looks at no access type": (looks_at_no_access_type, "rest"),
+    "keeps those who know of no loss": (keeps_those_who_know_of_no_loss, "holder|rest|once"),
 }
 
 
@@ -389,6 +412,17 @@ def forgets_that_facts_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupTwin, "_changed", lambda self: None)
 
 
+def knows_no_other_run_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that came back with older data, and is taken for the one before."""
+    init = GroupTwin.__init__
+
+    def always_one(self: GroupTwin, *run: Any) -> None:
+        init(self, *run)
+        self.server = b"0"
+
+    monkeypatch.setattr(GroupTwin, "__init__", always_one)
+
+
 SCRIPTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "renews any session": (renews_any_session, "holder|once|rest"),
     "commits blindly": (commits_blindly, "holder|decisions|tokens|once"),
@@ -416,6 +450,49 @@ def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(kernel._Step, "_recover", hasty)
     found("holder|once|decisions|tokens", make=losses)
+
+
+def test_an_older_redis_that_is_taken_for_the_one_before_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    knows_no_other_run_of_redis(monkeypatch)
+    found("holder", make=older)
+
+
+def leaves_during_a_handoff() -> GroupHistory:
+    """A member begins to leave before it hears that it was asked for a partition."""
+    terms = Terms(2, ttl=6.0, rebalance_delay=0.0, max_handoff_time=2.0)
+    specs = (MemberSpec("p0", "m0"), MemberSpec("p1", "m1"))
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(4.9, "cut", "p0", 1.0),
+        Event(5.0, "start", "p1"),
+        Event(5.8, "stop", "p0"),
+    )
+    return GroupHistory(1, specs, events, terms, handoff=600.0, interval=0.5)
+
+
+def test_a_member_that_leaves_ends_what_it_was_asked_for_when_the_group_counts_on() -> None:
+    history = leaves_during_a_handoff()
+    world = GroupSimulator().world(history)
+    world.run(5.75)
+    assert world.state().handoffs
+    assert GroupSimulator().broken_rule(history) is None
+
+
+def test_a_member_that_leaves_and_does_not_hear_what_it_is_asked_for_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close = Membership.close
+
+    def deaf(self: Membership, until: float) -> list[Any]:
+        changes = close(self, until)
+        held = {p: replace(each, asked=True) for p, each in self.holding.partitions.items()}
+        self.holding = replace(self.holding, partitions=held)
+        return changes
+
+    monkeypatch.setattr(Membership, "close", deaf)
+    assert GroupSimulator().broken_rule(leaves_during_a_handoff()) == "holder"
 
 
 def test_a_newcomer_that_takes_nobodys_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

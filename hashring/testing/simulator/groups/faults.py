@@ -31,6 +31,10 @@ def _resize(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.resize(int(event.what))
 
 
+def _switch_access(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.switch_access()
+
+
 def _wipe(world: Any, event: Event) -> None:
     if world.settled_in():
         world.emptied_at = world.now
@@ -38,6 +42,9 @@ def _wipe(world: Any, event: Event) -> None:
 
 
 def _down(world: Any, event: Event) -> None:
+    if event.what == "restarted":
+        # Another run of the server, with all that it had written.
+        world.server.restore(world.server.copy())
     if event.what != "empty":
         FAULTS["down"](world, event)
     elif world.settled_in():
@@ -58,6 +65,7 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "stall": of_process(_stall),
     "slow decision": of_process(_slow_decision),
     "resize": of_process(_resize),
+    "switch access": of_process(_switch_access),
     "wipe": _wipe,
     "down": _down,
     "failover": _failover,

@@ -55,12 +55,14 @@ class GroupHistory(History):
     Attributes:
         terms: what all members agree on.
         handoff: the most seconds an application takes to let go; it may exceed what it is given.
+        drain: the most seconds an application takes to empty a removed partition.
         warm_up: the most seconds a warm-up takes.
         interval: seconds between renewals.
     """
 
     terms: Terms = field(default_factory=lambda: Terms(8))
     handoff: float = 1.0
+    drain: float = 1.0
     warm_up: float = 2.0
     interval: float = 1.0
 
@@ -75,6 +77,7 @@ KINDS: Final[dict[str, int]] = {
     "return": 4,
     "stall": 5,
     "resize": 5,
+    "switch access": 3,
 }
 
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "hand over", "slow join")
@@ -86,6 +89,9 @@ def _drawn(kind: str, at: float, label: str, rng: Random) -> Event:
             return Event(at, kind, label, seconds(rng))
         case "resize":
             return Event(at, kind, label, what=str(rng.randint(1, 12)))
+        case "down":
+            what = rng.choice(("kept", "restarted", "empty"))
+            return Event(at, kind, seconds=seconds(rng), what=what)
         case "failover":
             # A server whose clock was set back is beyond what is promised of tokens.
             return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} 0")
@@ -140,6 +146,7 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
         tuple(sorted(events, key=lambda event: event.at)),
         terms,
         handoff=rng.choice((0.1, 1.0, 3.0)),
+        drain=rng.choice((0.1, 3.0, 20.0)),
         warm_up=rng.choice((0.5, 2.0)),
         interval=rng.choice((0.5, 1.0)),
     )

@@ -2,9 +2,8 @@
 
 They are checked by somebody who sees all processes, and Redis, at once. Times are true times.
 
-**Holder.** No two processes count one partition as held, not even one that is paused or cut off.
-Excepted is what was granted before Redis lost its latest writes and kept older ones: then only the
-token protects.
+**Holder.** No two processes count one partition as held, not even one that is paused or cut off,
+whatever Redis lost.
 
 **Renewal.** No process counts anything as held later than one ttl after it sent the last renewal
 that it knows to have succeeded.
@@ -21,11 +20,14 @@ is.
 **Standbys first.** With a learner, what an owner had that is gone goes to no cold member while
 another is warm.
 
+**Told.** What an application was given and has not ended is what its process holds, at rest; it is
+told in turns that it is active and that it is not, and the last of that is true.
+
 **As before.** While there are as many members as when the group was Ready, nothing is handed off.
 
 **Rest.** Once faults are over, within :func:`patience` the group is Ready; every process that runs
-is a member; every partition is held by one of them, the one that was decided; and nothing changes
-after that, at one call a renewal.
+is a member; every partition is held by one of them, the one that was decided, and all by one where
+access is exclusive; and nothing changes after that, at one call a renewal.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from hashring.core.assignors import Learner, RingOwner, assignor_named
@@ -40,7 +43,7 @@ from hashring.core.groups import kernel
 from hashring.core.groups.codec import load_events
 from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Holding
-from hashring.core.groups.state import Event, EventKind, Facts, GroupState, Phase
+from hashring.core.groups.state import EXCLUSIVE, Event, EventKind, Facts, GroupState, Phase
 from hashring.protocol.member import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Committed, Reading
@@ -64,7 +67,9 @@ def patience(history: GroupHistory) -> float:
     each = terms.max_handoff_time + history.warm_up + 2 * history.interval
     # A learner first moves what it may, and then warms up for the rest.
     moves = 2 * (max([terms.partitions, *counts]) + sum(counts))
-    return 4 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout) + moves * each
+    moves *= 1 + sum(event.kind == "switch access" for event in history.events)
+    waits = 4 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout)
+    return waits + moves * each + 2 * history.drain
 
 
 class HeldRule(GroupRule):
@@ -91,9 +96,6 @@ class Holder(HeldRule):
         for other in world.processes.values():
             both = held.keys() & other.held().keys() if held and other is not process else ()
             for partition in sorted(both):
-                oldest = min(held[partition], other.held()[partition])
-                if oldest <= world.token_at(world.rolled_back_at):
-                    continue
                 raise self.broken(
                     world,
                     f"partition {partition} is held by {process.spec.label} and {other.spec.label}",
@@ -247,7 +249,7 @@ class StandbysFirst(DecisionRule):
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
         assignor, facts, before = process.decider.assignor, decision.facts, decision.before
-        if not isinstance(assignor, Learner):
+        if not isinstance(assignor, Learner) or before.terms.access == EXCLUSIVE:
             return
         present = {each.name: each for each in facts.members if each.expires > facts.now}
         for event in decision.events:
@@ -305,6 +307,29 @@ class AsBefore(DecisionRule):
         self._settled = None
 
 
+class Told(GroupRule):
+    name = "told"
+
+    def shown(self, world: GroupWorld, process: GroupProcess) -> None:
+        told = process.activity
+        if any(was is now for was, now in pairwise(told)):
+            raise self.broken(world, f"{process.spec.label} is told twice that active={told[-1]}")
+
+    def healed(self, world: GroupWorld) -> None:
+        for process in world.alive:
+            held, active = process.held(), process.activity[-1:] == [True]
+            if process.working != held:
+                raise self.broken(
+                    world,
+                    f"{process.spec.label} works on {sorted(process.working)}, and holds "
+                    f"{sorted(held)}",
+                )
+            if active is not bool(held):
+                raise self.broken(
+                    world, f"{process.spec.label} was told that active={active}, wrongly"
+                )
+
+
 class Rest(GroupRule):
     name = "rest"
 
@@ -335,7 +360,12 @@ class Rest(GroupRule):
 
 
 def _members(world: GroupWorld) -> list[GroupProcess]:
-    return [process for process in world.alive if process.machine.stage is Stage.MEMBER]
+    return [
+        process
+        for process in world.alive
+        if process.machine.stage is Stage.MEMBER
+        and process.local() < process.machine.membership.holding.lease_until
+    ]
 
 
 def unrest(world: GroupWorld) -> str:
@@ -365,6 +395,9 @@ def unrest(world: GroupWorld) -> str:
                 f"partition {partition} is {state.holder(partition)}'s, but held by "
                 f"{held.get(partition)}"
             )
+    owners = {state.holder(partition) for partition in range(state.terms.partitions)}
+    if state.terms.access == EXCLUSIVE and len(owners) > 1:
+        return f"access is exclusive, but {len(owners)} members have partitions"
     # That Redis was restarted is noticed by the next step, and nothing makes one due.
     facts = replace(reading.facts, server=state.server)
     again = kernel.step(state, facts, assignor_named(state.terms.assignor))
@@ -373,4 +406,14 @@ def unrest(world: GroupWorld) -> str:
 
 def group_rules() -> list[GroupRule]:
     """A fresh instance of each rule."""
-    return [Holder(), Renewal(), Once(), Decisions(), Tokens(), StandbysFirst(), AsBefore(), Rest()]
+    return [
+        Holder(),
+        Renewal(),
+        Once(),
+        Decisions(),
+        Tokens(),
+        StandbysFirst(),
+        AsBefore(),
+        Told(),
+        Rest(),
+    ]

@@ -7,13 +7,14 @@ each on a loop of its own; what they are members of is the twin of the scripts t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups.kernel import resize
+from hashring.core.groups.kernel import Outcome, migrate, resize
 from hashring.core.groups.member import Change, ChangeKind
-from hashring.core.groups.state import GroupState, Terms
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.group import Decided, Decider, GroupMachine, change
@@ -22,7 +23,6 @@ from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Reading, group_keys, read
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.engine import (
-    EPOCH,
     NEVER,
     Call,
     Caller,
@@ -88,6 +88,10 @@ class GroupProcess(Process):
         self.slow_decisions: list[float] = []
         self.renewed_sent = NEVER
         """True time of sending of the newest renewal that it knows to have succeeded."""
+        self.working: dict[int, int] = {}
+        """The partitions its application was given and has not ended, with the tokens."""
+        self.activity: list[bool] = []
+        """What its application was told of being active, since it was started."""
 
     def latency(self) -> float:
         """How long the next message takes one way, in seconds."""
@@ -120,8 +124,13 @@ class GroupProcess(Process):
         self._begin()
 
     def _begin(self) -> None:
-        # Whoever finds no group says how many partitions there are to be.
-        self.machine.counted = self.world.reading().terms is None
+        self.working, self.activity = {}, []
+        # Whoever finds no group says how many partitions there are to be; settings that were
+        # changed meanwhile were changed in the programs, too.
+        there = self.world.reading().terms
+        self.machine.counted = there is None
+        access = self.world.terms.access if there is None else there.access
+        self.machine.wants = replace(self.machine.wants, access=access)
         self.machine.waits_for_name = self.spec.weight == 1.0
         self.machine.start(self.local())
         self.renewing.begin()
@@ -204,14 +213,32 @@ class GroupProcess(Process):
 
     def _tell(self, told: Change) -> None:
         chance, history, machine = self.chance, self.world.history, self.machine
-        if told.kind is ChangeKind.REVOKED:
-            self._work(history.handoff, lambda: machine.release(told.partition, told.token))
+        if told.kind in (ChangeKind.ACTIVE, ChangeKind.INACTIVE):
+            self.activity.append(told.kind is ChangeKind.ACTIVE)
+        elif told.kind is ChangeKind.ASSIGNED:
+            self.working[told.partition] = told.token
+        elif told.kind is ChangeKind.LOST:
+            self.working.pop(told.partition, None)
+        elif told.kind is ChangeKind.REVOKED:
+            self._work(history.handoff, lambda: self._release(told.partition, told.token))
         elif told.kind is ChangeKind.WARMUP and self.spec.warms_up:
             if chance.random() < 0.3:
                 machine.lag(told.partition, 5.0)
             self._work(history.warm_up, lambda: machine.lag(told.partition, 0.0))
         elif told.kind is ChangeKind.DRAIN:
-            self._work(history.handoff, lambda: machine.drained(told.partition))
+            self._work(history.drain, lambda: self._drained(told.partition))
+
+    def _release(self, partition: int, token: int) -> bool:
+        if self.working.get(partition) == token:
+            del self.working[partition]
+        return self.machine.release(partition, token)
+
+    def _drained(self, partition: int) -> bool:
+        # If the count has grown again meanwhile, work goes on.
+        done = self.machine.drained(partition)
+        if done:
+            self.working.pop(partition, None)
+        return done
 
     def _work(self, most: float, report: Callable[[], bool]) -> None:
         """Report after some time of work."""
@@ -230,7 +257,19 @@ class GroupProcess(Process):
 
     def resize(self, partitions: int) -> None:
         """The application changes the count of the whole group."""
-        flow = change(NAME, KEYS, str(self.spec.name), lambda state, now: resize(state, partitions))
+        self._change(lambda state, now: resize(state, partitions))
+
+    def switch_access(self) -> None:
+        """The application changes whether one member of the group has everything."""
+
+        def other(state: GroupState, now: float) -> Outcome:
+            access = NON_EXCLUSIVE if state.terms.access == EXCLUSIVE else EXCLUSIVE
+            return migrate(state, replace(state.terms, access=access))
+
+        self._change(other)
+
+    def _change(self, decide: Callable[[GroupState, float], Outcome]) -> None:
+        flow = change(NAME, KEYS, str(self.spec.name), decide)
 
         def offer(state: GroupState) -> None:
             self.machine.offer(state.terms)
@@ -342,10 +381,6 @@ class GroupWorld(World[GroupProcess]):
     def state(self) -> GroupState:
         """What was decided last."""
         return self.reading().standing() or GroupState.new(self.terms)
-
-    def token_at(self, now: float) -> float:
-        """The least fencing token that may be granted from then on."""
-        return (EPOCH + now) * 1e6
 
     @property
     def terms(self) -> Terms:

@@ -1,0 +1,244 @@
+"""Members of a lease challenge in virtual time, in either mode.
+
+The members are the machines that ship (:mod:`hashring.protocol.challenge`), each on a loop; the
+table, or the article's two hashes, are the twin's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from hashring.core.groups.challenge import Rules
+from hashring.core.groups.member import Change, ChangeKind
+from hashring.errors import RedisUnavailable
+from hashring.protocol.challenge import FaithfulMachine, FixedMachine
+from hashring.protocol.member import Stage
+from hashring.store.challenge.commands import challenge_keys
+from hashring.store.memory_store import MemoryServer
+from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
+from hashring.testing.simulator.engine import NEVER, Call, Fault, Loop, Process, Rule, World
+
+KEYS: Final = challenge_keys("work")
+
+
+class ChallengeProcess(Process):
+    """A process with one member, and an application that works on what it has."""
+
+    world: ChallengeWorld
+
+    def __init__(
+        self,
+        world: ChallengeWorld,
+        spec: ChallengerSpec,
+        fixed: Callable[..., FixedMachine],
+        faithful: Callable[..., FaithfulMachine],
+    ) -> None:
+        super().__init__(world, spec)
+        history = world.history
+        suffixes = Random(f"{history.seed} suffixes {spec.label}")
+        self.chance = Random(f"{history.seed} application {spec.label}")
+
+        def suffix() -> str:
+            return f"{suffixes.getrandbits(32):08x}"
+
+        self.machine: FixedMachine | FaithfulMachine
+        if isinstance(history.terms, Rules):
+            self.machine = fixed(
+                "work",
+                KEYS,
+                spec.label,
+                partitions=history.partitions,
+                rules=history.terms,
+                new_suffix=suffix,
+            )
+        else:
+            self.machine = faithful(
+                KEYS,
+                spec.label,
+                partitions=history.partitions,
+                spans=history.terms,
+                new_suffix=suffix,
+                chance=self.chance.random,
+            )
+        self.loop: Loop[ChallengeProcess] = Loop(self, self.machine)
+        self.read_sent = NEVER
+        """True time of sending of the newest answer that its lease may be from."""
+
+    def latency(self) -> float:
+        """How long the next message takes one way, in seconds."""
+        return super().latency() + float(self.spec.late) * self.rng.random()
+
+    def held(self) -> dict[int, int]:
+        """What its application is told right now that it has, with the tokens."""
+        return self.machine.membership.held(self.local()) if self.alive else {}
+
+    def start(self) -> None:
+        """The application calls ``start()``."""
+        self.world.say(self, "is started")
+        self.machine.start(self.local())
+        self.loop.begin()
+
+    def stop(self) -> None:
+        """The application calls ``stop()``."""
+        self.stopping = True
+        self.loop.tell(lambda: self.machine.stop(self.local()))
+
+    def kill(self) -> None:
+        """SIGKILL. What it has sent may still arrive."""
+        super().kill()
+        self.world.measure(self)
+
+    def finished(self, loop: Loop[Any]) -> None:
+        """The machine has nothing more to do. One that could not enter is started again."""
+        if self.machine.stage is Stage.FAILED and not self.stopping:
+            self._soon(max(1.0, self.world.open_at - self.world.now), self.start)
+            return
+        self.alive = False
+        self.world.measure(self)
+        self.world.shown(self)
+
+    def answered(self, call: Call, outcome: Any) -> None:
+        """The machine is about to be told of an answer."""
+        if call.command.script.name == "challenge_read":
+            self.read_sent = max(self.read_sent, call.sent)
+
+    def show(self, loop: Loop[Any]) -> None:
+        """The application is told what has changed."""
+        changes, self.machine.changes = self.machine.changes, []
+        for each in changes:
+            self.world.say(self, f"is told: {each.kind.value} {each.partition}")
+            if each.kind is ChangeKind.REVOKED:
+                wait = self.world.history.drain + float(self.spec.late) * self.chance.random()
+                self._soon(wait, self._ending(each))
+        self.world.measure(self)
+        self.world.shown(self)
+
+    def _ending(self, told: Change) -> Callable[[], None]:
+        def end() -> None:
+            if self.machine.release(told.partition, told.token):
+                self.loop.tell(lambda: None)
+            self.world.measure(self)
+
+        return end
+
+    def _soon(self, delay: float, do: Callable[[], None]) -> None:
+        """Do it in this process: not while it is paused, and never once it is dead."""
+        world = self.world
+
+        def run() -> None:
+            if self.alive and self.paused:
+                world.at(self.paused_until + 1e-6, run)
+            elif self.alive:
+                do()
+
+        world.at(world.now + delay, run)
+
+
+@dataclass
+class Measured:
+    """What an observer of all members measured, since :attr:`since`.
+
+    Attributes:
+        since: true time.
+        moves: how often a partition began to be worked on by another member than before.
+        unowned: seconds that partitions were worked on by nobody, added up.
+        doubled: seconds that partitions were worked on by more than one, added up.
+    """
+
+    since: float = 0.0
+    moves: int = 0
+    unowned: float = 0.0
+    doubled: float = 0.0
+
+
+class ChallengeWorld(World[ChallengeProcess]):
+    """A lease challenge in virtual time; see :class:`hashring.testing.simulator.engine.World`.
+
+    Args:
+        fixed, faithful: make a member's protocol; a test plants its faults here.
+    """
+
+    history: ChallengeHistory
+
+    def __init__(
+        self,
+        history: ChallengeHistory,
+        rules: Sequence[Rule[ChallengeWorld, ChallengeProcess]],
+        faults: dict[str, Fault],
+        fixed: Callable[..., FixedMachine] = FixedMachine,
+        faithful: Callable[..., FaithfulMachine] = FaithfulMachine,
+        *,
+        server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,
+        story: bool = False,
+    ) -> None:
+        terms = history.terms
+        self.io_timeout = (terms.ttl if isinstance(terms, Rules) else terms.max_lease) / 3
+        self.measured = Measured()
+        self._workers: list[set[str]] = [set() for _ in range(history.partitions)]
+        self._has: dict[str, set[int]] = {}
+        self._last: dict[int, str] = {}
+        self._at = 0.0
+        self._fixed = fixed
+        self._faithful = faithful
+        super().__init__(history, rules, faults, server, story=story)
+
+    def make(self, spec: ChallengerSpec) -> ChallengeProcess:
+        """A member's process."""
+        return ChallengeProcess(self, spec, self._fixed, self._faithful)
+
+    def start(self, label: str) -> None:
+        """Start a process, once members may come."""
+        if self.now < self.open_at:
+            self.late_until = max(self.late_until, self.open_at)
+            self.at(self.open_at, lambda: self.start(label))
+        else:
+            super().start(label)
+
+    @property
+    def open_at(self) -> float:
+        """When members may come that do not know of the last loss of data.
+
+        In the fixed mode, such a process cannot know that others are about to return: exclusion is
+        not promised then.
+        """
+        terms = self.history.terms
+        return self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, Rules) else NEVER
+
+    def counts(self) -> dict[str, int]:
+        """How many partitions each process works on."""
+        return {process.spec.label: len(process.held()) for process in self.alive}
+
+    # --- the measure --------------------------------------------------------------------------
+
+    def measure(self, process: ChallengeProcess) -> None:
+        """What a process works on may have changed."""
+        label, held = process.spec.label, set(process.held())
+        had = self._has.get(label, set())
+        if held == had:
+            return
+        self.measure_time()
+        self._has[label] = held
+        for partition in had - held:
+            self._workers[partition].discard(label)
+        for partition in held - had:
+            self._workers[partition].add(label)
+            self.measured.moves += self._last.get(partition, label) != label
+            self._last[partition] = label
+
+    def measure_time(self) -> None:
+        """Add up to now for how long partitions had no member, or several."""
+        seconds, self._at = self.now - self._at, self.now
+        self.measured.unowned += seconds * sum(not workers for workers in self._workers)
+        self.measured.doubled += seconds * sum(len(workers) > 1 for workers in self._workers)
+
+    def measure_anew(self) -> None:
+        """Measure from here."""
+        self.measure_time()
+        self.measured = Measured(self.now)
+
+    def summary(self, reply: Any) -> str:
+        """An answer of Redis' for the story."""
+        return "failed" if isinstance(reply, RedisUnavailable) else str(reply)[:100]
