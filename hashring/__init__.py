@@ -1,4 +1,4 @@
-"""Split a moving set of keys over a fleet of Python processes with nothing but Redis.
+"""Split a moving set of keys over a fleet of Python processes with Redis alone.
 
 What is public is imported when it is first asked for: a program that uses the ring alone loads no
 groups, and ``hashring --help`` no Redis client.

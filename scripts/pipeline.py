@@ -77,7 +77,7 @@ def work(url: str, name: str, folder: Path) -> None:
     """One node: works on the flights that are due and not done and whose aircraft it owns.
 
     A flight is marked as done in Redis when it is. What a node that went away has left undone is
-    therefore found by whoever owns its aircraft next.
+    therefore found by the next owner of its aircraft.
     """
     table = pq.read_table(folder / "flights.parquet")
     numbers, keys = range(len(table)), table["key"].to_pylist()

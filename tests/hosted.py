@@ -1,6 +1,6 @@
 """What tests of nodes in processes of every kind use: a process, nodes in it, and what is between.
 
-A plugin of pytest, so that whoever names one of these fixtures has it.
+A plugin of pytest: a test that names one of these fixtures has it.
 """
 
 from __future__ import annotations

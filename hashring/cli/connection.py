@@ -67,7 +67,7 @@ class Connection:
         Raises:
             RedisUnavailable: Redis cannot be reached.
         """
-        with suppress(RedisRefused):  # whoever may not ask this finds out at what it asks next
+        with suppress(RedisRefused):  # the next command reports a missing right
             self.call("ZCARD", self.keys.ring)
 
     def snapshot(self) -> Snapshot:
@@ -110,7 +110,7 @@ class Connection:
         try:
             return ask()
         except RedisUnavailable:
-            # The server that has the ring is gone. Whoever takes its place, those that the user
+            # The server that has the ring is gone. Its successor, one of those that the user
             # named know it.
             if self.url == self._given:
                 raise

@@ -299,7 +299,7 @@ class _Stage:
             "keys": self.keys,
         }
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end is told by its reader
+        with contextlib.suppress(BrokenPipeError):  # the reader notices its end
             process.stdin.write(json.dumps(order).encode() + b"\n")
             process.stdin.flush()
         return actor

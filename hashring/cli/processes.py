@@ -18,8 +18,8 @@ def run_processes(number: int, target: Callable[[], int], lost: Callable[[int, s
 
     SIGINT and SIGTERM are passed on to all of them, as SIGTERM; ``target`` is called with both
     blocked, and must set its handlers and then unblock them. When this process dies, however it
-    dies, the others get SIGTERM too. Afterwards the signals stay blocked: who is told twice to end
-    must not end otherwise for it.
+    dies, the others get SIGTERM too. Afterwards the signals stay blocked, so that a second one
+    changes nothing about the end.
 
     Args:
         target: returns the process's exit status.

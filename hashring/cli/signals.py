@@ -1,4 +1,4 @@
-"""What a command does when it is told to end."""
+"""What a command does when a signal asks it to end."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def cells_of(bounds: tuple[int, ...]) -> tuple[tuple[bool | None, ...], int]:
 def points_of(keys: Sequence[Any], algorithm: HashAlgorithm) -> array[int] | None:
     """The points of keys that are all ``str``, or all ``bytes``; ``None`` for any others."""
     try:
-        # Whatever is wrong with a key, or with an algorithm of the user's own, is told where
+        # Whatever is wrong with a key, or with an algorithm of the user's own, is reported where
         # keys are looked at one by one.
         encoded = keys if _are_bytes(keys) else map(str.encode, keys)
         if all(keys):

@@ -88,7 +88,7 @@ class RingHistory:
         yield Version(0, self.base_epoch, at, None, ring)
         for index, change in enumerate(self.changes, 1):
             if _begins(change):
-                # Redis came back empty: whoever was on the ring has to join anew.
+                # Redis came back empty: every node has to join anew.
                 ring = ring.without_nodes(*ring.nodes)
             ring = change.apply(ring)
             at = max(at, change.stamp.at)

@@ -73,7 +73,7 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
         return tuple(sorted((first + RING_SIZE * i // count) % RING_SIZE for i in range(count)))
 
     # What each replica owns, largest first, by its size and start. Not the node's ranges, which
-    # run on over its own replicas: a cut ends at the next replica, whoever has it.
+    # run on over its own replicas: a cut ends at the next replica, any node's.
     largest: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
     around = [*(point for point, _ in replicas[1:]), replicas[0][0] + RING_SIZE]
     for (start, name), end in zip(replicas, around, strict=True):

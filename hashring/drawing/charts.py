@@ -54,7 +54,7 @@ def bar_chart(label: str, rows: Sequence[tuple[str, float, float | None]], unit:
 
 
 def flow_chart(label: str, rows: Sequence[tuple[str, str, float]], nodes: Iterable[str]) -> str:
-    """What goes from whom to whom: ribbons from the left column to the right one.
+    """What moves between which nodes: ribbons from the left column to the right one.
 
     Args:
         label: what the chart shows, for those who cannot see it.

@@ -62,7 +62,7 @@ def node_colors(nodes: Iterable[str], keep: Mapping[str, int] | None = None) -> 
     """A colour for each node: its place in :data:`PALETTE`.
 
     Up to 16 nodes have different colours; of more, no colour has more than its part. The colours
-    depend on nothing but the names, so every picture of a ring has the same. When a node joins or
+    depend on the names alone, so every picture of a ring has the same. When a node joins or
     leaves, few others change theirs, and none whose colour is in ``keep``.
 
     Each node has a liking for each colour, by a hash of its name. The strongest liking of all is

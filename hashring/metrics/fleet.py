@@ -172,10 +172,10 @@ class GroupReading:
 
 
 class FleetCollector(Collector):
-    """The metrics of all rings and groups that it is told of.
+    """The metrics of all rings and groups whose readings it gets.
 
-    Whoever reads rings and groups hands over each reading; a node that is not in the newest one
-    has no series. Counters and histograms begin at nothing with the first reading. Safe to
+    The reader of rings and groups hands over each reading; a node that is not in the newest one
+    has no series. Counters and histograms begin at 0 with the first reading. Safe to
     call from several threads.
     """
 
@@ -186,7 +186,7 @@ class FleetCollector(Collector):
         self._up: bool | None = None
         self._round_trips = Buckets(_ROUND_TRIPS)
 
-    # --- told by whoever reads ------------------------------------------------------------------
+    # --- what the reader calls ------------------------------------------------------------------
 
     def redis_answered(self, seconds: float) -> None:
         """Redis answered, after so many seconds."""

@@ -26,7 +26,7 @@ _LONGEST_WAIT: Final = 3600.0
 
 
 class Inbox(Protocol):
-    """Where a loop is told things. ``put`` never blocks, and is safe in a signal handler."""
+    """The inbox of a loop. ``put`` never blocks, and is safe in a signal handler."""
 
     def put(self, item: Any) -> None:
         """Add an item."""

@@ -17,7 +17,7 @@ from hashring.store.interface import Store, Subscribed, Subscription, Told, Unsu
 logger = logging.getLogger("hashring")
 
 Word = Callable[[float], object]
-"""Something that a machine is told, with the time."""
+"""A call of the machine, with the time."""
 
 _LISTEN: Final = 0.2
 """Seconds between two looks of a listener at whether it is over."""

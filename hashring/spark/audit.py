@@ -237,8 +237,8 @@ def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
 
     # `leader` is the latest end among the key's earlier rows, and its node. A row of another node
     # that does not take the lead, and a leader of another node that loses it, leave a trail; the
-    # latest trail is the latest end of any node but the leader, for whoever loses the lead is at
-    # once the best of the others.
+    # latest trail is the latest end of any node but the leader, because a node that loses the lead
+    # is at once the best of the others.
     marked = hashed.withColumn("mark", mark)
     led = marked.withColumn("leader", F.max("mark").over(earlier))
     trail = F.when(node_of("leader") != F.col("node"), F.least("mark", "leader"))

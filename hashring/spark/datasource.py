@@ -76,7 +76,7 @@ def register(spark: SparkSession) -> None:
 
 
 def live_ring(spark: SparkSession, url: str, ring: str) -> Ring:
-    """The ring as it is now, through the data source: whoever runs Spark's driver asks Redis.
+    """The ring as it is now, through the data source: Spark's driver asks Redis.
 
     Raises:
         ConfigError: its nodes do not agree on the hash algorithm.

@@ -123,7 +123,7 @@ class Report:
     def flows(
         self, label: str, rows: Sequence[tuple[str, str, float]], nodes: Sequence[str]
     ) -> None:
-        """What goes from whom to whom: ribbons from the left column to the right one.
+        """What moves between which nodes: ribbons from the left column to the right one.
 
         Args:
             nodes: all there are, for the same colours as in a picture of the ring.

@@ -335,7 +335,7 @@ class _Points:
 
 def _trial(row: Any, seed: int) -> tuple[float | None, ...]:
     limit = None if pd.isna(row.limit) else float(row.limit)
-    # The stream of one ring depends on nothing but its scenario and number.
+    # The stream of one ring depends on its scenario and number alone.
     text = f"{seed}:{row.nodes}:{row.replicas}:{row.placement}:{row.weights}:{row.ring}"
     chance = random.Random(text)
     rng = np.random.Generator(np.random.PCG64(chance.getrandbits(64)))

@@ -29,8 +29,8 @@ class Found(NamedTuple):
 def discover(redis: Caller) -> Iterator[Found | None]:
     """Every ring and group, in no order; a name may come twice.
 
-    Steps through the keys of the whole database; ``None`` comes after each step, so that whoever
-    asks can take a breath. A ring is found once it has a history: not when only nodes of
+    Steps through the keys of the whole database; ``None`` comes after each step, so that the
+    caller can pause. A ring is found once it has a history: not when only nodes of
     redis-hashring are on it. Names that are not UTF-8 are passed over. Of a Redis Cluster, only the
     server that is asked answers.
 

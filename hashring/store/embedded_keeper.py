@@ -1,13 +1,13 @@
-"""Keeps one redis-server running for as long as anybody uses it, and no longer.
+"""Keep one redis-server running while it has users, and no longer.
 
-A program of its own, run by :mod:`hashring.store.embedded` in a session of its own, so that no
-user's Ctrl-C reaches it or the server. It runs with nothing but the standard library. Everything
-it knows is in one directory, in files that are locked with ``flock``; the kernel lets go of a
-lock when the last process that holds it dies, however it dies:
+:mod:`hashring.store.embedded` runs this program in a session of its own, so that no user's Ctrl-C
+reaches it or the server. It needs only the standard library. All its state is in one directory, in
+files that are locked with ``flock``; the kernel lets go of a lock when the last process that holds
+it dies, however it dies:
 
 ===============  ==================================================================================
 ``users.lock``   shared by all users; when the keeper gets it alone, nobody is left
-``keeper.lock``  held by the keeper; whoever finds it free knows that there is none. Holds its pid
+``keeper.lock``  held by the keeper; while it is free there is no keeper. Holds its pid
 ``server.lock``  held by the keeper and by the server, which inherits it; a keeper that finds it
                  held by a server without a keeper ends that server before it starts another, so
                  there are never two. Holds the server's pid
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     # Signals are waited for, never handled: none can fall between a look and a wait. The timer's
     # SIGALRM is the look at users.lock, for which there is no event that would wake us.
     signals = {*_STOP, signal.SIGCHLD, signal.SIGALRM}
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever launched us may have ignored it
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the launcher may have ignored it
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     if mode == SHARED and os.fork():
         # The launcher ends here, so that the keeper is nobody's child and never a zombie. The

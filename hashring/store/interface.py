@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Subscribed:
-    """The subscription stands: what changes from now on is told.
+    """The subscription stands: messages arrive from now on.
 
     It comes again after the client reconnected by itself, which is a gap.
     """

@@ -121,7 +121,7 @@ class RedisStore:
             remind(self._derived, self._servers)
             failure = _failure(error, command)
             if isinstance(failure, ReadOnlyReplica):
-                # The primary has become a replica: whoever says where the primary is (a name,
+                # The primary has become a replica: what finds the primary (a name,
                 # Sentinel) is asked again only by a new connection.
                 self.close()
             raise failure from error
@@ -282,7 +282,7 @@ def _read(raw: Any, command: Command[T]) -> T:
 
 def _described(command: Command[Any]) -> str:
     key = command.keys[0].decode("utf-8", "replace")
-    # A ring's ZSET has the ring's name; what else a script is about is told by its key in Redis.
+    # A ring's ZSET has the ring's name; for other scripts, their first key in Redis is named.
     return f"{command.script.name} of {'key' if key.startswith('{') else 'ring'} {key!r}"
 
 

@@ -5,10 +5,10 @@ follows from the token, so it does not help to guess the token. Signing out ends
 a copy of the cookie is worth nothing then. A session ends eight hours after it began, used or not.
 
 **Waiting** is by address (of IPv6, by network of 64 bits): five wrong tokens in a row, then one
-attempt every twelve seconds. There is no limit for all addresses together, because whoever has
-many addresses could use it to keep the operator out. Against guesses from many addresses a long
-token is the remedy: at 100,000 addresses and five guesses a minute from each, 16 random letters
-and digits last for 10 ** 16 years.
+attempt every twelve seconds. There is no limit for all addresses together, because an attacker
+with many addresses could use it to keep the operator out. Against guesses from many addresses a
+long token is the remedy: at 100,000 addresses and five guesses a minute from each, 16 random
+letters and digits last for 10 ** 16 years.
 """
 
 from __future__ import annotations

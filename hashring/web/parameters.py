@@ -31,7 +31,7 @@ MAX_KEY_BYTES: Final = 16_384
 MAX_BODY: Final = 1 << 20
 """Bytes that a request's body may have."""
 NEXT: Final = 4
-"""How many nodes after the owner are told."""
+"""How many nodes after the owner an answer names."""
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),

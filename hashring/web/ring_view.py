@@ -145,7 +145,7 @@ class RingView:
         self.algorithms = tuple(sorted(told_algorithms(snapshot)))
         self._live = [record.replica for record in snapshot.replicas if not record.expired]
         if before and before._live == self._live and before.algorithms == self.algorithms:
-            # Nothing but heartbeats.
+            # Heartbeats only.
             self.ring, self.balance = before.ring, before.balance
         else:
             self.ring = snapshot.ring(_known(self.algorithms))

@@ -31,13 +31,13 @@ V = TypeVar("V")
 log = logging.getLogger("hashring.web")
 
 INTERVAL: Final = 1.0
-"""Seconds between two looks when no change is told."""
+"""Seconds between two looks without messages."""
 EVENTS: Final = 500
 """How many of a ring's last events a watcher keeps."""
 DECISIONS: Final = 20
 """How many of a group's last decisions a watcher keeps."""
 
-_PART: Final = 10  # while nothing is told, looking takes one part in so many of the time at most
+_PART: Final = 10  # without messages, looking takes one part in so many of the time at most
 _LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
 _RETRY: Final = 0.5  # seconds
 _SCAN_INTERVAL: Final = 10.0
@@ -189,7 +189,7 @@ class Watcher(Generic[V]):
             self.fault = None
 
     def _pause(self) -> None:
-        # Whatever is told during this time is read in one look: a storm of changes takes half of
+        # All messages of this time are followed by one look: a storm of changes takes half of
         # the time at most.
         self._stopping.wait(max(_LEAST_PAUSE, self.took))
         if self._subscription is None:

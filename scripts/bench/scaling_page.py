@@ -68,7 +68,7 @@ What a call costs Redis
 
 - A heartbeat takes {1e6 * beat[10]:.0f} µs on a ring of 10 nodes, and {1e6 * beat[10_000]:.0f} µs on one of 10,000: one
   script, which renews 16 members of a sorted set.
-- A change (a join, a leave, an expiry) takes {_short(1e3 * change[10])} ms when 10 nodes are told, and
+- A change (a join, a leave, an expiry) takes {_short(1e3 * change[10])} ms when 10 nodes receive it, and
   {_short(1e3 * change[10_000])} ms when 10,000 are; a message has {message:.0f} bytes.
 - An answer with the whole ring takes {_short(1e3 * fetch[10])} ms at 10 nodes, and {_short(1e3 * fetch[10_000])} ms at
   10,000; it has {ring:.0f} bytes for each node. Only a node that joins, or that missed a message, asks for it.
@@ -103,7 +103,7 @@ way. Of 1,000 and of 10,000 nodes 250 run; each stands for 4 or for 40, and so d
      - a crash seen by the last, after the ttl
      - heartbeats it takes besides the regular ones
 {simulated}
-A crash is noticed by whoever beats first after the expiry; all others, once told, wait no more for it. What is left of
+The first heartbeat after the expiry announces a crash; the other nodes then no longer wait for it. What is left of
 the herd is who beats while the message is on its way. After a wipe of Redis every node
 joins anew and fetches the ring: that costs what a rolling restart costs, all at once. From some thousand nodes on, spare a
 ring that, by a replica and a failover.

@@ -5,8 +5,8 @@ memory. What is modelled is time: a network that takes a moment each way, and a 
 one thing after another, each as long as it was measured to take on a real one.
 
 Of a ring of very many nodes a sample runs; the others are there as the time that Redis spends on
-them: whatever a node of the sample asks, it asks for as many nodes as it stands for, it is told
-of a change as late as if all were, and an answer with the ring takes as long as with all of it.
+them: whatever a node of the sample asks, it asks for as many nodes as it stands for, it receives
+a change as late as if all were there, and an answer with the ring takes as long as with all of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Costs:
     Attributes:
         beat: a heartbeat.
         fetch: what each member of the ring adds, when the answer holds the ring.
-        tell: a change, for each of the nodes that are told.
+        tell: a change, for each of the nodes that get its message.
         travel: seconds of the network, one way.
     """
 

@@ -295,7 +295,7 @@ def _decision(data: bytes) -> object:
 
 
 class Handler:
-    """A node's handler of messages: whatever it is told, the next heartbeat puts it right."""
+    """A node's handler of messages: after any message, the next heartbeat puts it right."""
 
     def __init__(self) -> None:
         self._server = MemoryServer()

@@ -100,7 +100,7 @@ class _Pause:
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that awaits nothing but :class:`_Pause`."""
+    """Run a coroutine that awaits only :class:`_Pause`."""
     while True:
         try:
             seconds = coroutine.send(None)

@@ -1,4 +1,4 @@
-"""What a user gets wrong is told in one line, with an exit status that a script can act on."""
+"""A mistake of the user is reported in one line, with an exit status that a script can act on."""
 
 from __future__ import annotations
 

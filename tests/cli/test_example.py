@@ -166,7 +166,7 @@ def test_nodes_end_when_their_parent_is_killed(client: Redis, redis_server: Redi
         until(lambda: len(pids := children(process)) == 2 and log.split(*pids), "both run")
         process.kill()
         process.wait()
-        log.join()  # whoever has standard error open has ended
+        log.join()  # every process with standard error open has ended
         eventually(lambda: client.zcard("ring") == 0, "they have left")
 
 

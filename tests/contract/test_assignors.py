@@ -135,7 +135,7 @@ def test_the_answer_does_not_depend_on_any_order(
 @every_assignor
 @given(situation=situations())
 def test_it_comes_to_rest_and_stays_there(assignor: Assignor, situation: Situation) -> None:
-    # Whoever is told to warm up is warm by the next round.
+    # A member that is to warm up is warm by the next round.
     for _ in range(2 * situation.partitions + 2):
         target = checked_target(assignor, situation)
         if target.settled:

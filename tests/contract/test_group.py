@@ -121,7 +121,7 @@ def test_a_callback_that_never_returns_loses_its_partition_at_the_deadline(make:
     b.start()
     eventually(shared(a, b, count=2), "one each, though the callback hangs")
     may_return.set()
-    eventually(lambda: lost == [1], "the loss is told once the callback is over")
+    eventually(lambda: lost == [1], "the loss is reported once the callback is over")
 
 
 def test_a_callback_that_raises_counts_as_done_and_is_logged(
@@ -156,7 +156,7 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
 
     thread = threading.Thread(target=follow)
     thread.start()
-    eventually(lambda: len(told) == 3, "what is held is told first")
+    eventually(lambda: len(told) == 3, "what is held is reported first")
     b.start()
     assert entered.wait(60)
     assert a.owns(1)
@@ -181,7 +181,7 @@ def test_a_learner_moves_only_to_who_is_ready(make: Make) -> None:
     a.start()
     eventually(shared(a, count=4), "a has everything")
     b.start()
-    eventually(lambda: len(warming) == 2, "b is told to warm up for two")
+    eventually(lambda: len(warming) == 2, "b is to warm up for two")
     assert b.held == {}
     assert [move.warm_up for move in b.explain().moves] == [True, True]
     for partition in warming:
@@ -214,7 +214,7 @@ def test_a_member_is_active_while_it_has_a_partition(make: Make) -> None:
     b.stop()
     eventually(lambda: c.active, "the spare takes over")
     assert not b.active
-    eventually(lambda: ("c", "assigned") in told, "and is told so")
+    eventually(lambda: ("c", "assigned") in told, "and learns of it")
     assert [what for name, what in told if name == "b"] == [True, "assigned", False]
     assert [what for name, what in told if name == "c"] == [True, "assigned"]
 
@@ -270,7 +270,7 @@ def test_the_end_of_the_delay_is_acted_upon_without_a_renewal(make: Make) -> Non
     eventually(shared(a, b, c, count=8), "another one, too")
     c.stop()
     eventually(shared(a, b), "and a leave")
-    # Whoever began a delay may be the next to go.
+    # The member that began a delay may be the next to go.
     a.stop()
     b.status()
     eventually(shared(b), "b has everything")
@@ -344,7 +344,7 @@ def test_every_partition_ends_by_a_callback_when_a_member_stops(make: Make) -> N
     eventually(lambda: a.held == {}, "its time is over")
     over.set()
     stopping.join()
-    eventually(lambda: len(ended) == 5, "it is told of each")
+    eventually(lambda: len(ended) == 5, "it learns of each")
     assert ended == [("revoked", 0), *(("lost", partition) for partition in range(4))]
 
 

@@ -104,7 +104,7 @@ def holds(group: Any, count: int, what: str) -> None:
 
 def test_it_shares_with_others_and_is_told_of_every_change_in_order(make: Make, peer: Peer) -> None:
     a = make().start()
-    eventually(lambda: len(a.told) == 4, "a is told of everything")
+    eventually(lambda: len(a.told) == 4, "a learns of everything")
     tokens = a.held
     b = peer()
     holds(b, 2, "two each")
@@ -156,7 +156,7 @@ def test_a_callback_that_never_returns_keeps_nobody_from_anything(make: Make, pe
     holds(b, 2, "b gets its share at the deadline")
     assert len(a.held) == 2
     a.do("stop")
-    holds(b, 4, "a has left all the same")
+    holds(b, 4, "a has left nevertheless")
 
 
 def test_stop_in_a_callback_does_not_wait_for_itself(make: Make, peer: Peer) -> None:
@@ -203,7 +203,7 @@ def test_after_redis_was_down_it_comes_back_by_itself(host: Host) -> None:
         server.kill()
         holds(a, 0, "without Redis it holds nothing")
         lost = [("lost", partition) for partition in range(4)]
-        eventually(lambda: a.told[-4:] == lost, "it is told of each loss")
+        eventually(lambda: a.told[-4:] == lost, "it learns of each loss")
         server.start()
         holds(a, 4, "it has everything again")
         assert all(token > before[p] for p, token in a.held.items())
@@ -222,7 +222,7 @@ def test_while_redis_does_not_answer_the_application_goes_on(host: Host) -> None
             ticks = host.do("tick_count")
             eventually(lambda: host.do("tick_count") > ticks + 50, "others run meanwhile")
             holds(a, 0, "without answers it holds nothing after a ttl")
-            eventually(waiting.arrived, "whoever asked has waited long enough")
+            eventually(waiting.arrived, "the asking task has waited long enough")
         finally:
             os.kill(process, signal.SIGCONT)
         with pytest.raises(HostError, match=r"[Tt]imeout|did not answer|timed out"):

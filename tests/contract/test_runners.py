@@ -158,10 +158,10 @@ def test_on_change_tells_each_range_gained_and_lost_in_order(make: Make) -> None
         turn()
     agree(node, other)
     eventually(
-        lambda: size(replay(node.do("changes"))) == size(node.ranges), "the last change is told"
+        lambda: size(replay(node.do("changes"))) == size(node.ranges), "the last change is reported"
     )
     node.stop()
-    eventually(lambda: replay(node.do("changes")) == set(), "the end is told")
+    eventually(lambda: replay(node.do("changes")) == set(), "the end is reported")
 
 
 def test_an_on_change_that_raises_is_logged_and_called_again(make: Make, host: Host) -> None:
@@ -419,7 +419,7 @@ def test_a_name_belongs_to_who_joined_last_and_the_other_says_so(
 ) -> None:
     old = make(name="worker-1", **LONG).start()
     new = another.node(redis_server.url, RING, name="worker-1", **LONG).start()
-    eventually(lambda: old.state == "superseded", "the older one is told")
+    eventually(lambda: old.state == "superseded", "the older one learns of it")
     assert old.owned(KEYS) == set()
     assert old.status["last_error"] == (
         "another process joined the ring as 'worker-1' and took its points; "

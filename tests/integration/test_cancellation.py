@@ -1,4 +1,4 @@
-"""asyncio cancels a task wherever it waits: a node ends well all the same."""
+"""asyncio cancels a task wherever it waits: a node ends well nevertheless."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Partition groups of real processes on a real Redis: killed, stopped, cut off, loaded.
 
-Each process writes a line for every change it is told of, and answers questions on its standard
+Each process writes a line for every change it learns of, and answers questions on its standard
 input; nothing here reads a clock to decide whether something held.
 """
 

@@ -75,8 +75,8 @@ PROGRAMS = {
 
 @contextmanager
 def running(program: str, server: RedisServer) -> Iterator[subprocess.Popen[str]]:
-    """The program, which is killed at the end, and when it does not come to an end: whoever reads
-    from it then finds the end of its output."""
+    """The program, which is killed at the end, and when it does not come to an end: its reader then
+    finds the end of its output."""
     with subprocess.Popen(
         [sys.executable, "-c", program, server.url],
         stdout=subprocess.PIPE,

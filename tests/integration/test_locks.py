@@ -146,7 +146,7 @@ def test_a_lease_has_a_token_a_deadline_and_events(make: Make, client: Redis) ->
     assert not lost.arrived()
     assert not revoked.arrived()
     inner.finish()
-    # Somebody takes the lock away: the waiting code is told at the next heartbeat.
+    # Somebody takes the lock away: the waiting code learns of it at the next heartbeat.
     client.delete(RING_KEYS.lock(b"k"))
     eventually(lost.arrived, "the lease is lost")
     error = fails(lease.check)
@@ -195,7 +195,7 @@ def test_a_lease_that_does_not_finish_ends_with_the_handoff_time(make: Make, cli
     leases = {key: node.hold(key) for key in KEYS}
     other = make(name="b", **LONG).start()
     moved = next(key for key in KEYS if other.call("owner", key) == "b")
-    eventually(lambda: moved in other.call("select", [moved]), "the other gets it all the same")
+    eventually(lambda: moved in other.call("select", [moved]), "the other gets it nevertheless")
     lease = leases[moved]
     assert fails(lease.check).kinds[0] == "LeaseLost"
     eventually(lambda: lease.state["lost"], "the loop tells")

@@ -165,7 +165,7 @@ def test_a_redis_that_is_not_there_is_said(spark, tmp_path):
 
 
 def finished(start):
-    """Run a query to its end, as whoever operates it would on a busy machine.
+    """Run a query to its end, as its operator would on a busy machine.
 
     Spark gives the Python of a streaming source ten seconds to start, a constant of its
     PythonWorkerFactory. A query that missed them goes on from its checkpoint.

@@ -1,4 +1,4 @@
-"""Whoever follows a page gets what it missed: what changed, or everything."""
+"""A follower of a page gets what it missed: what changed, or everything."""
 
 from __future__ import annotations
 

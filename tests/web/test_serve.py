@@ -274,7 +274,7 @@ def test_it_ends_when_told_to_though_pages_are_open(
         silent.connect()
         running.process.send_signal(number)
         assert running.process.wait(PATIENCE) == 0
-        # Whoever watches is told that it is over, and not cut off in the middle.
+        # Watchers get an end, and are not cut off in the middle.
         for stream in streams:
             stream.answer.read()
             stream.close()

@@ -37,7 +37,7 @@ def test_an_error_in_showing_a_ring_does_not_end_its_watcher(redis: Redis, visit
     assert watcher.running
     assert isinstance(watcher.fault, ValueError)
     redis.set("ring", "no ring")
-    eventually(lambda: watcher.failure is not None, "an error of Redis is told meanwhile")
+    eventually(lambda: watcher.failure is not None, "an error of Redis is reported meanwhile")
     redis.delete("ring")
     eventually(lambda: watcher.failure is None, "and it is well again")
 

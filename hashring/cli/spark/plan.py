@@ -63,7 +63,7 @@ def command(
 ) -> None:
     """Show what moves if nodes join, leave or change weight.
 
-    From whom, to whom, and how much more than has to.
+    Between which nodes, and how much more than necessary.
 
     \b
     Examples:

@@ -391,7 +391,7 @@ def _standby_target(
 ) -> list[list[str]]:
     """For each partition the members that should end as its standbys, evenly spread.
 
-    Who is a standby stays one; what is missing goes to whoever is furthest below its quota; then
+    Who is a standby stays one; what is missing goes to the member furthest below its quota; then
     single moves go from members above their quota to members below. An owner is no standby of
     its own, so the quotas cannot always be met; as each move brings the counts nearer to them,
     it ends, and what it ends with is left alone the next time.

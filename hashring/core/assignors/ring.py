@@ -1,7 +1,7 @@
 """The partition's owner on a consistent hash ring: the rule of redis-hashring.
 
 Each member has points on a ring, proportional to its weight; a partition belongs to the owner of
-the key that is its number, ``"17"`` for partition 17. Nothing but names and weights decides, so
+the key that is its number, ``"17"`` for partition 17. Only names and weights decide, so
 two members that know the same members agree without any history, and a member that joins or
 leaves moves only what it gains or had. The price is uneven counts: use ``balanced`` where that
 matters.

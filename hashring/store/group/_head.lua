@@ -57,7 +57,7 @@ local function count_one_more(field)
   return next
 end
 
--- A fact has changed: whoever asks next is to take a step.
+-- A fact has changed: the next member that renews is to take a step.
 local function changed()
   count_one_more('changes')
   redis.call('HSET', KEYS[1], 'due', text(now))

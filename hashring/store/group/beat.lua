@@ -57,7 +57,7 @@ local due_at = number('due', math.huge)
 if due_at > now and due_at < math.huge then
   local which, watchers = string.match(redis.call('HGET', KEYS[1], 'watched') or '', '^(%S+) (%d+)$')
   watchers = which == text(due_at) and tonumber(watchers) or 0
-  -- Whoever asks this shortly before may be one of them that came too early.
+  -- A member that asks this shortly before may be one of them, and early.
   if watchers < tonumber(ARGV[8]) or due_at - now < tonumber(ARGV[7]) then
     redis.call('HSET', KEYS[1], 'watched', text(due_at) .. ' ' .. string.format('%d', watchers + 1))
     wait = text(due_at - now)

@@ -207,7 +207,7 @@ def leave(keys: GroupKeys, member: str, session: str = "") -> Command[bool]:
     """Leave; whether the member was there.
 
     Args:
-        session: only this one; empty for whoever has the name.
+        session: only this one; empty for any.
     """
     return Command(script("group", "leave"), keys.script_keys(), (member, session), bool)
 

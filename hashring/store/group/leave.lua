@@ -1,6 +1,6 @@
 -- Leave. See leave() in commands.py.
 --
--- ARGV  1 member  2 session; empty for whoever has the name
+-- ARGV  1 member  2 session; empty for any
 -- Returns 1 when the member was there.
 
 local session = record(ARGV[1])

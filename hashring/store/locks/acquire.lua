@@ -64,7 +64,7 @@ for i = 3, #KEYS do
       local left = call('PTTL', lock)
       letter = 'o'
       details[#details + 1] = holder
-      -- What never expires is looked at again all the same, some day.
+      -- What never expires is looked at again as well, after a ttl.
       details[#details + 1] = left < 0 and tonumber(ttl) or left
       if value and i - 2 <= awaited then
         others[#others + 1] = {i, holder, waiter, value}

@@ -50,7 +50,7 @@ class HeldByOther:
     Attributes:
         holder: the node that holds it.
         expires_in: seconds until it expires unless renewed.
-        awaited: whether this node waits for it: it is told when the lock is freed.
+        awaited: whether this node waits for it: it gets a message when the lock is freed.
     """
 
     holder: str
@@ -215,7 +215,7 @@ def take_away(
     token: int | None = None,
     events_kept: int = EVENTS_KEPT,
 ) -> Command[bool]:
-    """Take a lock away from whoever holds it; whether it was. For people, not for nodes.
+    """Take a lock away from its holder; whether it was. For people, not for nodes.
 
     The history tells of it. A holder that lives learns of it at its next heartbeat.
 

@@ -1,4 +1,4 @@
--- Take a lock away from whoever holds it, and note it in the history.
+-- Take a lock away from its holder, and note it in the history.
 --
 -- KEYS  7 the lock
 -- ARGV  1 what must stand in it: the token that was seen, 0 for what was not written here, or ''

@@ -73,7 +73,7 @@ if status == 'ok' then
       log(history, 'kind', 'unserved', 'by', node, 'keys', count)
     end
   end
-  -- A ring without a tag (its epoch was evicted, or deleted) gets one from whoever beats first:
+  -- A ring without a tag (its epoch was evicted, or deleted) gets one from the first heartbeat:
   -- two such times must not look the same to a node that slept from one to the other.
   if added > 0 or dropped > 0 or other or before == '' then
     local points = {}

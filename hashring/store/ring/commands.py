@@ -119,7 +119,7 @@ def beat(
         joining: a first beat, which may take a free name; a later one only keeps what it has.
         take_from: with ``joining``, the session that was seen to hold the name and may lose it
             to this one; empty when nobody was seen. Naming it keeps a join that was long on its
-            way from taking the name back from whoever has it by then.
+            way from taking the name back from the session that has it by then.
         fetch: answer with the ring's members, and who is full, as well.
         full: the node holds as many keys as it may.
         expect: the tag the ring must have, or the call does nothing; empty for a ring without
@@ -198,7 +198,7 @@ def leave(
     """Take a node off the ring.
 
     Args:
-        session: the session that must hold the name; empty removes whoever holds it.
+        session: the session that must hold the name; empty for any.
         reason, by: for the history.
     """
     arguments: tuple[Argument, ...] = (

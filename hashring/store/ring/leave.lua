@@ -1,6 +1,6 @@
 -- A node leaves, or somebody removes it.
 --
--- ARGV  1 node   2 session ('' = whoever has the name)   3 reason   4 by whom
+-- ARGV  1 node   2 session ('' = any)   3 reason   4 by whom
 --       5 how many events to keep   6... the node's members
 -- Answer  status (ok, superseded, absent), how many members went.
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]

@@ -1,4 +1,4 @@
--- Take away what expired, and what is told of nodes that are not on the ring.
+-- Take away what expired, and entries about nodes that are not on the ring.
 --
 -- ARGV  1 lag: a member is dead when its score < now - lag   2 by whom   3 how many events to keep
 -- Answer  how many members went, how many stray entries went.

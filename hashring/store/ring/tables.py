@@ -10,9 +10,6 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
 
-# Whoever shows what a ring holds has it from here.
-__all__ = ["NodeRow", "ReplicaRow", "node_rows", "printable", "replica_rows", "ring_tables"]
-
 # For a node that does not tell its ttl, as those of redis-hashring do not.
 _ASSUMED_TTL: Final = 60.0
 _LONGEST: Final = 1e9  # seconds

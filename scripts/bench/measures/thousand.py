@@ -158,8 +158,8 @@ def laws(
             run.say(f"{few} restarts among {size} nodes of {name}")
             used, _, _ = rolling_restart(run, kind, size, few)
             sent[name].append((size, used.sent / few))
-        # A change is told to each node, and whoever fetches the ring gets all of it: the node
-        # that joins, and of redis-hashring's every node.
+        # Each node gets the message of a change, and a node that fetches the ring gets all of it:
+        # the node that joins, and of redis-hashring's every node.
         powers = (1, 2) if kind is Theirs else (0, 1)
         law = _fit(sent[name], powers)
         if kind is Theirs:
