@@ -53,6 +53,7 @@ class ChallengeProcess(Process):
                 partitions=history.partitions,
                 rules=history.terms,
                 new_suffix=suffix,
+                chance=self.chance.random,
             )
         else:
             self.machine = faithful(
