@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from flask import Blueprint, Response, abort, request
 from werkzeug.exceptions import BadRequest
 
-from hashring.core.assignors import assignor_named
-from hashring.core.groups import foresight
 from hashring.core.hashing import key_bytes
-from hashring.core.planning import planned_ring
 from hashring.store.ring.events import Event, event_json
 from hashring.web import answers
 from hashring.web import api_types as api
@@ -23,28 +19,21 @@ from hashring.web.costly import Turns
 from hashring.web.event_stream import KEEPALIVE, Streams, event_bytes
 from hashring.web.login_routes import Login
 from hashring.web.openapi import (
-    MOST_JOINING,
-    MOST_LEAVING,
     MOST_NODES,
-    MOST_PARTITIONS,
-    MOST_REPLICAS,
     document,
 )
 from hashring.web.parameters import (
     address_of,
     group_of,
-    list_of,
     looked_up,
     number_of,
     ring_of,
     text_of,
 )
+from hashring.web.plans import group_after, group_change, ring_after, ring_change
 from hashring.web.ring_view import RingView
 from hashring.web.service import MOST, Service
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
-
-MOST_PLACED: Final = 500_000
-"""Points that one plan may go through: for each node that joins, all that are there by then."""
 
 T = TypeVar("T")
 
@@ -157,27 +146,9 @@ class ApiRoutes:
 
     def _plan(self) -> Response:
         watcher, view = self._asked()
-        join, leave = (
-            list_of(request, "join", MOST_JOINING),
-            list_of(request, "leave", MOST_LEAVING),
-        )
-        replicas = number_of(request, "replicas", 16, 1, MOST_REPLICAS)
-        placed = len(join) * (len(view.ring) + replicas * (len(join) + 1) // 2)
-        if placed > MOST_PLACED:
-            abort(
-                422,
-                f"{len(join)} nodes of {replicas} points on a ring of {len(view.ring)} are too "
-                "much work for one request: plan fewer at a time, or use hashring spark plan",
-            )
+        change = ring_change()
         with self._turns.turn():
-            after = planned_ring(
-                view.ring,
-                join=join,
-                leave=leave,
-                n_replicas=replicas,
-                placement=request.args.get("placement", "random"),
-                rng_for=lambda node: random.Random(f"{view.ring.fingerprint}:{node}"),
-            )
+            after = ring_after(view, change)
             return _json(answers.plan(watcher, view, after))
 
     # --- changes ------------------------------------------------------------------------------
@@ -233,30 +204,9 @@ class ApiRoutes:
 
     def _group_plan(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "group"))
-        join, leave = (
-            list_of(request, "join", MOST_JOINING),
-            list_of(request, "leave", MOST_LEAVING),
-        )
-        partitions = None
-        if "partitions" in request.args:
-            partitions = number_of(request, "partitions", 1, 1, MOST_PARTITIONS)
-        count = max(partitions or 0, view.state.terms.partitions)
-        if count > MOST_PARTITIONS:
-            abort(
-                422,
-                f"a group of {count} partitions is too much work for one request: use "
-                "hashring group plan",
-            )
+        change = group_change()
         with self._turns.turn():
-            found = foresight.foresee(
-                view.state,
-                view.reading.facts,
-                assignor_named(view.state.terms.assignor),
-                join=join,
-                leave=leave,
-                partitions=partitions,
-                access=request.args.get("access"),
-            )
+            found = group_after(view, change)
             return _json(answers.group_plan(watcher, found))
 
     # --- acting -------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from hashring.web.login import SHORTEST_TOKEN, Guard, Sessions
 from hashring.web.login_routes import Login
 from hashring.web.page_routes import PageRoutes
 from hashring.web.parameters import MAX_BODY, check_query, status_of
+from hashring.web.plan_routes import PlanRoutes
 from hashring.web.service import Service
 
 log = logging.getLogger("hashring.web")
@@ -133,6 +134,7 @@ def create_app(
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
         ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
         ActionRoutes(service, templates, actions, login),
+        PlanRoutes(service, templates, login, turns),
         login,
     ):
         app.register_blueprint(routes.blueprint)

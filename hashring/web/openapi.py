@@ -195,6 +195,12 @@ def _paths() -> dict[str, Any]:
             api.Plan,
             _RING,
             *_PLANNED,
+            _query(
+                "weight",
+                "A node that joins or stays, and its new weight: worker-3=2; may come more than "
+                "once.",
+                _many(MOST_LEAVING),
+            ),
             _query("replicas", "Points of a node that joins.", _whole(1, MOST_REPLICAS)),
             _query(
                 "placement",
