@@ -6,7 +6,7 @@ warm; meanwhile that member warms up, a few at a time.
 
 The target, from what is there:
 
-1. a partition that a member is warming up for goes to that member;
+1. a partition that a member is warming up for goes to that member, unless it warms up as a standby;
 2. any other stays with its owner;
 3. a partition whose owner is gone, or must go, goes to the member with room that could take over
    soonest (:class:`_Warmth`); or else to the one that took the owner's place; or else to the member
@@ -93,18 +93,35 @@ class Learner:
         owners = _Targeting(situation, members, warmth, self.balancing_factor).owners()
         interim, waiting = _interim(situation, owners, members, warmth)
         warmups = _warmups(situation, owners, waiting, members, self.warmups)
-        standbys: dict[int, tuple[str, ...]] = {}
-        if self.standbys and len(members) > 1:
-            wanted = _standby_target(
-                situation, owners, members, min(self.standbys, len(members) - 1)
-            )
+        standbys: dict[int, set[str]] = {}
+        copies = min(self.standbys, len(members) - 1)
+        if copies > 0:
+            wanted = _standby_target(situation, owners, members, copies, settled=not waiting)
             standbys, moving = _standby_interim(wanted, interim, situation, warmth)
+            for partition in waiting:
+                member = str(owners[partition])
+                if partition not in warmups and member in situation.standbys.get(partition, ()):
+                    # Its copy is why it is to be the owner. It waits for its turn to warm up.
+                    standbys[partition].add(member)
             for partition, member in moving:
                 if len(warmups) >= self.warmups:
                     break
                 if partition not in warmups:
                     warmups[partition] = member
-        return Target(tuple(owners), interim, warmups, standbys)
+                    standbys[partition].add(member)  # see _owner_to_be
+        return Target(
+            tuple(owners), interim, warmups, {p: tuple(sorted(s)) for p, s in standbys.items()}
+        )
+
+
+def _owner_to_be(situation: Situation, partition: int) -> str | None:
+    """The member that warms up for a partition to own it.
+
+    One that warms up to replace a standby is among the standbys already; one that is to be the
+    owner is not.
+    """
+    learner = situation.warming.get(partition)
+    return None if learner in situation.standbys.get(partition, ()) else learner
 
 
 _WARM: Final = 0
@@ -206,9 +223,8 @@ class _Targeting:
 
     def _keep(self) -> list[int]:
         homeless = []
-        warming = self._situation.warming
         for partition in range(self._situation.partitions):
-            learner = warming.get(partition)
+            learner = _owner_to_be(self._situation, partition)
             owner = self._situation.owner_before(partition)
             if owner is None or owner not in self._having:
                 homeless.append(partition)
@@ -387,21 +403,27 @@ def _warmups(
 
 
 def _standby_target(
-    situation: Situation, owners: list[str | None], members: Sequence[Member], copies: int
+    situation: Situation,
+    owners: list[str | None],
+    members: Sequence[Member],
+    copies: int,
+    *,
+    settled: bool,
 ) -> list[list[str]]:
     """For each partition the members that should end as its standbys, evenly spread.
 
-    Who is a standby stays one; what is missing goes to the member furthest below its quota; then
-    single moves go from members above their quota to members below. An owner is no standby of
-    its own, so the quotas cannot always be met; as each move brings the counts nearer to them,
-    it ends, and what it ends with is left alone the next time.
+    A standby stays one; what is missing goes to the member furthest below its quota. Once every
+    partition is where it should end, single moves go from members above their quota to members
+    below. An owner is no standby of its own, so the quotas cannot always be met; as each move
+    brings the counts nearer to them, it ends, and what it ends with is left alone the next time.
     """
     order = {member.name: place for place, member in enumerate(members)}
     load = dict.fromkeys(order, 0)
     wanted: list[list[str]] = []
     for partition, owner in enumerate(owners):
         had = [n for n in situation.standbys.get(partition, ()) if n in order and n != owner]
-        wanted.append(sorted(had, key=order.__getitem__)[:copies])
+        learner = situation.warming.get(partition)
+        wanted.append(sorted(had, key=lambda n, new=learner: (n != new, order[n]))[:copies])  # type: ignore[misc]
         for name in wanted[-1]:
             load[name] += 1
     quota = quotas(members, len(owners) * copies, load)
@@ -419,7 +441,8 @@ def _standby_target(
             passed_over.append((beyond, place, name))
         for entry in passed_over:
             heapq.heappush(emptiest, entry)
-    _even_standbys(wanted, owners, load, quotas(members, len(owners) * copies, load))
+    if settled:
+        _even_standbys(wanted, owners, load, quotas(members, len(owners) * copies, load))
     return wanted
 
 
@@ -448,14 +471,14 @@ def _even_standbys(
 
 def _standby_interim(
     wanted: list[list[str]], interim: Owners, situation: Situation, warmth: _Warmth
-) -> tuple[dict[int, tuple[str, ...]], list[tuple[int, str]]]:
+) -> tuple[dict[int, set[str]], list[tuple[int, str]]]:
     """The standbys to have now, and the copies that wait for a warm-up.
 
     A warm copy stays until the one that replaces it is warm; a partition with too few warm
     copies gets cold ones, since there is nothing to lose.
     """
     alive = {member.name for member in situation.members}
-    standbys: dict[int, tuple[str, ...]] = {}
+    standbys: dict[int, set[str]] = {}
     moving: list[tuple[int, str]] = []
     for partition, names in enumerate(wanted):
         owner = interim[partition]
@@ -471,8 +494,13 @@ def _standby_interim(
             and name not in final
             and warmth.is_warm(name, partition)
         ]
-        cold = [name for name in final if name not in warm]
+        # The member that warms up goes on doing so, and no other in its place.
+        learner = situation.warming.get(partition)
+        cold = [name for name in final if name not in warm and name != learner]
+        cold += [name for name in final if name not in warm and name == learner]
         now = list(dict.fromkeys([*warm, *kept, *cold]))[:copies]
-        standbys[partition] = tuple(sorted(now))
+        standbys[partition] = set(now)
         moving.extend((partition, name) for name in cold if name not in now)
+    # Warm-ups under way come first.
+    moving.sort(key=lambda move: situation.warming.get(move[0]) != move[1])
     return standbys, moving

@@ -225,6 +225,7 @@ class _Step:
         self.destined: dict[int, str] = {}
         # For members that are gone, who took their place in this step.
         self.heirs: dict[str, str] = {}
+        self.goes_on = False
 
     def run(self) -> Outcome:
         self._recover()
@@ -676,6 +677,8 @@ class _Step:
             return
         if self.phase is Phase.HOLDDOWN:
             self._tell(EventKind.CANCELLED, why="spare members took over")
+            # Copies and warm-ups wait in a holddown: the next step is for them.
+            self.goes_on = True
         if self.phase is not Phase.READY:
             self._tell(EventKind.READY)
         self.phase, self.holddown = Phase.READY, None
@@ -708,6 +711,8 @@ class _Step:
         return Outcome(after, tuple(self.events), self._due(after), self.dismissed)
 
     def _due(self, state: GroupState) -> float | None:
+        if self.goes_on:
+            return self.now
         return min((at for at in self._times(state) if at > self.now), default=None)
 
     def _times(self, state: GroupState) -> Iterable[float]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from hashring.core.assignors import Learner, Member, Owners, Situation, Target
+from hashring.core.assignors import Learner, Member, MemberState, Owners, Situation, Target
 from hashring.errors import ConfigError
 
 from .situations import having, members, moves, owners, sizes
@@ -240,6 +240,60 @@ def random_situation(rng: random.Random) -> Situation:
         {},
         {n: {p: rng.choice([0.0, 50.0]) for p in numbers if rng.random() < 0.3} for n in names},
     )
+
+
+def with_copies(rng: random.Random) -> Situation:
+    """Members that keep copies, of which some are warm, some leave, and some are stalled."""
+    names = [f"m{n}" for n in range(rng.randint(1, 6))]
+    numbers = range(rng.randint(1, 12))
+    states = [MemberState.ACTIVE] * 6 + [MemberState.LEAVING, MemberState.STALLED]
+    everyone = tuple(
+        Member(name, place, rng.choice([1.0, 1.0, 2.0]), rng.choice(states))
+        for place, name in enumerate(names)
+    )
+    owned = tuple(rng.choice(names) for _ in numbers)
+    copies = {
+        p: tuple(n for n in rng.sample(names, min(2, len(names))) if n != owned[p]) for p in numbers
+    }
+    lags = {n: {p: 0.0 for p in numbers if owned[p] != n and rng.random() < 0.5} for n in names}
+    return Situation(everyone, len(numbers), owned, {}, copies, lags)
+
+
+def caught_up(target: Target) -> dict[str, dict[int, float]]:
+    """Everybody is warm for what it was to warm up for, and for nothing else."""
+    found: dict[str, dict[int, float]] = {}
+    asked = [*target.warmups.items()]
+    asked += [(p, name) for p, names in target.standbys.items() for name in names]
+    for partition, name in asked:
+        found.setdefault(name, {})[partition] = 0.0
+    return found
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whatever_copies_there_are_the_same_is_answered_to_its_own_answer_and_it_ends(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    assignor = Learner(rng.choice([1.0, 1.5]), rng.choice([1, 2, 4]), standbys=rng.choice([1, 2]))
+    situation = with_copies(rng)
+    last: Target | None = None
+    for _ in range(200):
+        target = assignor.assign(situation)
+        lags = situation.lags
+        if target == last:
+            if target.settled and lags == caught_up(target):
+                return
+            # Nothing more comes of itself, so members catch up.
+            lags = caught_up(target)
+        situation = replace(
+            situation,
+            previous=target.interim,
+            warming=target.warmups,
+            standbys=target.standbys,
+            lags=lags,
+        )
+        last = target
+    pytest.fail("it never comes to rest")
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -18,6 +18,7 @@ ASSIGNORS: Final = tuple(
         Contiguous(),
         Learner(),
         Learner(1.0, standbys=1),
+        Learner(1.0, warmups=1, standbys=2),
         RingOwner(8),
     )
 )

@@ -20,6 +20,8 @@ is.
 **Standbys first.** With a learner, what an owner had that is gone goes to no cold member while
 another is warm.
 
+**Needed.** With a learner no partition changes its owner while every member has its share.
+
 **Told.** What an application was given and has not ended is what its process holds, at rest; it is
 told in turns that it is active and that it is not, and the last of that is true.
 
@@ -38,7 +40,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from hashring.core.assignors import Learner, RingOwner, assignor_named
+from hashring.core.assignors import Learner, Member, RingOwner, assignor_named
+from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.core.groups import kernel
 from hashring.core.groups.codec import load_events
 from hashring.core.groups.foresight import status
@@ -273,6 +276,36 @@ class StandbysFirst(DecisionRule):
                 )
 
 
+class Needed(DecisionRule):
+    name = "needed"
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        before, facts = decision.before, decision.facts
+        asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
+        if not asked or not isinstance(process.decider.assignor, Learner) or _owners_to_be(before):
+            return
+        present = [each for each in facts.members if each.expires > facts.now]
+        if any(each.leaving is not None or each.stalled for each in present) or before.free:
+            return
+        members = [Member(m.name, n, m.weight) for n, m in enumerate(present)]
+        fair = fair_shares(members, before.terms.partitions)
+        ends = {partition: handoff.to for partition, handoff in before.handoffs.items()}
+        owners = [ends.get(p, before.owners[p]) for p in range(before.terms.partitions)]
+        if all(name in fair for name in owners) and all(
+            round_down(share) <= owners.count(name) <= round_up(share)
+            for name, share in fair.items()
+        ):
+            raise self.broken(
+                world,
+                f"partition {asked[0].partition} is handed off, though every member has its share",
+            )
+
+
+def _owners_to_be(state: GroupState) -> list[int]:
+    """The partitions that a member warms up for that is to own them, and not to keep a copy."""
+    return [p for p, name in state.warming.items() if name not in state.standbys.get(p, ())]
+
+
 class AsBefore(DecisionRule):
     name = "as before"
 
@@ -401,7 +434,12 @@ def unrest(world: GroupWorld) -> str:
     # That Redis was restarted is noticed by the next step, and nothing makes one due.
     facts = replace(reading.facts, server=state.server)
     again = kernel.step(state, facts, assignor_named(state.terms.assignor))
-    return f"a step at rest decides {again.events}" if again.events else ""
+    if again.state is state:
+        return ""
+    changed = [
+        field for field, value in vars(again.state).items() if value != getattr(state, field)
+    ]
+    return f"a step at rest changes {', '.join(changed)}: {again.events}"
 
 
 def group_rules() -> list[GroupRule]:
@@ -413,6 +451,7 @@ def group_rules() -> list[GroupRule]:
         Decisions(),
         Tokens(),
         StandbysFirst(),
+        Needed(),
         AsBefore(),
         Told(),
         Rest(),
