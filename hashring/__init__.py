@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from hashring.core.groups.challenge import Rules, Spans
     from hashring.core.groups.foresight import Foresight, GroupStatus
-    from hashring.core.groups.member import Change, ChangeKind
+    from hashring.core.groups.member import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.replica import Replica
@@ -76,8 +76,6 @@ __all__ = [
     "AsyncPartitionGroup",
     "AsyncRingNode",
     "Balanced",
-    "Change",
-    "ChangeKind",
     "ConfigError",
     "Contiguous",
     "EmptyRingError",
@@ -106,6 +104,8 @@ __all__ = [
     "NodeSuperseded",
     "NotHeld",
     "OutOfMemory",
+    "PartitionChange",
+    "PartitionChangeKind",
     "PartitionGroup",
     "PermissionDenied",
     "Phase",
@@ -138,8 +138,6 @@ _HOMES: Final = {
     "AsyncPartitionGroup": "hashring.groups.aio",
     "AsyncRingNode": "hashring.node.aio",
     "Balanced": "hashring.core.assignors",
-    "Change": "hashring.core.groups.member",
-    "ChangeKind": "hashring.core.groups.member",
     "ConfigError": "hashring.errors",
     "Contiguous": "hashring.core.assignors",
     "EmptyRingError": "hashring.errors",
@@ -168,6 +166,8 @@ _HOMES: Final = {
     "NodeSuperseded": "hashring.errors",
     "NotHeld": "hashring.errors",
     "OutOfMemory": "hashring.errors",
+    "PartitionChange": "hashring.core.groups.member",
+    "PartitionChangeKind": "hashring.core.groups.member",
     "PartitionGroup": "hashring.groups.live",
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",

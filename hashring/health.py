@@ -17,7 +17,7 @@ from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees
 
 LATE: Final = 0.5
@@ -111,7 +111,7 @@ def unreadable(error: Exception) -> Health:
 
 def ring_health(
     nodes: Sequence[NodeFacts],
-    events: Sequence[Event],
+    events: Sequence[RingEvent],
     *,
     now: float,
     algorithms: Collection[str] = (),
@@ -128,7 +128,7 @@ def ring_health(
 
 
 def _ring_reasons(
-    nodes: Sequence[NodeFacts], events: Sequence[Event], now: float, algorithms: Collection[str]
+    nodes: Sequence[NodeFacts], events: Sequence[RingEvent], now: float, algorithms: Collection[str]
 ) -> Iterator[Reason]:
     changes = [event for event in events if event.change is not None]
     live = [node for node in nodes if not node.expired]
@@ -183,7 +183,7 @@ def _ring_reasons(
     yield from _catching_up(live, changes, now)
 
 
-def _catching_up(live: list[NodeFacts], changes: list[Event], now: float) -> Iterator[Reason]:
+def _catching_up(live: list[NodeFacts], changes: list[RingEvent], now: float) -> Iterator[Reason]:
     behind = [node for node in live if node.sees is Sees.OLDER]
     if not behind or not changes:
         return
@@ -205,7 +205,7 @@ def _catching_up(live: list[NodeFacts], changes: list[Event], now: float) -> Ite
         )
 
 
-def _nobody(expired: list[NodeFacts], last: Event | None, now: float) -> Reason:
+def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Reason:
     if expired:
         return Reason(
             State.DOWN,

@@ -14,7 +14,7 @@ from hashring.cli.output import json_line
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
-from hashring.store.ring.events import EVENTS_KEPT, Event, after, event_json, newest
+from hashring.store.ring.events import EVENTS_KEPT, RingEvent, after, event_json, newest
 
 _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
 
@@ -51,7 +51,7 @@ def command(settings: Settings, count: int, follow: bool) -> None:
             click.echo(f"no events on ring {printable(settings.ring)!r}")
 
 
-def _show(settings: Settings, events: Iterable[Event]) -> None:
+def _show(settings: Settings, events: Iterable[RingEvent]) -> None:
     for event in events:
         if settings.json:
             json_line(event_json(event))
@@ -59,7 +59,7 @@ def _show(settings: Settings, events: Iterable[Event]) -> None:
             click.echo(event_line(event))
 
 
-def _follow(settings: Settings, connection: Connection, events: list[Event]) -> None:
+def _follow(settings: Settings, connection: Connection, events: list[RingEvent]) -> None:
     # With nothing to begin with, from the newest there is, without showing it.
     stream = connection.keys.events
     last = deque(events or newest(connection, stream, 1), maxlen=1)

@@ -25,8 +25,8 @@ from hashring.cli.output import (
 from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, kernel
-from hashring.core.groups.foresight import Foresight, GroupStatus, Wait, WaitKind
-from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, Event, GroupState
+from hashring.core.groups.foresight import Foresight, GroupStatus, GroupWait, WaitKind
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupEvent, GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
 from hashring.protocol.flow import run_flow
@@ -151,7 +151,7 @@ def _ranges(partitions: tuple[int, ...]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "-"
 
 
-def _wait_line(wait: Wait, now: float) -> str:
+def _wait_line(wait: GroupWait, now: float) -> str:
     who = printable(wait.member) if wait.member else "nobody"
     text = {
         WaitKind.RELEASE: f"for {who} to let go of partition {wait.partition}",
@@ -373,7 +373,7 @@ def _counts(found: Foresight) -> Iterator[str]:
 # --- history ----------------------------------------------------------------------------------
 
 
-def _event_line(event: Event) -> str:
+def _event_line(event: GroupEvent) -> str:
     words = [event.kind.value]
     if event.partition is not None:
         words.append(f"partition {event.partition}")
@@ -431,7 +431,7 @@ def history(settings: Settings, group: str, count: int) -> None:
 
 
 def _decide(
-    connection: Connection, group: str, decide: Callable[[GroupState, float], kernel.Outcome]
+    connection: Connection, group: str, decide: Callable[[GroupState, float], kernel.StepOutcome]
 ) -> None:
     """Commit a decision, unless it decides nothing."""
     run_flow(connection.run, change(group, group_keys(group), "hashring group", decide))

@@ -10,12 +10,12 @@ from hashring.cli.output import local_time
 from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
 from hashring.store.interface import Subscription
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 
 _RETRY: Final = 1.0  # seconds
 
 
-def event_line(event: Event) -> str:
+def event_line(event: RingEvent) -> str:
     """The event for people, on one line."""
     words = []
     change = event.change
@@ -35,7 +35,7 @@ def event_line(event: Event) -> str:
     return printable(f"{local_time(event.at)}  {event.kind:6}  {what}").rstrip()
 
 
-def _keys_of(event: Event) -> str:
+def _keys_of(event: RingEvent) -> str:
     if event.kind != "unserved":
         return event.keys
     return "no keys any more" if event.keys == "0" else f"{event.keys} keys"

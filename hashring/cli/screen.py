@@ -17,7 +17,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees
 
 # Letters tell the nodes apart where there are no colours, and where two nodes share one.
@@ -55,7 +55,7 @@ class Screen:
         self,
         snapshot: Snapshot,
         nodes: list[NodeFacts],
-        events: list[Event],
+        events: list[RingEvent],
         failure: RedisUnavailable | None,
     ) -> Group:
         """The screen.

@@ -20,7 +20,7 @@ from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RedisUnavailable
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.events import Event, after, event_json, iso_time, newest
+from hashring.store.ring.events import RingEvent, after, event_json, iso_time, newest
 from hashring.store.ring.nodes import NodeFacts, node_facts
 
 _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
@@ -70,13 +70,13 @@ class _Look:
 
     def __init__(self, connection: Connection, kept: int) -> None:
         self._connection = connection
-        self.events: deque[Event] = deque(
+        self.events: deque[RingEvent] = deque(
             newest(connection, connection.keys.events, kept), maxlen=kept
         )
         self.snapshot: Snapshot = connection.snapshot()
         self.took = 0.0
 
-    def again(self) -> list[Event]:
+    def again(self) -> list[RingEvent]:
         """Look; the events that are new."""
         started = time.monotonic()
         last = self.events[-1].id if self.events else "0-0"
@@ -95,14 +95,14 @@ class _Look:
 def _looks(
     connection: Connection,
     look: _Look,
-    show: Callable[[list[Event], RedisUnavailable | None], None],
+    show: Callable[[list[RingEvent], RedisUnavailable | None], None],
 ) -> None:
     """Look again at every change and every second, for ever."""
     ticks = Ticks(connection, _INTERVAL)
     try:
         while True:
             ticks.wait(look.pause)
-            new: list[Event] = []
+            new: list[RingEvent] = []
             try:
                 new = look.again()
             except RedisUnavailable as error:
@@ -122,7 +122,7 @@ def _watch_lines(settings: Settings, connection: Connection) -> None:
     shown = ""
     silent = False
 
-    def show(new: list[Event], failure: RedisUnavailable | None) -> None:
+    def show(new: list[RingEvent], failure: RedisUnavailable | None) -> None:
         nonlocal shown, silent
         if (failure is not None) != silent:
             silent = failure is not None

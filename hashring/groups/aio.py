@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hashring.core.assignors import Member
 from hashring.core.groups.foresight import Foresight, GroupStatus
-from hashring.core.groups.member import Change, ChangeKind
+from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.groups.base import BaseMember, Stay
 from hashring.groups.group import GroupMember
 from hashring.protocol.flow import Flow, run_flow_async
@@ -108,7 +108,7 @@ class AsyncMember(BaseMember):
     ) -> None:
         await self.stop()
 
-    async def changes(self) -> AsyncIterator[Change]:
+    async def changes(self) -> AsyncIterator[PartitionChange]:
         """What happens to this member's partitions, as it happens, until it has left::
 
             async for change in group.changes():
@@ -128,7 +128,7 @@ class AsyncMember(BaseMember):
             while self._forks == forks and (change := await mine.get()) is not None:
                 yield change
                 self.tick()
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     self._let_go(change)
         finally:
             self._tell_no_more(put)
@@ -136,7 +136,7 @@ class AsyncMember(BaseMember):
     async def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""
 
-    async def _call(self, stay: Stay, calls: asyncio.Queue[Change | None]) -> None:
+    async def _call(self, stay: Stay, calls: asyncio.Queue[PartitionChange | None]) -> None:
         try:
             while (change := await calls.get()) is not None:
                 await self._call_one(change)
@@ -145,7 +145,7 @@ class AsyncMember(BaseMember):
             # Cancelled with the whole event loop, as a rule: nobody is left who could work.
             stay.abandon()
 
-    async def _call_one(self, change: Change) -> None:
+    async def _call_one(self, change: PartitionChange) -> None:
         try:
             result = self._call_back(change)
             if not inspect.isawaitable(result):
@@ -165,15 +165,17 @@ class AsyncMember(BaseMember):
         self._caller = self._ended = self._callback = None
 
 
-def _mailbox() -> tuple[asyncio.Queue[Change | None], Callable[[Change | None], None]]:
+def _mailbox() -> tuple[
+    asyncio.Queue[PartitionChange | None], Callable[[PartitionChange | None], None]
+]:
     """A queue of this event loop's, and what any thread may put into it with.
 
     What it is put with raises RuntimeError once the loop is closed.
     """
-    box: asyncio.Queue[Change | None] = asyncio.Queue()
+    box: asyncio.Queue[PartitionChange | None] = asyncio.Queue()
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
-    def put(change: Change | None) -> None:
+    def put(change: PartitionChange | None) -> None:
         soon(box.put_nowait, change)
 
     return box, put

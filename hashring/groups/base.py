@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hashring.core.assignors.protocol import is_finite
-from hashring.core.groups.member import Change, ChangeKind
+from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
@@ -52,7 +52,11 @@ _ENTERING: Final = (
 )
 """The stages in which nobody knows yet whether ``start()`` succeeds."""
 
-_OF_HELD: Final = (ChangeKind.ASSIGNED, ChangeKind.REVOKED, ChangeKind.DRAIN)
+_OF_HELD: Final = (
+    PartitionChangeKind.ASSIGNED,
+    PartitionChangeKind.REVOKED,
+    PartitionChangeKind.DRAIN,
+)
 """What is told only while the partition is held under the token that the change names."""
 
 _PATIENCE_AT_EXIT: Final = 1.0
@@ -98,7 +102,7 @@ class Stay:
         deaf: nobody runs callbacks any more.
     """
 
-    deliver: Callable[[Change | None], None]
+    deliver: Callable[[PartitionChange | None], None]
     entered: Callable[[], None]
     ended: Callable[[], None]
     over: Latch = field(default_factory=native_latch)
@@ -173,7 +177,7 @@ class BaseMember(ABC):
         self._timeout = min(5.0, ttl / 3)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
-        self._iterators: list[Callable[[Change | None], None]] = []
+        self._iterators: list[Callable[[PartitionChange | None], None]] = []
         self._forks = 0
         self._waits_for_name = True
         self._stay: Stay | None = None
@@ -413,7 +417,7 @@ class BaseMember(ABC):
 
     # --- the caller ---------------------------------------------------------------------------
 
-    def _tell(self, stay: Stay, changes: list[Change]) -> None:
+    def _tell(self, stay: Stay, changes: list[PartitionChange]) -> None:
         """Tell the application; what nobody wants to hear of is let go of at once."""
         if not changes:
             return
@@ -423,7 +427,7 @@ class BaseMember(ABC):
         for change in changes:
             for put in iterators:
                 put(change)
-            if change.kind is ChangeKind.REVOKED and not listening:
+            if change.kind is PartitionChangeKind.REVOKED and not listening:
                 self._let_go(change)
             elif self._wanted(change):
                 self._deliver(stay, change)
@@ -432,47 +436,47 @@ class BaseMember(ABC):
         """Whether any part of the application hears of what to warm up for."""
         return self._callbacks.on_warmup is not None or bool(self._iterators)
 
-    def _deliver(self, stay: Stay, change: Change | None) -> None:
+    def _deliver(self, stay: Stay, change: PartitionChange | None) -> None:
         try:
             stay.deliver(change)
         except RuntimeError:
             # The event loop is closed: there is no application left to work on anything.
             stay.abandon()
 
-    def _wanted(self, change: Change) -> bool:
+    def _wanted(self, change: PartitionChange) -> bool:
         callbacks = self._callbacks
         return {
-            ChangeKind.ASSIGNED: callbacks.on_assigned,
-            ChangeKind.REVOKED: callbacks.on_revoked,
-            ChangeKind.LOST: callbacks.on_lost,
-            ChangeKind.WARMUP: callbacks.on_warmup,
-            ChangeKind.DRAIN: callbacks.on_drain,
-            ChangeKind.ACTIVE: callbacks.on_active,
-            ChangeKind.INACTIVE: callbacks.on_active,
-            ChangeKind.COOLED: None,
+            PartitionChangeKind.ASSIGNED: callbacks.on_assigned,
+            PartitionChangeKind.REVOKED: callbacks.on_revoked,
+            PartitionChangeKind.LOST: callbacks.on_lost,
+            PartitionChangeKind.WARMUP: callbacks.on_warmup,
+            PartitionChangeKind.DRAIN: callbacks.on_drain,
+            PartitionChangeKind.ACTIVE: callbacks.on_active,
+            PartitionChangeKind.INACTIVE: callbacks.on_active,
+            PartitionChangeKind.COOLED: None,
         }[change.kind] is not None
 
-    def _call_back(self, change: Change) -> object:
+    def _call_back(self, change: PartitionChange) -> object:
         """Call what is to be called now; what it returns."""
         callbacks, partition = self._callbacks, change.partition
         if change.kind in _OF_HELD and self.token(partition) != change.token:
             # It has gone meanwhile, behind a callback that took long.
             return None
-        if change.kind is ChangeKind.ASSIGNED and callbacks.on_assigned is not None:
+        if change.kind is PartitionChangeKind.ASSIGNED and callbacks.on_assigned is not None:
             return callbacks.on_assigned(partition, change.token)
-        if change.kind is ChangeKind.REVOKED and callbacks.on_revoked is not None:
+        if change.kind is PartitionChangeKind.REVOKED and callbacks.on_revoked is not None:
             return callbacks.on_revoked(partition, change.deadline)
-        if change.kind is ChangeKind.LOST and callbacks.on_lost is not None:
+        if change.kind is PartitionChangeKind.LOST and callbacks.on_lost is not None:
             return callbacks.on_lost(partition)
-        if change.kind is ChangeKind.WARMUP and callbacks.on_warmup is not None:
+        if change.kind is PartitionChangeKind.WARMUP and callbacks.on_warmup is not None:
             return callbacks.on_warmup(partition)
-        if change.kind is ChangeKind.DRAIN and callbacks.on_drain is not None:
+        if change.kind is PartitionChangeKind.DRAIN and callbacks.on_drain is not None:
             return callbacks.on_drain(partition)
         if callbacks.on_active is not None:
-            return callbacks.on_active(change.kind is ChangeKind.ACTIVE)
+            return callbacks.on_active(change.kind is PartitionChangeKind.ACTIVE)
         return None
 
-    def _raised(self, change: Change) -> None:
+    def _raised(self, change: PartitionChange) -> None:
         logger.exception(
             "hashring group %s: the callback for %s of partition %d raised",
             self.name,
@@ -480,32 +484,32 @@ class BaseMember(ABC):
             change.partition,
         )
 
-    def _called_back(self, change: Change) -> None:
+    def _called_back(self, change: PartitionChange) -> None:
         """A callback is over, or has raised."""
         self.tick()
-        if change.kind is ChangeKind.REVOKED:
+        if change.kind is PartitionChangeKind.REVOKED:
             self._let_go(change)
 
-    def _let_go(self, change: Change) -> None:
+    def _let_go(self, change: PartitionChange) -> None:
         with self._lock:
             done = self._machine.release(change.partition, change.token)
         if done:
             self._wake()
 
-    def _held_changes(self, put: Callable[[Change | None], None]) -> None:
+    def _held_changes(self, put: Callable[[PartitionChange | None], None]) -> None:
         """Begin to tell an iterator: first of what is held and to warm up for, then of changes."""
         with self._lock:
             if not self._running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
             for number, (partition, token) in enumerate(sorted(self.held.items())):
                 if not number:
-                    put(Change(ChangeKind.ACTIVE, partition, token))
-                put(Change(ChangeKind.ASSIGNED, partition, token))
+                    put(PartitionChange(PartitionChangeKind.ACTIVE, partition, token))
+                put(PartitionChange(PartitionChangeKind.ASSIGNED, partition, token))
             for partition in sorted(self._machine.membership.cold):
-                put(Change(ChangeKind.WARMUP, partition))
+                put(PartitionChange(PartitionChangeKind.WARMUP, partition))
             self._iterators.append(put)
 
-    def _tell_no_more(self, put: Callable[[Change | None], None]) -> None:
+    def _tell_no_more(self, put: Callable[[PartitionChange | None], None]) -> None:
         with self._lock:
             # A forked child has forgotten its parent's iterators.
             if put in self._iterators:

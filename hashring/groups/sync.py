@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hashring.core.groups.member import Change, ChangeKind
+from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.groups.base import BaseMember, Stay
 from hashring.running.backend import (
     Backend,
@@ -127,7 +127,7 @@ class LiveMember(BaseMember):
     ) -> None:
         self.stop()
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[PartitionChange]:
         """What happens to this member's partitions, as it happens, until it has left::
 
             for change in group.changes():
@@ -147,7 +147,7 @@ class LiveMember(BaseMember):
             while self._forks == forks and (change := _next(mine)) is not END:
                 yield change
                 self.tick()
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     self._let_go(change)
         finally:
             self._tell_no_more(put)
@@ -177,7 +177,7 @@ class LiveMember(BaseMember):
         self._backend = self._ended = self._called = self._caller = None
 
 
-def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[Change | None], None]]:
+def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:
     """An inbox of the backend's, and what any thread may put into it with."""
     inbox = backend.inbox()
     put = backend.threadsafe(inbox.put)

@@ -20,7 +20,7 @@ from hashring.health import Health, State, ring_health
 from hashring.metrics.families import Buckets, Families, Spec, label, one_hot
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees, node_facts, told_algorithms, told_zones
 
 STALE: Final = 30.0
@@ -128,12 +128,12 @@ class RingReading:
     balance: Balance | None
     duplicate_points: int
     garbage: int
-    events: Sequence[Event]
+    events: Sequence[RingEvent]
     health: Health
 
     @classmethod
     def of(
-        cls, ring: str, snapshot: Snapshot, events: Sequence[Event], scoring: Scoring
+        cls, ring: str, snapshot: Snapshot, events: Sequence[RingEvent], scoring: Scoring
     ) -> RingReading:
         """The reading that a snapshot and the end of the history make."""
         frozen = snapshot.ring()

@@ -8,8 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hashring.core.groups import challenge
-from hashring.core.groups.challenge import AfterRace, Lease, Rules, Signal, Spans, Table
-from hashring.core.groups.state import Phase, View
+from hashring.core.groups.challenge import (
+    AfterRace,
+    LeaseTable,
+    PartitionLease,
+    Rules,
+    Signal,
+    Spans,
+)
+from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import GroupMismatch, WriteConflict
 from hashring.protocol.flow import Flow, committed
 from hashring.protocol.member import MemberMachine
@@ -83,11 +90,13 @@ class FixedMachine(MemberMachine):
         self._was_there = True
         held = after.held(self._me, now)
         revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
-        view = View(1, Phase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True)
+        view = MemberView(
+            1, Phase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True
+        )
         self.heard(view, asked_at, now)
         return self.interval
 
-    def _renewal(self) -> Flow[tuple[float, float, Table] | None]:
+    def _renewal(self) -> Flow[tuple[float, float, LeaseTable] | None]:
         """Redis time of the reading, before it was sent, and the table as it was written."""
         # Before the reading is sent: leases count from its Redis time.
         claims = self.membership.held(self.now)
@@ -112,16 +121,16 @@ class FixedMachine(MemberMachine):
         # Members that stood in each other's way are not to meet again.
         return pause * self._chance() if isinstance(error, WriteConflict) else pause
 
-    def _table(self, found: Table | None) -> Table:
+    def _table(self, found: LeaseTable | None) -> LeaseTable:
         if found is None:
-            return Table(self.partitions)
+            return LeaseTable(self.partitions)
         if found.partitions != self.partitions:
             raise GroupMismatch(self._group, "partitions", self.partitions, found.partitions)
         return found
 
-    def _concerned(self, before: Table | None, after: Table) -> set[str]:
+    def _concerned(self, before: LeaseTable | None, after: LeaseTable) -> set[str]:
         """Whom a change of the table is about, but for this member."""
-        old: Mapping[int, Lease] = {} if before is None else before.leases
+        old: Mapping[int, PartitionLease] = {} if before is None else before.leases
         names: set[str | None] = set()
         for partition, lease in after.leases.items():
             was = old.get(partition)
@@ -259,7 +268,7 @@ class FaithfulMachine(MemberMachine):
         """Tell the application what this member works on by now."""
         held = dict.fromkeys(self._active | self._stopping, _NO_TOKEN)
         revoked = dict.fromkeys(self._stopping, self.now + self._spans.max_shutdown)
-        view = View(1, Phase.READY, held, revoked, seated=True)
+        view = MemberView(1, Phase.READY, held, revoked, seated=True)
         self.heard(view, self.now, self.now)
 
     def _hear(self, channel: bytes, partition: int) -> Flow[None]:

@@ -30,7 +30,7 @@ from typing import Final
 
 from hashring.core.assignors import Assignor, assignor_named
 from hashring.core.groups import kernel
-from hashring.core.groups.state import GroupState, MemberFacts, Terms, View
+from hashring.core.groups.state import GroupState, MemberFacts, MemberView, Terms
 from hashring.core.states import StateTable
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.flow import Flow, FlowRun, committed
@@ -72,7 +72,7 @@ def standing(name: str, keys: GroupKeys) -> Flow[tuple[GroupState, Reading]]:
 
 
 def change(
-    name: str, keys: GroupKeys, by: str, decide: Callable[[GroupState, float], kernel.Outcome]
+    name: str, keys: GroupKeys, by: str, decide: Callable[[GroupState, float], kernel.StepOutcome]
 ) -> Flow[GroupState]:
     """Decide something about a group; what stands after that.
 
@@ -90,7 +90,7 @@ def change(
         outcome = decide(state, reading.facts.now)
         if outcome.state is state:
             return state
-        due = kernel.Outcome(outcome.state, outcome.events, reading.facts.now)
+        due = kernel.StepOutcome(outcome.state, outcome.events, reading.facts.now)
         done = yield commit(keys, reading, due, by)
         return None if done is None else outcome.state
 
@@ -354,7 +354,7 @@ class GroupMachine(MemberMachine):
         self.weight = weight
         self.decider = decider
         self.terms = self.offered = self.wants = terms
-        self.view: View | None = None
+        self.view: MemberView | None = None
         self.undecided: Exception | None = None
         self.waits_for_name = False
         self._name_left = math.inf

@@ -45,8 +45,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Final
 
-from hashring.core.groups.member import Change, Membership
-from hashring.core.groups.state import View
+from hashring.core.groups.member import Membership, PartitionChange
+from hashring.core.groups.state import MemberView
 from hashring.core.states import StateTable
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
@@ -194,7 +194,7 @@ class MemberMachine(ABC):
         self.membership = Membership(ttl, fenced=self.fenced)
         self.error: Exception | None = None
         self.failure: Exception | None = None
-        self.changes: list[Change] = []
+        self.changes: list[PartitionChange] = []
         self.hears = False
         self._subscription = 0
         self._flow: FlowRun[Any] | None = None
@@ -471,7 +471,7 @@ class MemberMachine(ABC):
         self.error = error
         self._turn(Turn.GONE)
 
-    def heard(self, view: View, asked_at: float, redis_now: float) -> None:
+    def heard(self, view: MemberView, asked_at: float, redis_now: float) -> None:
         """Take up what the group says, for the flow under way that asked for it.
 
         Args:

@@ -47,7 +47,7 @@ from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, Snapshot, snapshot
-from hashring.store.ring.events import Event, read_event
+from hashring.store.ring.events import RingEvent, read_event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,7 +209,7 @@ def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:
             return
 
 
-def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> Iterator[Event]:
+def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> Iterator[RingEvent]:
     """The events after one id, up to and with another."""
     while True:
         page = store.call("XRANGE", keys.events, f"({after}", until, "COUNT", _PAGE)
@@ -221,7 +221,7 @@ def _events(store: RedisStore, keys: RingKeys, after: str, until: str = "+") -> 
             return
 
 
-def _event_row(event: Event) -> tuple[Any, ...]:
+def _event_row(event: RingEvent) -> tuple[Any, ...]:
     change = event.change
     micros = change.stamp.at if change else round(event.at * 1e6)
     return (
@@ -310,7 +310,7 @@ class _EventStream(SimpleDataSourceStreamReader):
             raise EventsLost(self._ring, start["id"], events[0].id if events else None)
         return iter([_event_row(event) for event in events])
 
-    def _after(self, start: dict[str, str], events: list[Event]) -> dict[str, str]:
+    def _after(self, start: dict[str, str], events: list[RingEvent]) -> dict[str, str]:
         tag, id_ = start["tag"], start["id"]
         for event in events:
             id_ = event.id

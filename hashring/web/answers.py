@@ -11,7 +11,7 @@ from hashring.core.groups.foresight import Foresight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.health import Health, State, exit_status, worst, worst_first
-from hashring.store.ring.events import Event, event_json, iso_time
+from hashring.store.ring.events import RingEvent, event_json, iso_time
 from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
 from hashring.web.live_pages import Lookup, verdict_of
@@ -161,7 +161,7 @@ def plan(watcher: RingWatcher, view: RingView, after: Ring) -> api.Plan:
     )
 
 
-def change(event: Event) -> api.Change:
+def change(event: RingEvent) -> api.Change:
     """An entry of a ring's history."""
     return api.Change(**event_json(event))
 

@@ -11,7 +11,7 @@ from flask import Blueprint, Response, abort, request
 from werkzeug.exceptions import BadRequest
 
 from hashring.core.hashing import key_bytes
-from hashring.store.ring.events import Event, event_json
+from hashring.store.ring.events import RingEvent, event_json
 from hashring.web import answers
 from hashring.web import api_types as api
 from hashring.web.actions import Actions
@@ -253,7 +253,7 @@ def _body(kind: type[T]) -> T:
         abort(400, f"the body is not JSON: {error}")
 
 
-def _after(events: tuple[Event, ...], id_: str) -> tuple[Event, ...]:
+def _after(events: tuple[RingEvent, ...], id_: str) -> tuple[RingEvent, ...]:
     if not id_:
         return events
     since = _id(id_)

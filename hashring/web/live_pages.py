@@ -25,7 +25,7 @@ from hashring.store.ring.commands import Snapshot
 from hashring.web import formatting
 from hashring.web.event_stream import Feed
 from hashring.web.group_view import GroupView
-from hashring.web.ring_view import Heir, NodeState, RingView, element_id
+from hashring.web.ring_view import Heir, NodeHealth, RingView, element_id
 from hashring.web.service import Service
 from hashring.web.watchers import Failure, GroupWatcher, RingWatcher, Watcher
 
@@ -129,10 +129,10 @@ ICONS: Final = {
 }
 """The icon of a page in each state; ``none`` for pages without one."""
 _ROW_ORDER: Final = {
-    NodeState.EXPIRED: 0,
-    NodeState.LATE: 1,
-    NodeState.FULL: 2,
-    NodeState.UP: 3,
+    NodeHealth.EXPIRED: 0,
+    NodeHealth.LATE: 1,
+    NodeHealth.FULL: 2,
+    NodeHealth.UP: 3,
 }
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
 _REASONS: Final = 12  # of the list's verdict

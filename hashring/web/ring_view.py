@@ -16,7 +16,7 @@ from hashring.errors import HashringError
 from hashring.health import LATE, Health, ring_health
 from hashring.metrics.fleet import RingReading
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import (
     DEFAULT_ALGORITHM,
     NodeFacts,
@@ -26,7 +26,7 @@ from hashring.store.ring.nodes import (
 )
 
 
-class NodeState(str, Enum):
+class NodeHealth(str, Enum):
     """How a node is, as seen from Redis."""
 
     UP = "up"
@@ -58,7 +58,7 @@ class NodeView:
 
     facts: NodeFacts
     id: str
-    state: NodeState
+    state: NodeHealth
     fair: float
     beat_at: float
     expires_at: float
@@ -135,7 +135,7 @@ class RingView:
         self,
         name: str,
         snapshot: Snapshot,
-        events: tuple[Event, ...],
+        events: tuple[RingEvent, ...],
         scoring: Scoring,
         before: RingView | None = None,
     ) -> None:
@@ -191,12 +191,12 @@ class RingView:
     @property
     def live(self) -> tuple[NodeView, ...]:
         """The nodes that own something, or could."""
-        return tuple(node for node in self.nodes if node.state is not NodeState.EXPIRED)
+        return tuple(node for node in self.nodes if node.state is not NodeHealth.EXPIRED)
 
     @property
     def expired(self) -> tuple[NodeView, ...]:
         """The nodes that are on the ring and own nothing."""
-        return tuple(node for node in self.nodes if node.state is NodeState.EXPIRED)
+        return tuple(node for node in self.nodes if node.state is NodeHealth.EXPIRED)
 
     @property
     def agreeing(self) -> int:
@@ -245,7 +245,7 @@ class RingView:
         ordered = sorted(gains.items(), key=lambda item: (-item[1], item[0].encode()))
         return tuple(Heir(heir, points, points / RING_SIZE) for heir, points in ordered)
 
-    def metrics_reading(self, events: Sequence[Event]) -> RingReading:
+    def metrics_reading(self, events: Sequence[RingEvent]) -> RingReading:
         """What the metrics are made of.
 
         Args:
@@ -265,14 +265,14 @@ class RingView:
         )
 
 
-def _state(facts: NodeFacts) -> NodeState:
+def _state(facts: NodeFacts) -> NodeHealth:
     if facts.expired:
-        return NodeState.EXPIRED
+        return NodeHealth.EXPIRED
     if facts.ttl is not None and facts.expires_in < LATE * facts.ttl:
-        return NodeState.LATE
+        return NodeHealth.LATE
     if facts.limit is not None and facts.held is not None and facts.held >= facts.limit:
-        return NodeState.FULL
-    return NodeState.UP
+        return NodeHealth.FULL
+    return NodeHealth.UP
 
 
 def _known(algorithms: tuple[str, ...]) -> str:

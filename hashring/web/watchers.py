@@ -22,7 +22,7 @@ from hashring.store.interface import Subscription
 from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
-from hashring.store.ring.events import Event, after, newest
+from hashring.store.ring.events import RingEvent, after, newest
 from hashring.web.group_view import GroupView
 from hashring.web.ring_view import RingView
 
@@ -232,8 +232,8 @@ class RingWatcher(Watcher[RingView]):
         super().__init__(store, self.keys.channel)
         self.name = name
         self._scoring = scoring
-        self._events: deque[Event] = deque(maxlen=EVENTS)
-        self.new_events: tuple[Event, ...] = ()
+        self._events: deque[RingEvent] = deque(maxlen=EVENTS)
+        self.new_events: tuple[RingEvent, ...] = ()
 
     def __str__(self) -> str:
         return f"ring {self.name!r}"

@@ -20,14 +20,14 @@ from hashring.core.change import parse_change
 from hashring.core.groups import codec
 from hashring.core.groups.kernel import step
 from hashring.core.groups.state import (
-    Event,
     EventKind,
     Facts,
+    GroupEvent,
     GroupState,
     MemberFacts,
+    MemberView,
     Phase,
     Terms,
-    View,
 )
 from hashring.core.replica import parse_replica
 from hashring.core.ring import Ring
@@ -334,8 +334,8 @@ def _group_targets() -> list[Target]:
         state = outcome.state.stamped(now)
         states.append(codec.dump_state(state).encode())
     facts = MemberFacts("a", "s", 1, 2.0, 1.5, 7, 3.0, True, {1: 5}, {2: 6}, {3: 0.5}, {4: 7})
-    view = View(3, Phase.READY, {1: 5, 2: 6}, {1: 9.0}, frozenset({4}), frozenset({5}))
-    events = (Event(EventKind.GRANTED, "a", 3, "b", "why"), Event(EventKind.READY))
+    view = MemberView(3, Phase.READY, {1: 5, 2: 6}, {1: 9.0}, frozenset({4}), frozenset({5}))
+    events = (GroupEvent(EventKind.GRANTED, "a", 3, "b", "why"), GroupEvent(EventKind.READY))
     table = (
         b'{"partitions":4,"leases":{"0":["a",7,9.5,1.0,"b",11.0],"1":[null,0,0.0,0.0,null,null]},'
         b'"members":{"a":9.5},"token":7,"quiet_until":0.0}'

@@ -25,7 +25,7 @@ from hashring.store.embedded import RedisServer
 from hashring.store.keys import ring_keys
 from hashring.store.lua import script
 from hashring.store.ring.commands import Scoring, snapshot
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
 
 Finding = dict[str, Any]
@@ -440,7 +440,7 @@ def written(
 
 
 def look(
-    nodes: Iterable[tuple[list[Any], list[bytes]]], events: Iterable[Event] = ()
+    nodes: Iterable[tuple[list[Any], list[bytes]]], events: Iterable[RingEvent] = ()
 ) -> dict[str, tuple[str, str]]:
     """What the checks find on a ring of these nodes, at the tag ``now``."""
     scoring = Scoring.expiry(0)
@@ -457,11 +457,11 @@ def look(
     }
 
 
-def event(seconds_ago: int, node: str, reason: str) -> Event:
+def event(seconds_ago: int, node: str, reason: str) -> RingEvent:
     at = (NOW - seconds_ago) * 1000
     stamp = Stamp(epoch=1, tag="t", members=1, at=at * 1000)
     change = Change(ChangeKind.JOIN, (node,), (5,), "p", stamp, "s", reason)
-    return Event(f"{at}-0", "join", node, change)
+    return RingEvent(f"{at}-0", "join", node, change)
 
 
 def told(tag: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from hashring.store.ring.commands import (
     snapshot,
     sweep,
 )
-from hashring.store.ring.events import Event, read_event
+from hashring.store.ring.events import RingEvent, read_event
 
 TTL = 1000.0
 """Seconds: nothing expires during a test unless a test makes it."""
@@ -107,7 +107,7 @@ class Place:
             if record.replica.node in nodes:
                 self.zadd(record.replica.member, seen.now + LONG_AGO)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[RingEvent]:
         return [read_event(entry) for entry in self.raw_events()]
 
     def ring(self) -> Ring:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from hashring.core.groups.challenge import Lease, Table
+from hashring.core.groups.challenge import LeaseTable, PartitionLease
 from hashring.store.challenge.commands import (
     ChallengeKeys,
     begin,
@@ -24,8 +24,8 @@ from hashring.store.challenge.commands import (
 from hashring.store.interface import Store, Subscribed, Subscription, Told
 from tests.conftest import PATIENCE
 
-EMPTY = Table(2)
-HELD = Table(2, {0: Lease("a", 3, 7.5, 1.25)}, {"a": 9.0}, token=3)
+EMPTY = LeaseTable(2)
+HELD = LeaseTable(2, {0: PartitionLease("a", 3, 7.5, 1.25)}, {"a": 9.0}, token=3)
 
 
 @pytest.fixture

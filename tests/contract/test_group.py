@@ -15,8 +15,8 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.assignors import Learner, Situation
-from hashring.core.groups.foresight import Reason
-from hashring.core.groups.member import ChangeKind
+from hashring.core.groups.foresight import MoveReason
+from hashring.core.groups.member import PartitionChangeKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.errors import (
     AssignorError,
@@ -150,7 +150,7 @@ def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) 
     def follow() -> None:
         for change in a.changes():
             told.append((change.kind.value, change.partition))
-            if change.kind is ChangeKind.REVOKED and not go_on.is_set():
+            if change.kind is PartitionChangeKind.REVOKED and not go_on.is_set():
                 entered.set()
                 go_on.wait()
 
@@ -409,7 +409,7 @@ def test_a_loop_that_begins_later_hears_what_to_warm_up_for(make: Make) -> None:
 
     def follow() -> None:
         for change in b.changes():
-            if change.kind is ChangeKind.WARMUP:
+            if change.kind is PartitionChangeKind.WARMUP:
                 warmed.append(change.partition)
                 assert b.ready(change.partition)
 
@@ -543,7 +543,9 @@ def test_a_plan_says_what_a_join_would_move(make: Make) -> None:
     a.start()
     eventually(shared(a, count=4), "a has everything")
     found = a.plan(join=["b"])
-    assert [(m.before, m.after, m.reason) for m in found.moves] == [("a", "b", Reason.BALANCE)] * 2
+    assert [(m.before, m.after, m.reason) for m in found.moves] == [
+        ("a", "b", MoveReason.BALANCE)
+    ] * 2
     assert a.status().phase is Phase.READY
 
 

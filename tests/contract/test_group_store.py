@@ -23,9 +23,9 @@ from hashring.core.groups.codec import (
     load_view,
 )
 from hashring.core.groups.state import (
-    Event,
     EventKind,
     Facts,
+    GroupEvent,
     GroupState,
     MemberFacts,
     Phase,
@@ -332,7 +332,7 @@ def test_a_decision_of_one_that_does_not_stay_is_told_to_two_that_do(
     state = reading.standing()
     assert state is not None
     # A decision that changes nobody's view, and that is to be followed by another.
-    outcome = kernel.Outcome(
+    outcome = kernel.StepOutcome(
         replace(state, generation=state.generation + 1), (), reading.facts.now + 500
     )
     with contextlib.closing(store.subscribe(keys.channel)) as subscription:
@@ -463,7 +463,7 @@ def test_text_that_is_no_state_is_refused_by_name() -> None:
 
 
 def test_events_of_kinds_to_come_are_left_out() -> None:
-    known = (Event(EventKind.GRANTED, "a", 3, why="was b's"), Event(EventKind.READY))
+    known = (GroupEvent(EventKind.GRANTED, "a", 3, why="was b's"), GroupEvent(EventKind.READY))
     text = dump_events(known)
     assert load_events(text) == known
     assert load_events(text.replace('"ready"', '"tomorrow"')) == known[:1]

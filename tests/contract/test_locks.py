@@ -37,7 +37,7 @@ from hashring.store.locks.commands import (
 )
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import BeatReply
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from tests.conftest import PATIENCE, eventually, servers
 from tests.contract.places import Place, RealPlace, TwinPlace
 
@@ -110,7 +110,7 @@ def lose_counter(place: Place) -> None:
         place.client.delete(place.keys.token)
 
 
-def history(place: Place, kind: str) -> list[Event]:
+def history(place: Place, kind: str) -> list[RingEvent]:
     return [event for event in place.events() if event.kind == kind]
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.change import Change, ChangeKind, Stamp
-from hashring.core.groups.foresight import GroupStatus, MemberStatus, Wait, WaitKind
-from hashring.core.groups.state import Event as GroupEvent
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
+from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
 from hashring.store.group.commands import Decision
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees
 
 NOW = 1_000_000.0
@@ -40,13 +39,13 @@ WELL = NodeFacts(
 )
 
 
-def event(kind: ChangeKind, ago: float, reason: str = "") -> Event:
+def event(kind: ChangeKind, ago: float, reason: str = "") -> RingEvent:
     stamp = Stamp(1, "tag", 1, int((NOW - ago) * 1e6))
     change = Change(kind, ("a",), (), "", stamp, reason=reason)
-    return Event(f"{int((NOW - ago) * 1000)}-0", kind.value, "by", change)
+    return RingEvent(f"{int((NOW - ago) * 1000)}-0", kind.value, "by", change)
 
 
-def verdict(*nodes: NodeFacts, events: tuple[Event, ...] = (), **more: Any) -> Health:
+def verdict(*nodes: NodeFacts, events: tuple[RingEvent, ...] = (), **more: Any) -> Health:
     return ring_health(nodes, events, now=NOW, **more)
 
 
@@ -57,7 +56,7 @@ def text(health: Health) -> str:
 def test_a_ring_whose_nodes_expired_is_down_until_somebody_forgets_it() -> None:
     gone = (event(ChangeKind.EXPIRE, 90),)
     assert verdict(events=gone).state is State.DOWN
-    forgotten = Event(f"{int((NOW - 60) * 1000)}-0", "forget", "ada", None)
+    forgotten = RingEvent(f"{int((NOW - 60) * 1000)}-0", "forget", "ada", None)
     health = verdict(events=(*gone, forgotten))
     assert (health.state, text(health)) == (State.STOPPED, "ada forgot it 60 s ago")
     assert verdict(WELL, events=(*gone, forgotten)).state is State.HEALTHY
@@ -107,7 +106,7 @@ def test_a_ring_whose_nodes_left_is_stopped_and_one_whose_nodes_expired_is_down(
 
 
 def test_an_event_that_is_no_change_does_not_hide_the_last_leave() -> None:
-    events = (event(ChangeKind.LEAVE, 60), Event(f"{int(NOW * 1000)}-0", "release", "by", None))
+    events = (event(ChangeKind.LEAVE, 60), RingEvent(f"{int(NOW * 1000)}-0", "release", "by", None))
     assert verdict(events=events).state is State.STOPPED
 
 
@@ -146,7 +145,7 @@ def group(**more: Any) -> GroupStatus:
         ({"phase": Phase.REBALANCING}, State.CHANGING, "rebalancing"),
         ({"unowned": (1, 2)}, State.DEGRADED, "2 partitions without an owner"),
         (
-            {"waits": (Wait(WaitKind.LEASE, "m", 1, NOW + 5),)},
+            {"waits": (GroupWait(WaitKind.LEASE, "m", 1, NOW + 5),)},
             State.DEGRADED,
             "1 member not responding: m",
         ),

@@ -14,7 +14,7 @@ from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.errors import RedisRefused, WrongKeyType
-from hashring.store.ring.events import Event, newest
+from hashring.store.ring.events import RingEvent, newest
 
 _EVENTS = 1000
 _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level.PROBLEM: "red"}
@@ -84,7 +84,7 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
     except RedisRefused as error:
         yield problem("reading", str(error), "see the server's rights and role above")
         return
-    events: list[Event] = []
+    events: list[RingEvent] = []
     try:
         events = newest(connection, connection.keys.events, _EVENTS)
     except RedisRefused as error:

@@ -13,7 +13,7 @@ from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees, node_facts
 
 # By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
@@ -27,7 +27,7 @@ _SHOWN: Final = 8
 
 
 def ring_checks(
-    snapshot: Snapshot, events: Sequence[Event], scoring: Scoring, *, mixed: bool = False
+    snapshot: Snapshot, events: Sequence[RingEvent], scoring: Scoring, *, mixed: bool = False
 ) -> Iterator[Finding]:
     """Look at a ring.
 
@@ -161,7 +161,7 @@ def _algorithms(live: list[NodeFacts]) -> Finding:
     )
 
 
-def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[Event]) -> Finding:
+def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[RingEvent]) -> Finding:
     another = [node.name for node in live if node.sees is Sees.ANOTHER]
     if another:
         return problem(
@@ -198,7 +198,7 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[Event
     return ok("agreement", "every node sees this ring")
 
 
-def _names(live: list[NodeFacts], recent: list[Event]) -> Finding:
+def _names(live: list[NodeFacts], recent: list[RingEvent]) -> Finding:
     taken = _often(
         recent,
         lambda event: (
@@ -230,7 +230,7 @@ def _names(live: list[NodeFacts], recent: list[Event]) -> Finding:
     return ok("names", "every process has a name of its own")
 
 
-def _restless(recent: list[Event]) -> Finding:
+def _restless(recent: list[RingEvent]) -> Finding:
     back = _often(
         recent,
         lambda event: (
@@ -249,7 +249,7 @@ def _restless(recent: list[Event]) -> Finding:
     return ok("heartbeats", f"no node was lost and came back often in {seconds(_HISTORY)}")
 
 
-def _often(events: list[Event], counts: Callable[[Event], bool]) -> list[str]:
+def _often(events: list[RingEvent], counts: Callable[[RingEvent], bool]) -> list[str]:
     seen = Counter(
         event.change.nodes[0] for event in events if counts(event) and event.change is not None
     )

@@ -167,7 +167,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Lease:
+class PartitionLease:
     """A partition's lease.
 
     Attributes:
@@ -188,7 +188,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Table:
+class LeaseTable:
     """All leases and all members.
 
     Attributes:
@@ -201,7 +201,7 @@ class Table:
     """
 
     partitions: int
-    leases: Mapping[int, Lease] = field(default_factory=dict)
+    leases: Mapping[int, PartitionLease] = field(default_factory=dict)
     members: Mapping[str, float] = field(default_factory=dict)
     token: int = 0
     quiet_until: float = 0.0
@@ -214,7 +214,7 @@ class Table:
         lease = self.leases.get(partition)
         return lease.owner if lease is not None and lease.expires > now else None
 
-    def held(self, member: str, now: float) -> dict[int, Lease]:
+    def held(self, member: str, now: float) -> dict[int, PartitionLease]:
         """The leases of a member at ``now``."""
         return {
             p: lease
@@ -224,8 +224,8 @@ class Table:
 
 
 def beat(
-    table: Table, member: str, now: float, rules: Rules, released: Collection[int] = ()
-) -> Table:
+    table: LeaseTable, member: str, now: float, rules: Rules, released: Collection[int] = ()
+) -> LeaseTable:
     """A member renews, lets go, takes, and asks: one atomic step.
 
     Args:
@@ -251,7 +251,7 @@ def beat(
         if not mine and (wanted_by in members or counts[member] >= most):
             continue
         token = max(token + 1, int(now * 1e6))
-        leases[partition] = Lease(member, token, now + rules.ttl, now)
+        leases[partition] = PartitionLease(member, token, now + rules.ttl, now)
         counts[member] += not mine
 
     if all(lease.wanted_by != member for lease in leases.values()):
@@ -264,8 +264,8 @@ def beat(
 
 
 def recover(
-    table: Table, member: str, now: float, rules: Rules, claims: Mapping[int, int]
-) -> Table:
+    table: LeaseTable, member: str, now: float, rules: Rules, claims: Mapping[int, int]
+) -> LeaseTable:
     """A member that finds itself gone from the table brings back what it still holds.
 
     An empty table means that Redis lost it: nothing is taken until every lease of before has
@@ -278,7 +278,7 @@ def recover(
     for partition, token in claims.items():
         lease = leases.get(partition)
         if 0 <= partition < table.partitions and (lease is None or lease.token < token):
-            leases[partition] = Lease(member, token, now + rules.ttl, now)
+            leases[partition] = PartitionLease(member, token, now + rules.ttl, now)
     return replace(
         table,
         leases=leases,
@@ -287,7 +287,7 @@ def recover(
     )
 
 
-def leave(table: Table, member: str, now: float) -> Table:
+def leave(table: LeaseTable, member: str, now: float) -> LeaseTable:
     """A member lets go of everything, and is gone."""
     return replace(
         table,
@@ -299,7 +299,7 @@ def leave(table: Table, member: str, now: float) -> Table:
     )
 
 
-def _renewed(lease: Lease, member: str, now: float, rules: Rules) -> Lease:
+def _renewed(lease: PartitionLease, member: str, now: float, rules: Rules) -> PartitionLease:
     if lease.owner != member or lease.expires <= now:
         return lease
     until = now + rules.ttl
@@ -310,7 +310,7 @@ def _renewed(lease: Lease, member: str, now: float, rules: Rules) -> Lease:
 
 
 def _counts(
-    leases: Mapping[int, Lease], members: Mapping[str, float], now: float
+    leases: Mapping[int, PartitionLease], members: Mapping[str, float], now: float
 ) -> dict[str, int]:
     """How many partitions each live member has, those on their way counted where they go."""
     counts = dict.fromkeys(members, 0)
@@ -322,7 +322,7 @@ def _counts(
 
 
 def _wish(
-    leases: Mapping[int, Lease],
+    leases: Mapping[int, PartitionLease],
     counts: Mapping[str, int],
     member: str,
     now: float,

@@ -9,18 +9,18 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors.protocol import Owners, is_finite
-from hashring.core.groups.challenge import Lease, Table
+from hashring.core.groups.challenge import LeaseTable, PartitionLease
 from hashring.core.groups.state import (
-    Event,
     EventKind,
+    GroupEvent,
     GroupState,
     Handoff,
     Holddown,
     MemberFacts,
+    MemberView,
     Phase,
     Seat,
     Terms,
-    View,
 )
 from hashring.errors import GroupFormatError
 
@@ -114,9 +114,9 @@ def _handoff(value: Any) -> Handoff:
     )
 
 
-def _lease(value: Any) -> Lease:
+def _lease(value: Any) -> PartitionLease:
     owner, token, expires, since, wanted_by, deadline = _a(list, value)
-    return Lease(
+    return PartitionLease(
         _name_or_none(owner),
         _count(token),
         _seconds(expires),
@@ -258,7 +258,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
 
 
-def dump_view(view: View) -> str:
+def dump_view(view: MemberView) -> str:
     """A view, but for the generation and the phase, which all views of a group share."""
     return _dumps(
         {
@@ -270,7 +270,7 @@ def dump_view(view: View) -> str:
     )
 
 
-def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
+def load_view(generation: int, phase: str, text: str | bytes | None) -> MemberView:
     """A member's view; one without a seat when there is none.
 
     Raises:
@@ -278,9 +278,9 @@ def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
     """
     try:
         if not text:
-            return View(generation, Phase(phase))
+            return MemberView(generation, Phase(phase))
         body = json.loads(text)
-        return View(
+        return MemberView(
             generation,
             Phase(phase),
             _counts_by_partition(body["held"]),
@@ -293,7 +293,7 @@ def load_view(generation: int, phase: str, text: str | bytes | None) -> View:
         raise GroupFormatError("view", text, "is not whole") from error
 
 
-def dump_events(events: tuple[Event, ...]) -> str:
+def dump_events(events: tuple[GroupEvent, ...]) -> str:
     """Events as a list of those of their parts that say something."""
     return _dumps(
         [
@@ -308,7 +308,7 @@ def dump_events(events: tuple[Event, ...]) -> str:
     )
 
 
-def load_events(text: str | bytes) -> tuple[Event, ...]:
+def load_events(text: str | bytes) -> tuple[GroupEvent, ...]:
     """Events; those of kinds this version does not know are left out.
 
     Raises:
@@ -317,7 +317,7 @@ def load_events(text: str | bytes) -> tuple[Event, ...]:
     try:
         known = {kind.value for kind in EventKind}
         return tuple(
-            Event(
+            GroupEvent(
                 EventKind(body["kind"]),
                 body.get("member"),
                 body.get("partition"),
@@ -331,7 +331,7 @@ def load_events(text: str | bytes) -> tuple[Event, ...]:
         raise GroupFormatError("events", text, "are not whole") from error
 
 
-def dump_table(table: Table) -> str:
+def dump_table(table: LeaseTable) -> str:
     """The leases of a lease challenge."""
     return _dumps(
         {
@@ -347,7 +347,7 @@ def dump_table(table: Table) -> str:
     )
 
 
-def load_table(text: str | bytes) -> Table:
+def load_table(text: str | bytes) -> LeaseTable:
     """The leases of a lease challenge.
 
     Raises:
@@ -355,7 +355,7 @@ def load_table(text: str | bytes) -> Table:
     """
     try:
         body = json.loads(text)
-        return Table(
+        return LeaseTable(
             _count(body["partitions"]),
             _by_partition(body["leases"], _lease),
             {name: _seconds(until) for name, until in _a(dict, body["members"]).items()},

@@ -54,7 +54,7 @@ class WaitKind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Wait:
+class GroupWait:
     """Something a group waits for.
 
     Attributes:
@@ -117,7 +117,7 @@ class GroupStatus:
     generation: int
     partitions: int
     until: float | None
-    waits: tuple[Wait, ...]
+    waits: tuple[GroupWait, ...]
     unowned: tuple[int, ...]
     draining: tuple[int, ...]
     members: tuple[MemberStatus, ...]
@@ -135,14 +135,14 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
     present = {m.name: m for m in facts.members if m.expires > facts.now}
     waits = []
     if state.holddown is not None:
-        waits.append(Wait(WaitKind.CHANGES, until=state.holddown.until))
+        waits.append(GroupWait(WaitKind.CHANGES, until=state.holddown.until))
     if state.recovering is not None:
-        waits.append(Wait(WaitKind.RETURN, until=state.recovering))
+        waits.append(GroupWait(WaitKind.RETURN, until=state.recovering))
     for partition, handoff in sorted(state.handoffs.items()):
         owner = present.get(handoff.owner)
         heard = owner is None or owner.seen >= handoff.generation
         waits.append(
-            Wait(
+            GroupWait(
                 WaitKind.RELEASE if heard else WaitKind.LEASE,
                 handoff.owner,
                 partition,
@@ -153,8 +153,8 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         owner = present.get(state.owners[partition] or "")
         leaving = None if owner is None else owner.leaving
         until = None if leaving is None else leaving + state.terms.leave_timeout
-        waits.append(Wait(WaitKind.WARMUP, name, partition, until))
-    waits.extend(Wait(WaitKind.DRAIN, state.holder(p), p) for p in sorted(state.draining))
+        waits.append(GroupWait(WaitKind.WARMUP, name, partition, until))
+    waits.extend(GroupWait(WaitKind.DRAIN, state.holder(p), p) for p in sorted(state.draining))
     # A decision may be older than the facts: a session that is gone holds nothing any more.
     seats = {name: seat.session for name, seat in state.roster.items()}
     seated = {name for name, member in present.items() if seats.get(name) == member.session}
@@ -207,7 +207,7 @@ def _place(state: GroupState, member: MemberFacts) -> tuple[float, int, str]:
 # --- foresight --------------------------------------------------------------------------------
 
 
-class Reason(str, Enum):
+class MoveReason(str, Enum):
     """Why a partition is to move."""
 
     NEW = "new"
@@ -224,7 +224,7 @@ class Reason(str, Enum):
 
 
 @dataclass(frozen=True)
-class Move:
+class PartitionMove:
     """A partition that changes hands.
 
     Attributes:
@@ -239,7 +239,7 @@ class Move:
     partition: int
     before: str | None
     after: str | None
-    reason: Reason
+    reason: MoveReason
     handoff: bool
     warm_up: bool
     why: str
@@ -259,7 +259,7 @@ class Foresight:
             then in order of joining.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[PartitionMove, ...]
     rounds: int
     delay: float
     longest: float
@@ -342,7 +342,9 @@ def foresee(
         if to != (held[p] if p < len(held) else None)
     ]
     moves.extend(
-        Move(p, owners[p], None, Reason.REMOVED, False, False, "removed: drains, then it is gone")
+        PartitionMove(
+            p, owners[p], None, MoveReason.REMOVED, False, False, "removed: drains, then it is gone"
+        )
         for p in range(count, len(owners))
         if p < state.terms.partitions or p in state.draining
     )
@@ -429,25 +431,27 @@ class _Reasons:
         self._fair = fair_shares(situation.members, situation.partitions)
         self._having = counts(situation.previous)
 
-    def move(self, partition: int, before: str | None, after: str | None, warm_up: bool) -> Move:
+    def move(
+        self, partition: int, before: str | None, after: str | None, warm_up: bool
+    ) -> PartitionMove:
         reason, why = self._why(partition, before, str(after))
         if warm_up:
             why += f"; once {after} is warm"
-        return Move(partition, before, after, reason, before is not None, warm_up, why)
+        return PartitionMove(partition, before, after, reason, before is not None, warm_up, why)
 
-    def _why(self, partition: int, before: str | None, after: str) -> tuple[Reason, str]:
+    def _why(self, partition: int, before: str | None, after: str) -> tuple[MoveReason, str]:
         last = self._state.owners[partition] if partition < len(self._state.owners) else None
         if before is None:
             if last is None:
-                return Reason.NEW, "never had an owner"
-            return Reason.GONE, f"{last} is gone" if last not in self._present else (
+                return MoveReason.NEW, "never had an owner"
+            return MoveReason.GONE, f"{last} is gone" if last not in self._present else (
                 f"{last} leaves" if last in self._gone else f"{last} let go of it"
             )
         kind = _kind(self._present[before])
         if kind is MemberState.LEAVING:
-            return Reason.LEAVING, f"{before} is leaving"
+            return MoveReason.LEAVING, f"{before} is leaving"
         if kind is MemberState.STALLED:
-            return Reason.STALLED, f"{before} makes no progress"
+            return MoveReason.STALLED, f"{before} makes no progress"
         has, gets = self._having.get(before, 0), self._having.get(after, 0)
         fair_before, fair_after = self._fair[before], self._fair[after]
         text = (
@@ -455,8 +459,8 @@ class _Reasons:
             f"{after} has {gets} of {fair_after:.4g}"
         )
         if has > fair_before:
-            return Reason.BALANCE, text
-        return Reason.RULE, f"the assignor's rule; {text}"
+            return MoveReason.BALANCE, text
+        return MoveReason.RULE, f"the assignor's rule; {text}"
 
 
 def explain(state: GroupState, facts: Facts, assignor: Assignor) -> Foresight:

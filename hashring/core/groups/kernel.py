@@ -53,9 +53,9 @@ from hashring.core.assignors.protocol import (
 from hashring.core.groups import succession
 from hashring.core.groups.state import (
     EXCLUSIVE,
-    Event,
     EventKind,
     Facts,
+    GroupEvent,
     GroupState,
     Handoff,
     Holddown,
@@ -71,7 +71,7 @@ HELD_ALREADY: Final = "held it already"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """The result of a step.
 
     Attributes:
@@ -84,12 +84,12 @@ class Outcome:
     """
 
     state: GroupState
-    events: tuple[Event, ...]
+    events: tuple[GroupEvent, ...]
     due: float | None
     dismissed: tuple[tuple[str, str], ...] = ()
 
 
-def step(state: GroupState, facts: Facts, assignor: Assignor) -> Outcome:
+def step(state: GroupState, facts: Facts, assignor: Assignor) -> StepOutcome:
     """The next decision.
 
     Args:
@@ -102,7 +102,7 @@ def step(state: GroupState, facts: Facts, assignor: Assignor) -> Outcome:
     return _Step(state, facts, assignor).run()
 
 
-def resize(state: GroupState, partitions: int) -> Outcome:
+def resize(state: GroupState, partitions: int) -> StepOutcome:
     """Change the number of partitions, without any delay.
 
     New partitions are granted by the next step. Removed ones, the highest numbers, stay with
@@ -113,7 +113,7 @@ def resize(state: GroupState, partitions: int) -> Outcome:
     """
     before = state.terms.partitions
     if check_partitions(partitions) == before:
-        return Outcome(state, (), None)
+        return StepOutcome(state, (), None)
     draining = (state.draining | set(range(partitions, before))) - set(range(partitions))
     size = max(draining, default=partitions - 1) + 1
     more = max(0, size - len(state.owners))
@@ -131,7 +131,7 @@ def resize(state: GroupState, partitions: int) -> Outcome:
         committed=None,
     )
     why = f"from {before} to {partitions} partitions"
-    return Outcome(changed, (Event(EventKind.RESIZED, why=why),), None)
+    return StepOutcome(changed, (GroupEvent(EventKind.RESIZED, why=why),), None)
 
 
 def rule(terms: Terms, assignor: Assignor) -> Assignor:
@@ -139,7 +139,7 @@ def rule(terms: Terms, assignor: Assignor) -> Assignor:
     return Exclusive() if terms.access == EXCLUSIVE else assignor
 
 
-def migrate(state: GroupState, terms: Terms) -> Outcome:
+def migrate(state: GroupState, terms: Terms) -> StepOutcome:
     """Change what the members have to agree on; the partition count as :func:`resize` does.
 
     Another access type takes effect without any delay, like another count.
@@ -152,7 +152,7 @@ def migrate(state: GroupState, terms: Terms) -> Outcome:
         for name, now in asdict(terms).items()
         if now != (was := getattr(outcome.state.terms, name))
     ]
-    event = Event(EventKind.MIGRATED, why=", ".join(changed))
+    event = GroupEvent(EventKind.MIGRATED, why=", ".join(changed))
     migrated = replace(
         outcome.state,
         terms=terms,
@@ -162,10 +162,10 @@ def migrate(state: GroupState, terms: Terms) -> Outcome:
     )
     if terms.access != state.terms.access:
         migrated = replace(migrated, phase=Phase.REBALANCING, holddown=None)
-    return Outcome(migrated, (*outcome.events, event), None)
+    return StepOutcome(migrated, (*outcome.events, event), None)
 
 
-def hasten(state: GroupState, now: float, by: str) -> Outcome:
+def hasten(state: GroupState, now: float, by: str) -> StepOutcome:
     """Let what waits for the rebalance delay begin now; a note in the history in any case.
 
     Args:
@@ -176,7 +176,7 @@ def hasten(state: GroupState, now: float, by: str) -> Outcome:
     if holddown is not None:
         holddown = Holddown(holddown.began, min(now, holddown.until))
     changed = replace(state, generation=state.generation + 1, holddown=holddown, committed=None)
-    return Outcome(changed, (Event(EventKind.ASKED, why=f"by {by}"),), now)
+    return StepOutcome(changed, (GroupEvent(EventKind.ASKED, why=f"by {by}"),), now)
 
 
 def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:
@@ -220,14 +220,14 @@ class _Step:
         self.recovering = state.recovering
         self.server = facts.server or state.server
         self.dismissed: tuple[tuple[str, str], ...] = ()
-        self.events: list[Event] = []
+        self.events: list[GroupEvent] = []
         # Whom a partition was on its way to when its owner let go of it in this step.
         self.destined: dict[int, str] = {}
         # For members that are gone, who took their place in this step.
         self.heirs: dict[str, str] = {}
         self.goes_on = False
 
-    def run(self) -> Outcome:
+    def run(self) -> StepOutcome:
         self._recover()
         self._seat()
         self._hear()
@@ -248,7 +248,7 @@ class _Step:
         to: str | None = None,
         why: str = "",
     ) -> None:
-        self.events.append(Event(kind, member, partition, to, why))
+        self.events.append(GroupEvent(kind, member, partition, to, why))
 
     # --- 0: when Redis has lost what was decided ----------------------------------------------
 
@@ -684,7 +684,7 @@ class _Step:
         self.phase, self.holddown = Phase.READY, None
         self.settled = self._active()
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> StepOutcome:
         if self.phase is not Phase.HOLDDOWN and self.recovering is None:
             self.roster = {name: seat for name, seat in self.roster.items() if seat.session}
         size = max(self.draining, default=self.terms.partitions - 1) + 1
@@ -706,9 +706,9 @@ class _Step:
             server=self.server,
         )
         if after == self.before:
-            return Outcome(self.before, (), self._due(self.before))
+            return StepOutcome(self.before, (), self._due(self.before))
         after = replace(after, generation=self.generation, committed=None)
-        return Outcome(after, tuple(self.events), self._due(after), self.dismissed)
+        return StepOutcome(after, tuple(self.events), self._due(after), self.dismissed)
 
     def _due(self, state: GroupState) -> float | None:
         if self.goes_on:

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
-from hashring.core.groups.state import View
+from hashring.core.groups.state import MemberView
 
 
-class ChangeKind(str, Enum):
+class PartitionChangeKind(str, Enum):
     """What a member's application is told."""
 
     ASSIGNED = "assigned"
@@ -47,7 +47,7 @@ class ChangeKind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Change:
+class PartitionChange:
     """A change of what a member has to do.
 
     Attributes:
@@ -58,7 +58,7 @@ class Change:
         deadline: for ``REVOKED``, the monotonic time by which work must have ended.
     """
 
-    kind: ChangeKind
+    kind: PartitionChangeKind
     partition: int
     token: int = 0
     deadline: float = math.inf
@@ -163,7 +163,7 @@ class Membership:
             self.seen, dict(self._released), dict(self._drained), dict(self._lags), self.stalled
         )
 
-    def close(self, until: float) -> list[Change]:
+    def close(self, until: float) -> list[PartitionChange]:
         """Begin to leave: everything has to end by that monotonic time, and nothing new begins.
 
         Renewals may go on meanwhile. They do not report what ends, unless the group asked for
@@ -174,7 +174,9 @@ class Membership:
         partitions = dict(self.holding.partitions)
         for partition, held in sorted(partitions.items()):
             if held.until == math.inf:
-                changes.append(Change(ChangeKind.REVOKED, partition, held.token, until))
+                changes.append(
+                    PartitionChange(PartitionChangeKind.REVOKED, partition, held.token, until)
+                )
             partitions[partition] = replace(held, until=min(held.until, until))
             self._deadlines[partition] = partitions[partition].until
         self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
@@ -223,7 +225,9 @@ class Membership:
 
     # --- what the group says ------------------------------------------------------------------
 
-    def heard(self, view: View, asked_at: float, redis_now: float, now: float) -> list[Change]:
+    def heard(
+        self, view: MemberView, asked_at: float, redis_now: float, now: float
+    ) -> list[PartitionChange]:
         """Take up an answer to a renewal.
 
         Args:
@@ -233,7 +237,7 @@ class Membership:
             now: monotonic time.
         """
         earlier = self.tick(now)
-        changes: list[Change] = []
+        changes: list[PartitionChange] = []
         if view.generation < self.seen or now >= asked_at + self.ttl:
             # A group that lost its history, an answer that was overtaken, or one that lay in the
             # socket while this process was stopped. None of them may prolong anything.
@@ -245,7 +249,11 @@ class Membership:
         partitions = dict(self.holding.partitions)
         for partition in sorted(partitions.keys() - view.held.keys()):
             self._last = partition
-            changes.append(Change(ChangeKind.LOST, partition, partitions.pop(partition).token))
+            changes.append(
+                PartitionChange(
+                    PartitionChangeKind.LOST, partition, partitions.pop(partition).token
+                )
+            )
         # A member may hold thousands, of which an answer changes a few: only those are looked at.
         looked_at = {
             partition
@@ -256,7 +264,7 @@ class Membership:
             token = view.held[partition]
             mine = partitions.get(partition)
             if mine is not None and mine.token != token:
-                changes.append(Change(ChangeKind.LOST, partition, mine.token))
+                changes.append(PartitionChange(PartitionChangeKind.LOST, partition, mine.token))
                 mine = None
             if mine is None:
                 if self.closing:
@@ -272,18 +280,20 @@ class Membership:
                     continue
                 self._past[partition] = token
                 mine = Held(token)
-                changes.append(Change(ChangeKind.ASSIGNED, partition, token))
+                changes.append(PartitionChange(PartitionChangeKind.ASSIGNED, partition, token))
             if partition in view.revoked and not mine.asked:
                 until = asked_at + view.revoked[partition] - redis_now
                 if mine.until == math.inf:
-                    changes.append(Change(ChangeKind.REVOKED, partition, token, until))
+                    changes.append(
+                        PartitionChange(PartitionChangeKind.REVOKED, partition, token, until)
+                    )
                 mine = replace(mine, until=min(mine.until, until), asked=True)
                 self._deadlines[partition] = mine.until
             if partition in view.draining and not mine.draining:
                 mine = replace(mine, draining=True)
                 if mine.until == math.inf:
                     # Not if it is to be let go of: another member empties it.
-                    changes.append(Change(ChangeKind.DRAIN, partition, token))
+                    changes.append(PartitionChange(PartitionChangeKind.DRAIN, partition, token))
             elif mine.draining and partition not in view.draining:
                 mine = replace(mine, draining=False)
             partitions[partition] = mine
@@ -292,13 +302,19 @@ class Membership:
         for words in (self._released, self._drained):
             for partition in [p for p, token in words.items() if view.held.get(p) != token]:
                 del words[partition]
-        changes.extend(Change(ChangeKind.WARMUP, p) for p in sorted(view.warming - self.warming))
-        changes.extend(Change(ChangeKind.COOLED, p) for p in sorted(self.warming - view.warming))
+        changes.extend(
+            PartitionChange(PartitionChangeKind.WARMUP, p)
+            for p in sorted(view.warming - self.warming)
+        )
+        changes.extend(
+            PartitionChange(PartitionChangeKind.COOLED, p)
+            for p in sorted(self.warming - view.warming)
+        )
         self.warming = view.warming
         self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
         return earlier + self._with_activity(changes)
 
-    def tick(self, now: float) -> list[Change]:
+    def tick(self, now: float) -> list[PartitionChange]:
         """Let go of what time has ended: everything with the lease, a handoff with its deadline.
 
         A step that was waited for is over as well: the renewal that follows takes it.
@@ -313,24 +329,27 @@ class Membership:
         else:
             ended = sorted(p for p, until in self._deadlines.items() if now >= until)
         for partition, held in self._let_go(*ended).items():
-            changes.append(Change(ChangeKind.LOST, partition, held.token))
+            changes.append(PartitionChange(PartitionChangeKind.LOST, partition, held.token))
         return self._with_activity(changes)
 
-    def end(self) -> list[Change]:
+    def end(self) -> list[PartitionChange]:
         """Lose everything: the member leaves, and nobody works on anything any more."""
         dropped = self._drop(*sorted(self.holding.partitions))
         return self._with_activity(
-            [Change(ChangeKind.LOST, partition, held.token) for partition, held in dropped.items()]
+            [
+                PartitionChange(PartitionChangeKind.LOST, partition, held.token)
+                for partition, held in dropped.items()
+            ]
         )
 
-    def _with_activity(self, changes: list[Change]) -> list[Change]:
+    def _with_activity(self, changes: list[PartitionChange]) -> list[PartitionChange]:
         """These changes, and whether the member has become active or inactive by them."""
         active = bool(self.holding.partitions)
         if active and not self._active:
-            at = next(i for i, c in enumerate(changes) if c.kind is ChangeKind.ASSIGNED)
-            changes.insert(at, replace(changes[at], kind=ChangeKind.ACTIVE))
+            at = next(i for i, c in enumerate(changes) if c.kind is PartitionChangeKind.ASSIGNED)
+            changes.insert(at, replace(changes[at], kind=PartitionChangeKind.ACTIVE))
         elif self._active and not active:
-            changes.append(Change(ChangeKind.INACTIVE, self._last))
+            changes.append(PartitionChange(PartitionChangeKind.INACTIVE, self._last))
         self._active = active
         return changes
 

@@ -311,14 +311,14 @@ class GroupState:
             },
         )
 
-    def view(self, member: str, session: str) -> View:
+    def view(self, member: str, session: str) -> MemberView:
         """What the member has to know."""
         seat = self.roster.get(member)
         if seat is None or seat.session != session:
-            return View(self.generation, self.phase)
+            return MemberView(self.generation, self.phase)
         return self.views()[member]
 
-    def views(self) -> dict[str, View]:
+    def views(self) -> dict[str, MemberView]:
         """What each seated member has to know."""
         held: dict[str, dict[int, int]] = {n: {} for n, s in self.roster.items() if s.session}
         warming: dict[str, set[int]] = {name: set() for name in held}
@@ -338,7 +338,7 @@ class GroupState:
             if name in warming:
                 warming[name].add(partition)
         return {
-            name: View(
+            name: MemberView(
                 self.generation,
                 self.phase,
                 own,
@@ -352,7 +352,7 @@ class GroupState:
 
 
 @dataclass(frozen=True)
-class View:
+class MemberView:
     """A group as one member has to know it.
 
     Attributes:
@@ -373,7 +373,7 @@ class View:
     seated: bool = False
 
 
-def changed_views(before: GroupState | None, after: GroupState) -> dict[str, View]:
+def changed_views(before: GroupState | None, after: GroupState) -> dict[str, MemberView]:
     """The views that a decision changes, of members that have a seat."""
     had = {} if before is None else before.views()
     seats = {} if before is None else before.roster
@@ -425,7 +425,7 @@ class EventKind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Event:
+class GroupEvent:
     """An entry of a group's history.
 
     Attributes:

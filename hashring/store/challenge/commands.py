@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.groups.challenge import Table
+from hashring.core.groups.challenge import LeaseTable
 from hashring.core.groups.codec import dump_table, load_table
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
@@ -55,7 +55,7 @@ class TableReading:
 
     now: float
     tag: str
-    table: Table | None
+    table: LeaseTable | None
 
 
 def read_table(keys: ChallengeKeys) -> Command[TableReading]:
@@ -69,7 +69,7 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
 
 
 def write_table(
-    keys: ChallengeKeys, reading: TableReading, table: Table, concerned: Iterable[str]
+    keys: ChallengeKeys, reading: TableReading, table: LeaseTable, concerned: Iterable[str]
 ) -> Command[bool]:
     """Write the table; false when another was written since the reading.
 

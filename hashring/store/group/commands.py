@@ -16,14 +16,14 @@ from hashring.core.groups.codec import (
     load_state,
     load_view,
 )
-from hashring.core.groups.kernel import Outcome, deputies
+from hashring.core.groups.kernel import StepOutcome, deputies
 from hashring.core.groups.state import (
-    Event,
     Facts,
+    GroupEvent,
     GroupState,
     MemberFacts,
+    MemberView,
     Terms,
-    View,
     changed_views,
 )
 from hashring.errors import GroupFormatError
@@ -161,7 +161,7 @@ class Beat:
     now: float
     tag: str
     due: bool
-    view: View | None
+    view: MemberView | None
     wait: float | None
 
 
@@ -287,7 +287,7 @@ class Committed:
 def commit(
     keys: GroupKeys,
     reading: Reading,
-    outcome: Outcome,
+    outcome: StepOutcome,
     by: str,
     *,
     goes_on: bool = False,
@@ -364,7 +364,7 @@ class Decision:
     generation: int
     phase: str
     by: str
-    events: tuple[Event, ...]
+    events: tuple[GroupEvent, ...]
 
     @property
     def at(self) -> float:

@@ -19,7 +19,7 @@ _PAGE: Final = 1000
 
 
 @dataclass(frozen=True)
-class Event:
+class RingEvent:
     """An entry of the ring's history.
 
     Attributes:
@@ -43,7 +43,7 @@ class Event:
         return int(self.id.partition("-")[0]) / 1000
 
 
-def read_event(entry: Any) -> Event:
+def read_event(entry: Any) -> RingEvent:
     """The event that a raw stream entry ``(id, fields)`` is."""
     id_, fields = entry
     if not isinstance(fields, dict):
@@ -55,7 +55,7 @@ def read_event(entry: Any) -> Event:
             change = parse_change(values["data"])
         except MessageFormatError:
             change = None
-    return Event(
+    return RingEvent(
         text(id_),
         text(values.get("kind", "")),
         text(values.get("by", "")),
@@ -64,13 +64,13 @@ def read_event(entry: Any) -> Event:
     )
 
 
-def newest(redis: Caller, stream: bytes, count: int) -> list[Event]:
+def newest(redis: Caller, stream: bytes, count: int) -> list[RingEvent]:
     """The last ``count`` events, oldest first.
 
     Raises:
         StoreError: they could not be read.
     """
-    found: list[Event] = []
+    found: list[RingEvent] = []
     end = "+"
     while len(found) < count:
         size = min(_PAGE, count - len(found))
@@ -82,7 +82,7 @@ def newest(redis: Caller, stream: bytes, count: int) -> list[Event]:
     return found[::-1]
 
 
-def after(redis: Caller, stream: bytes, id_: str) -> Iterator[Event]:
+def after(redis: Caller, stream: bytes, id_: str) -> Iterator[RingEvent]:
     """The events after that id, oldest first.
 
     Raises:
@@ -98,7 +98,7 @@ def after(redis: Caller, stream: bytes, id_: str) -> Iterator[Event]:
             return
 
 
-def event_json(event: Event) -> dict[str, Any]:
+def event_json(event: RingEvent) -> dict[str, Any]:
     """The event as JSON types."""
     change = event.change
     return {

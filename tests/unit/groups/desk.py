@@ -8,9 +8,9 @@ from typing import Any
 from hashring.core.assignors import Assignor, as_assignor
 from hashring.core.groups import kernel
 from hashring.core.groups.state import (
-    Event,
     EventKind,
     Facts,
+    GroupEvent,
     GroupState,
     MemberFacts,
     Phase,
@@ -30,7 +30,7 @@ class Desk:
         self.state = GroupState.new(Terms(partitions, self.assignor.name, **terms))
         self.now = 1000.0
         self.members: dict[str, MemberFacts] = {}
-        self.events: list[Event] = []
+        self.events: list[GroupEvent] = []
         self.due: float | None = None
         self.server = ""
         self._joins = 0

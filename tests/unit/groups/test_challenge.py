@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hashring.core.groups import challenge
 from hashring.core.groups.challenge import (
     AfterRace,
-    Lease,
+    LeaseTable,
+    PartitionLease,
     Rules,
     Signal,
     Spans,
-    Table,
     after_race,
     beat,
     leave,
@@ -238,7 +238,7 @@ def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease is free for others a moment before it ends."""
     real = challenge.beat
 
-    def early(table: Table, member: str, now: float, *rest: Any) -> Table:
+    def early(table: LeaseTable, member: str, now: float, *rest: Any) -> LeaseTable:
         leases = {
             p: replace(lease, expires=lease.expires - 0.4 * (lease.owner != member))
             for p, lease in table.leases.items()
@@ -287,7 +287,7 @@ def test_a_fault_in_the_table_is_found(
 
 
 def test_a_member_without_any_lease_counts() -> None:
-    table = beat(Table(4), "a", 0.0, RULES)
+    table = beat(LeaseTable(4), "a", 0.0, RULES)
     assert len(table.held("a", 0.0)) == 4
     table = beat(table, "b", 31.0, RULES)
     assert set(table.members) == {"a", "b"}
@@ -295,7 +295,7 @@ def test_a_member_without_any_lease_counts() -> None:
 
 
 def test_a_partition_is_taken_only_once_it_is_let_go_of() -> None:
-    table = beat(beat(Table(2), "a", 0.0, RULES), "b", 31.0, RULES)
+    table = beat(beat(LeaseTable(2), "a", 0.0, RULES), "b", 31.0, RULES)
     assert table.held("b", 31.0) == {}
     table = beat(table, "a", 32.0, RULES, released=[0])
     assert table.holder(0, 32.0) is None
@@ -305,7 +305,7 @@ def test_a_partition_is_taken_only_once_it_is_let_go_of() -> None:
 
 
 def test_a_lease_that_was_asked_for_is_not_renewed_beyond_the_deadline() -> None:
-    table = beat(beat(Table(2), "a", 0.0, RULES), "b", 55.0, RULES)
+    table = beat(beat(LeaseTable(2), "a", 0.0, RULES), "b", 55.0, RULES)
     assert table.leases[0].deadline == 65.0
     table = beat(table, "a", 58.0, RULES)
     assert table.leases[0].expires == 65.0
@@ -315,14 +315,14 @@ def test_a_lease_that_was_asked_for_is_not_renewed_beyond_the_deadline() -> None
 
 
 def test_what_was_promised_before_is_not_taken_back() -> None:
-    table = beat(beat(Table(2), "a", 0.0, RULES), "b", 31.0, RULES)
+    table = beat(beat(LeaseTable(2), "a", 0.0, RULES), "b", 31.0, RULES)
     assert table.leases[0].deadline == 41.0
     # Its owner was told that it may go on until 60.
     assert beat(table, "b", 59.9, RULES).holder(0, 59.9) == "a"
 
 
 def test_a_member_asks_for_one_partition_at_a_time_and_not_before_it_has_settled() -> None:
-    table = beat(beat(Table(8), "a", 0.0, RULES), "b", 29.0, RULES)
+    table = beat(beat(LeaseTable(8), "a", 0.0, RULES), "b", 29.0, RULES)
     assert all(lease.wanted_by is None for lease in table.leases.values())
     for now in (30.0, 31.0, 32.0):
         table = beat(table, "b", now, RULES)
@@ -331,16 +331,16 @@ def test_a_member_asks_for_one_partition_at_a_time_and_not_before_it_has_settled
 
 def test_who_has_one_less_does_not_ask() -> None:
     leases = {
-        0: Lease("a", 1, 100.0, 0.0),
-        1: Lease("a", 2, 100.0, 0.0),
-        2: Lease("b", 3, 100.0, 0.0),
+        0: PartitionLease("a", 1, 100.0, 0.0),
+        1: PartitionLease("a", 2, 100.0, 0.0),
+        2: PartitionLease("b", 3, 100.0, 0.0),
     }
-    table = Table(3, leases, {"a": 100.0, "b": 100.0}, 3)
+    table = LeaseTable(3, leases, {"a": 100.0, "b": 100.0}, 3)
     assert beat(table, "b", 50.0, RULES).leases[0].wanted_by is None
 
 
 def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken() -> None:
-    table = recover(Table(3), "a", 100.0, RULES, {0: 7})
+    table = recover(LeaseTable(3), "a", 100.0, RULES, {0: 7})
     table = beat(table, "a", 100.0, RULES)
     assert sorted(table.held("a", 100.0)) == [0]
     table = beat(recover(table, "b", 101.0, RULES, {1: 8}), "b", 101.0, RULES)
@@ -353,13 +353,13 @@ def test_after_a_loss_what_members_bring_back_stays_theirs_and_nothing_is_taken(
 
 
 def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
-    table = recover(Table(1), "a", 100.0, RULES, {0: 7})
+    table = recover(LeaseTable(1), "a", 100.0, RULES, {0: 7})
     assert recover(table, "b", 100.0, RULES, {0: 6}).holder(0, 100.0) == "a"
     assert recover(table, "b", 100.0, RULES, {0: 8}).holder(0, 100.0) == "b"
 
 
 def test_who_leaves_lets_go_of_everything() -> None:
-    table = leave(beat(Table(2), "a", 0.0, RULES), "a", 1.0)
+    table = leave(beat(LeaseTable(2), "a", 0.0, RULES), "a", 1.0)
     assert table.members == {}
     assert beat(table, "b", 1.0, RULES).held("b", 1.0).keys() == {0, 1}
 
@@ -387,7 +387,7 @@ def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) 
 def test_a_partition_changes_hands_only_when_it_is_free_and_under_a_greater_token(
     beats: list[tuple[str, float, set[int]]],
 ) -> None:
-    table, now = Table(6), 1000.0
+    table, now = LeaseTable(6), 1000.0
     for member, wait, released in beats:
         before, now = table, now + wait
         table = beat(before, member, now, RULES, released)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.groups.challenge import Lease, Table
+from hashring.core.groups.challenge import LeaseTable, PartitionLease
 from hashring.core.groups.codec import (
     dump_facts,
     dump_state,
@@ -26,10 +26,10 @@ from hashring.core.groups.state import (
     Handoff,
     Holddown,
     MemberFacts,
+    MemberView,
     Phase,
     Seat,
     Terms,
-    View,
 )
 from hashring.errors import GroupFormatError
 
@@ -53,8 +53,8 @@ STATE = GroupState(
     longest_ttl=20.5,
 )
 FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
-VIEW = View(7, Phase.READY, {0: 3}, {0: 9.5}, frozenset({2}), frozenset({4}), seated=True)
-TABLE = Table(3, {0: Lease("a", 3, 9.5, 1.5, "b", 4.5)}, {"a": 9.5, "b": 8.5}, 3, 2.5)
+VIEW = MemberView(7, Phase.READY, {0: 3}, {0: 9.5}, frozenset({2}), frozenset({4}), seated=True)
+TABLE = LeaseTable(3, {0: PartitionLease("a", 3, 9.5, 1.5, "b", 4.5)}, {"a": 9.5, "b": 8.5}, 3, 2.5)
 
 TEXTS: dict[str, tuple[str, Any, Callable[[str], object]]] = {
     "state": (dump_state(STATE), STATE, lambda text: load_state(text, 4.5)),

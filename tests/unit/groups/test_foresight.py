@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hashring.core.assignors import Assignor, Balanced, Contiguous, Learner, Member, RingOwner
-from hashring.core.groups.foresight import Reason, Wait, WaitKind, explain, foresee, status
+from hashring.core.groups.foresight import GroupWait, MoveReason, WaitKind, explain, foresee, status
 from hashring.core.groups.state import Phase
 from hashring.errors import ConfigError, UnknownMemberError
 
@@ -34,7 +34,7 @@ def test_a_holddown_says_until_when() -> None:
     desk = three().join("d").step().wait(2).step()
     found = status(desk.state, desk.facts)
     assert found.phase is Phase.HOLDDOWN
-    assert found.waits == (Wait(WaitKind.CHANGES, until=desk.now + 3),)
+    assert found.waits == (GroupWait(WaitKind.CHANGES, until=desk.now + 3),)
     assert found.until == desk.now + 3
 
 
@@ -43,36 +43,38 @@ def test_a_handoff_says_who_blocks_it_and_until_when() -> None:
     [(partition, _)] = desk.asked.items()
     # It has not heard of it: what counts is its lease.
     [wait] = status(desk.state, desk.facts).waits
-    assert wait == Wait(WaitKind.LEASE, "a", partition, desk.now + 50)
+    assert wait == GroupWait(WaitKind.LEASE, "a", partition, desk.now + 50)
     desk.set("a", seen=desk.state.generation)
     found = status(desk.state, desk.facts)
-    assert found.waits == (Wait(WaitKind.RELEASE, "a", partition, desk.now + 3),)
+    assert found.waits == (GroupWait(WaitKind.RELEASE, "a", partition, desk.now + 3),)
     assert found.blocking == ("a",)
     assert found.until == desk.now + 3
 
 
 def test_a_warm_up_says_whom_it_waits_for() -> None:
     desk = Desk(2, Learner()).join("a").step().join("b").step()
-    assert status(desk.state, desk.facts).waits == (Wait(WaitKind.WARMUP, "b", 0),)
+    assert status(desk.state, desk.facts).waits == (GroupWait(WaitKind.WARMUP, "b", 0),)
 
 
 def test_a_leaving_owner_does_not_wait_for_warm_ups_for_ever() -> None:
     desk = Desk(2, Learner(), leave_timeout=30).join("a", "b").step()
     desk.set("a", leaving=desk.now).step()
-    assert status(desk.state, desk.facts).waits == (Wait(WaitKind.WARMUP, "b", 0, desk.now + 30),)
+    assert status(desk.state, desk.facts).waits == (
+        GroupWait(WaitKind.WARMUP, "b", 0, desk.now + 30),
+    )
 
 
 def test_a_removed_partition_says_who_has_to_drain_it() -> None:
     desk = Desk(2).join("a").step().resize(1).step()
     found = status(desk.state, desk.facts)
-    assert found.waits == (Wait(WaitKind.DRAIN, "a", 1),)
+    assert found.waits == (GroupWait(WaitKind.DRAIN, "a", 1),)
     assert found.draining == (1,)
 
 
 def test_after_a_loss_it_says_until_when_members_may_return() -> None:
     desk = Desk(2, ttl=10).join("a", seen=3, claims={0: 1}).step()
     found = status(desk.state, desk.facts)
-    assert found.waits == (Wait(WaitKind.RETURN, until=desk.now + 10),)
+    assert found.waits == (GroupWait(WaitKind.RETURN, until=desk.now + 10),)
     assert found.unowned == (1,)
 
 
@@ -105,7 +107,12 @@ def test_a_join_says_what_moves_from_whom_to_whom_and_why() -> None:
     desk = three()
     found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
     [move] = found.moves
-    assert (move.before, move.after, move.reason, move.handoff) == ("a", "d", Reason.BALANCE, True)
+    assert (move.before, move.after, move.reason, move.handoff) == (
+        "a",
+        "d",
+        MoveReason.BALANCE,
+        True,
+    )
     assert move.why == "a has 3, its fair share is 1.75; d has 0 of 1.75"
     assert (found.rounds, found.delay, found.longest) == (1, 5.0, 3.0)
     assert found.before == {"a": 3, "b": 2, "c": 2, "d": 0}
@@ -120,7 +127,7 @@ def test_a_leave_says_who_takes_over() -> None:
     desk = three()
     found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
     assert {move.before for move in found.moves} == {None}
-    assert {move.reason for move in found.moves} == {Reason.GONE}
+    assert {move.reason for move in found.moves} == {MoveReason.GONE}
     assert found.moves[0].why == "a leaves"
     assert found.delay == 5.0
     assert found.rounds == 0
@@ -132,8 +139,8 @@ def test_growing_says_who_gets_the_new_partitions() -> None:
     desk = three()
     found = foresee(desk.state, desk.facts, desk.assignor, partitions=9)
     assert [(m.partition, m.before, m.reason) for m in found.moves] == [
-        (7, None, Reason.NEW),
-        (8, None, Reason.NEW),
+        (7, None, MoveReason.NEW),
+        (8, None, MoveReason.NEW),
     ]
     assert found.delay == 0.0
 
@@ -143,8 +150,8 @@ def test_shrinking_says_what_is_drained_and_by_whom() -> None:
     found = foresee(desk.state, desk.facts, desk.assignor, partitions=6)
     assert desk.having["c"] == [4, 6]
     assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
-        (2, "a", "c", Reason.BALANCE),
-        (6, "c", None, Reason.REMOVED),
+        (2, "a", "c", MoveReason.BALANCE),
+        (6, "c", None, MoveReason.REMOVED),
     ]
 
 
@@ -158,15 +165,15 @@ def test_a_rule_that_does_not_look_at_counts_is_called_one() -> None:
     desk = Desk(4, Contiguous()).join("a", "b", "c").step()
     found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
     assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
-        (1, "a", "b", Reason.BALANCE),
-        (2, "b", "c", Reason.RULE),
-        (3, "c", "d", Reason.RULE),
+        (1, "a", "b", MoveReason.BALANCE),
+        (2, "b", "c", MoveReason.RULE),
+        (3, "c", "d", MoveReason.RULE),
     ]
     found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
     assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
-        (0, None, "b", Reason.GONE),
-        (1, None, "b", Reason.GONE),
-        (2, "b", "c", Reason.RULE),
+        (0, None, "b", MoveReason.GONE),
+        (1, None, "b", MoveReason.GONE),
+        (2, "b", "c", MoveReason.RULE),
     ]
 
 
@@ -214,7 +221,7 @@ def test_explain_says_what_is_under_way() -> None:
 def test_a_leaving_and_a_stalled_owner_are_named_as_the_reason() -> None:
     desk = three().set("a", leaving=1.0).set("b", stalled=True)
     reasons = {m.before: m.reason for m in explain(desk.state, desk.facts, desk.assignor).moves}
-    assert reasons == {"a": Reason.LEAVING, "b": Reason.STALLED}
+    assert reasons == {"a": MoveReason.LEAVING, "b": MoveReason.STALLED}
 
 
 def test_nothing_moves_is_said_in_words() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from hashring.core.groups.member import Change, ChangeKind, Membership
-from hashring.core.groups.state import Phase, View
+from hashring.core.groups.member import Membership, PartitionChange, PartitionChangeKind
+from hashring.core.groups.state import MemberView, Phase
 
 
-def view(generation: int = 1, **parts: object) -> View:
-    return View(generation, Phase.READY, seated=True, **parts)  # type: ignore[arg-type]
+def view(generation: int = 1, **parts: object) -> MemberView:
+    return MemberView(generation, Phase.READY, seated=True, **parts)  # type: ignore[arg-type]
 
 
 def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> Membership:
@@ -18,9 +18,9 @@ def member(held: dict[int, int], at: float = 0.0, ttl: float = 10.0) -> Membersh
     return found
 
 
-def kinds(changes: list[Change]) -> list[tuple[str, int]]:
+def kinds(changes: list[PartitionChange]) -> list[tuple[str, int]]:
     """What is assigned, revoked and so on; whether the member is active has tests of its own."""
-    activity = (ChangeKind.ACTIVE, ChangeKind.INACTIVE)
+    activity = (PartitionChangeKind.ACTIVE, PartitionChangeKind.INACTIVE)
     return [
         (change.kind.value, change.partition) for change in changes if change.kind not in activity
     ]
@@ -29,7 +29,10 @@ def kinds(changes: list[Change]) -> list[tuple[str, int]]:
 def test_what_the_group_grants_is_assigned_with_its_token() -> None:
     fresh = Membership(10.0)
     changes = fresh.heard(view(held={3: 77}), 0.0, 5000.0, 0.1)
-    assert changes == [Change(ChangeKind.ACTIVE, 3, 77), Change(ChangeKind.ASSIGNED, 3, 77)]
+    assert changes == [
+        PartitionChange(PartitionChangeKind.ACTIVE, 3, 77),
+        PartitionChange(PartitionChangeKind.ASSIGNED, 3, 77),
+    ]
     assert fresh.held(0.2) == {3: 77}
 
 
@@ -81,7 +84,7 @@ def test_a_revoked_partition_ends_at_its_deadline_even_if_the_lease_goes_on() ->
     one = member({0: 1, 1: 2})
     changes = one.heard(view(2, held={0: 1, 1: 2}, revoked={1: 5003.5}), 1.0, 5001.0, 1.2)
     # What is left counts from the question, which was sent before Redis looked at its clock.
-    assert changes == [Change(ChangeKind.REVOKED, 1, 2, deadline=3.5)]
+    assert changes == [PartitionChange(PartitionChangeKind.REVOKED, 1, 2, deadline=3.5)]
     assert one.held(3.4) == {0: 1, 1: 2}
     assert one.held(3.5) == {0: 1}
     assert one.due() == 3.5
@@ -146,7 +149,7 @@ def test_an_answer_from_before_the_last_decision_is_ignored() -> None:
 
 def test_before_it_has_a_seat_a_member_keeps_what_it_claims() -> None:
     one = member({0: 1})
-    assert one.heard(View(1, Phase.REBALANCING), 1.0, 5001.0, 1.0) == []
+    assert one.heard(MemberView(1, Phase.REBALANCING), 1.0, 5001.0, 1.0) == []
     assert one.held(5.0) == {0: 1}
 
 
@@ -168,8 +171,8 @@ def test_what_another_member_is_to_empty_is_not_to_be_drained_here() -> None:
 def test_a_member_that_leaves_renews_and_begins_nothing() -> None:
     one = member({0: 1, 1: 2})
     assert one.close(30.0) == [
-        Change(ChangeKind.REVOKED, 0, 1, 30.0),
-        Change(ChangeKind.REVOKED, 1, 2, 30.0),
+        PartitionChange(PartitionChangeKind.REVOKED, 0, 1, 30.0),
+        PartitionChange(PartitionChangeKind.REVOKED, 1, 2, 30.0),
     ]
     assert one.release(0, 1)
     # The group would grant it to this member again.
@@ -226,7 +229,7 @@ def test_a_member_that_holds_nothing_waits_for_a_step_as_well() -> None:
     assert one.due() == 4.0
 
 
-def activity(changes: list[Change]) -> list[str]:
+def activity(changes: list[PartitionChange]) -> list[str]:
     return [change.kind.value for change in changes]
 
 
@@ -250,7 +253,7 @@ def test_a_member_stays_active_if_only_some_of_its_partitions_go() -> None:
 def test_a_member_that_lets_go_of_its_last_partition_is_inactive() -> None:
     one = member({1: 7})
     assert one.release(1, 7)
-    assert one.tick(1.0) == [Change(ChangeKind.INACTIVE, 1)]
+    assert one.tick(1.0) == [PartitionChange(PartitionChangeKind.INACTIVE, 1)]
     assert one.tick(1.0) == []
 
 

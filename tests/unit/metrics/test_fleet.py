@@ -15,15 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.balance import balance
 from hashring.core.change import Change, ChangeKind, Stamp
-from hashring.core.groups.foresight import GroupStatus, MemberStatus, Wait, WaitKind
-from hashring.core.groups.state import Event as GroupEvent
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
+from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.core.ring import Ring
 from hashring.health import group_health, ring_health
 from hashring.metrics import FleetCollector, GroupReading, RingReading, fleet
 from hashring.metrics.fleet import FLEET_METRICS, NODES_SHOWN, STALE
 from hashring.store.group.commands import Decision
-from hashring.store.ring.events import Event
+from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -50,17 +49,17 @@ FACTS = NodeFacts(
 )
 
 
-def reading(*nodes: NodeFacts, at: float = 100.0, events: Iterable[Event] = ()) -> RingReading:
+def reading(*nodes: NodeFacts, at: float = 100.0, events: Iterable[RingEvent] = ()) -> RingReading:
     ring = Ring({node.name: [7 * i] for i, node in enumerate(nodes) if not node.expired})
     known = tuple(events)
     health = ring_health(nodes, known, now=at)
     return RingReading("accounts", at, 4, nodes, len(ring), balance(ring), 0, 0, known, health)
 
 
-def event(at: float, kind: ChangeKind, reason: str, *nodes: str) -> Event:
+def event(at: float, kind: ChangeKind, reason: str, *nodes: str) -> RingEvent:
     stamp = Stamp(1, "tag", 1, int(at * 1e6))
     change = Change(kind, nodes, (), "", stamp, reason=reason)
-    return Event(f"{int(at * 1000)}-0", kind.value, "by", change)
+    return RingEvent(f"{int(at * 1000)}-0", kind.value, "by", change)
 
 
 def group_reading(status: GroupStatus, *decisions: Decision) -> GroupReading:
@@ -230,7 +229,7 @@ def test_a_group_that_was_read_has_its_numbers() -> None:
         phase=Phase.REBALANCING,
         members=(busy,),
         unowned=(3,),
-        waits=(Wait(WaitKind.RELEASE, "m", 1, 9.0), Wait(WaitKind.RELEASE, "m", 2, 9.0)),
+        waits=(GroupWait(WaitKind.RELEASE, "m", 1, 9.0), GroupWait(WaitKind.RELEASE, "m", 2, 9.0)),
     )
     moved = Decision("5-0", 7, "Rebalancing", "m", (GroupEvent(EventKind.REVOKED),) * 2)
     collector.saw_group(group_reading(group()))

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from hashring.core.groups.challenge import Rules
-from hashring.core.groups.member import Change, ChangeKind
+from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.challenge import FaithfulMachine, FixedMachine
 from hashring.protocol.member import Stage
@@ -111,13 +111,13 @@ class ChallengeProcess(Process):
         changes, self.machine.changes = self.machine.changes, []
         for each in changes:
             self.world.say(self, f"is told: {each.kind.value} {each.partition}")
-            if each.kind is ChangeKind.REVOKED:
+            if each.kind is PartitionChangeKind.REVOKED:
                 wait = self.world.history.drain + float(self.spec.late) * self.chance.random()
                 self._soon(wait, self._ending(each))
         self.world.measure(self)
         self.world.shown(self)
 
-    def _ending(self, told: Change) -> Callable[[], None]:
+    def _ending(self, told: PartitionChange) -> Callable[[], None]:
         def end() -> None:
             if self.machine.release(told.partition, told.token):
                 self.loop.tell(lambda: None)

@@ -46,7 +46,7 @@ from hashring.core.groups import kernel
 from hashring.core.groups.codec import load_events
 from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Holding
-from hashring.core.groups.state import EXCLUSIVE, Event, EventKind, Facts, GroupState, Phase
+from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
 from hashring.protocol.member import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Committed, Reading
@@ -152,7 +152,7 @@ class Decision:
     before: GroupState
     facts: Facts
     after: GroupState
-    events: tuple[Event, ...]
+    events: tuple[GroupEvent, ...]
 
 
 class DecisionRule(GroupRule):

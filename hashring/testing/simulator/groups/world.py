@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups.kernel import Outcome, migrate, resize
-from hashring.core.groups.member import Change, ChangeKind
+from hashring.core.groups.kernel import StepOutcome, migrate, resize
+from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
@@ -211,21 +211,21 @@ class GroupProcess(Process):
 
         world.at(world.now + delay, run)
 
-    def _tell(self, told: Change) -> None:
+    def _tell(self, told: PartitionChange) -> None:
         chance, history, machine = self.chance, self.world.history, self.machine
-        if told.kind in (ChangeKind.ACTIVE, ChangeKind.INACTIVE):
-            self.activity.append(told.kind is ChangeKind.ACTIVE)
-        elif told.kind is ChangeKind.ASSIGNED:
+        if told.kind in (PartitionChangeKind.ACTIVE, PartitionChangeKind.INACTIVE):
+            self.activity.append(told.kind is PartitionChangeKind.ACTIVE)
+        elif told.kind is PartitionChangeKind.ASSIGNED:
             self.working[told.partition] = told.token
-        elif told.kind is ChangeKind.LOST:
+        elif told.kind is PartitionChangeKind.LOST:
             self.working.pop(told.partition, None)
-        elif told.kind is ChangeKind.REVOKED:
+        elif told.kind is PartitionChangeKind.REVOKED:
             self._work(history.handoff, lambda: self._release(told.partition, told.token))
-        elif told.kind is ChangeKind.WARMUP and self.spec.warms_up:
+        elif told.kind is PartitionChangeKind.WARMUP and self.spec.warms_up:
             if chance.random() < 0.3:
                 machine.lag(told.partition, 5.0)
             self._work(history.warm_up, lambda: machine.lag(told.partition, 0.0))
-        elif told.kind is ChangeKind.DRAIN:
+        elif told.kind is PartitionChangeKind.DRAIN:
             self._work(history.drain, lambda: self._drained(told.partition))
 
     def _release(self, partition: int, token: int) -> bool:
@@ -262,13 +262,13 @@ class GroupProcess(Process):
     def switch_access(self) -> None:
         """The application changes whether one member of the group has everything."""
 
-        def other(state: GroupState, now: float) -> Outcome:
+        def other(state: GroupState, now: float) -> StepOutcome:
             access = NON_EXCLUSIVE if state.terms.access == EXCLUSIVE else EXCLUSIVE
             return migrate(state, replace(state.terms, access=access))
 
         self._change(other)
 
-    def _change(self, decide: Callable[[GroupState, float], Outcome]) -> None:
+    def _change(self, decide: Callable[[GroupState, float], StepOutcome]) -> None:
         flow = change(NAME, KEYS, str(self.spec.name), decide)
 
         def offer(state: GroupState) -> None:
