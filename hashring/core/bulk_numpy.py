@@ -36,7 +36,7 @@ _FEW: Final = 8
 
 
 class NumpyClassifier:
-    """See :data:`hashring.core.bulk.Classify`."""
+    """Classify keys in bulk: a :data:`hashring.core.bulk.Classify`."""
 
     def __init__(self, bounds: tuple[int, ...], algorithm: HashAlgorithm) -> None:
         self._algorithm = algorithm

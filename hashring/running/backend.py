@@ -138,7 +138,6 @@ class ThreadBackend:
         self._greenlets: list[Any] = []
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
-        """See :class:`Backend`."""
         if threads_are_greenlets():
             body = target
 
@@ -153,27 +152,21 @@ class ThreadBackend:
         threading.Thread(target=target, name=name, daemon=True).start()
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """See :class:`Backend`."""
         return function(*arguments)
 
     def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
-        """See :class:`Backend`."""
         return function(*arguments)
 
     def inbox(self) -> Inbox:
-        """See :class:`Backend`."""
         return _QueueInbox()
 
     def latch(self) -> Latch:
-        """See :class:`Backend`."""
         return _QueueLatch()
 
     def event(self) -> Any:
-        """See :class:`Backend`."""
         return threading.Event()
 
     def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
-        """See :class:`Backend`."""
 
         def run(*arguments: object) -> None:
             function(*arguments)
@@ -181,29 +174,24 @@ class ThreadBackend:
         return run
 
     def greenlets(self) -> bool:
-        """See :class:`Backend`."""
         return threads_are_greenlets()
 
     def current(self) -> object:
-        """See :class:`Backend`."""
         return threading.get_ident()
 
     def may_wait(self) -> bool:
-        """See :class:`Backend`."""
         return not threads_are_greenlets() or _outside_hub(sys.modules["gevent"])
 
     def forward(self, error: BaseException) -> bool:
-        """See :class:`Backend`."""
         return threads_are_greenlets() and _forward(sys.modules["gevent"], error)
 
     def abandon(self) -> None:
-        """See :class:`Backend`."""
         # Threads do not live on in a child; greenlets do.
         for greenlet in self._greenlets:
             sys.modules["gevent"].kill(greenlet)
 
     def close(self) -> None:
-        """See :class:`Backend`."""
+        """There is nothing to close."""
 
 
 def threads_are_greenlets() -> bool:
@@ -249,18 +237,15 @@ class GeventBackend:
         self._users: Any = None
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
-        """See :class:`Backend`."""
         greenlet = self._gevent.spawn(_forwarding, self, target)
         greenlet.name = name
         self._spawned = [each for each in self._spawned if not each.dead]
         self._spawned.append(greenlet)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """See :class:`Backend`."""
         return self._call(self._pool, function, arguments)
 
     def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
-        """See :class:`Backend`."""
         if self._users is None and not self._patched:
             self._users = self._gevent.threadpool.ThreadPool(_USER_THREADS)
         return self._call(self._users, function, arguments)
@@ -276,44 +261,34 @@ class GeventBackend:
         return cast(T, result)
 
     def inbox(self) -> Inbox:
-        """See :class:`Backend`."""
         return _GeventInbox(self._gevent, self._home)
 
     def latch(self) -> Latch:
-        """See :class:`Backend`."""
         return _GeventLatch(self._gevent, self._home)
 
     def event(self) -> Any:
-        """See :class:`Backend`."""
         return self._gevent.event.Event()
 
     def threadsafe(self, function: Callable[..., object]) -> Callable[..., None]:
-        """See :class:`Backend`."""
         return partial(self._home.run, function)
 
     def greenlets(self) -> bool:
-        """See :class:`Backend`."""
         return True
 
     def current(self) -> object:
-        """See :class:`Backend`."""
         return self._gevent.getcurrent()
 
     def may_wait(self) -> bool:
-        """See :class:`Backend`."""
         return self._home.is_elsewhere() or _outside_hub(self._gevent)
 
     def forward(self, error: BaseException) -> bool:
-        """See :class:`Backend`."""
         return _forward(self._gevent, error)
 
     def abandon(self) -> None:
-        """See :class:`Backend`."""
         for greenlet in self._spawned:
             self._gevent.kill(greenlet)
 
     def close(self) -> None:
-        """See :class:`Backend`."""
         if not self._patched:
             # Later, when nobody is waiting for a call on the pools any more.
             self._gevent.spawn(self._end)

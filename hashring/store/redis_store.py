@@ -177,7 +177,7 @@ class _AsyncRedisSubscription:
         await self._pubsub.subscribe(*self._channels)
 
     async def wait(self, timeout: float) -> Notice | None:
-        """See :meth:`Subscription.wait`."""
+        """The next notice, or ``None`` when none came within ``timeout`` seconds."""
         try:
             message = self._pubsub.get_message(timeout=timeout)
             return _notice(await outcome(message, timeout + self._patience))
