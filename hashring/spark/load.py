@@ -73,13 +73,23 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
 
 
 def counted_by_code(
-    df: DataFrame, columns: CodeColumns, key: str, algorithm: str, weight: str | None
+    df: DataFrame,
+    columns: CodeColumns,
+    key: str,
+    algorithm: str,
+    weight: str | None,
+    *,
+    filtered: bool = False,
 ) -> DataFrame:
-    """Rows (``keys``), ``weight`` and ``bad_weights`` for each code (:data:`CODE`)."""
+    """Rows (``keys``), ``weight`` and ``bad_weights`` for each code (:data:`CODE`).
+
+    Args:
+        filtered: whether codes are filtered, which Spark does before it counts.
+    """
     weights, total, bad = _weighed(df, weight)
     hashed = df.select(key_point(df, key, algorithm).alias(_POINT), *weights)
     return (
-        columns.with_code(hashed, _POINT, CODE)
+        columns.with_code(hashed, _POINT, CODE, filtered=filtered)
         .groupBy(CODE)
         .agg(F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights"))
     )

@@ -29,22 +29,33 @@ def moves(
         EmptyRingError, ColumnError, ConfigError: as for :func:`hashring.spark.with_move`.
     """
     return (
-        flows(df, before, after, key, weight)
+        flows(df, before, after, key, weight, filtered=True)
         .where(F.col("before") != F.col("after"))
         .orderBy(F.desc("keys"), "before", "after")
     )
 
 
 def flows(
-    df: DataFrame, before: Ring, after: Ring, key: str = "key", weight: str | None = None
+    df: DataFrame,
+    before: Ring,
+    after: Ring,
+    key: str = "key",
+    weight: str | None = None,
+    *,
+    filtered: bool = False,
 ) -> DataFrame:
     """As :func:`moves`, in no order, with also what stays (``before = after``).
 
     One more row, of nulls, is for rows whose key is null or empty. ``bad_weights`` is that of
     :func:`hashring.spark.load`.
+
+    Args:
+        filtered: whether the result will be filtered by its nodes.
     """
     columns = pair_columns(df.sparkSession, before, after)
-    counted = counted_by_code(df, columns, key, before.hash_algorithm.name, weight)
+    counted = counted_by_code(
+        df, columns, key, before.hash_algorithm.name, weight, filtered=filtered
+    )
     return counted.select(
         columns.told("before", F.col(CODE)).alias("before"),
         columns.told("after", F.col(CODE)).alias("after"),

@@ -6,9 +6,10 @@ they are, and both are generated code without a join on a key.
 :func:`code_at` gives one expression, and :func:`with_code` the same as columns of a frame. The
 arrays are literals, or scalar subqueries where they are large, so nothing travels with the rows,
 filters before and after are pushed as for any column, and a frame may have any number of columns.
-Each task receives a copy of the arrays. What a filter needs is written out where it is pushed to,
-and each level is used twice: so the columns of a table of several levels pass through an expression
-that is formally nondeterministic (always true), through which nothing is pushed.
+Each task receives a copy of the arrays. A filter by the code is written out where it is pushed to,
+with every level as often as it is used, and Spark evaluates each of them: dear for large arrays.
+So the code of a large table passes through an ``explode`` of one element, below which Spark pushes
+only filters by other columns.
 
 :func:`look_up` adds columns to a narrow frame. The arrays come as one broadcast row, of which an
 executor holds one copy for all its tasks: for tables that are larger than a task should be. The
@@ -210,7 +211,13 @@ def _literal(array: Any) -> Column:
 
 
 def with_code(
-    df: DataFrame, number: str, table: RangeTable, arrays: Mapping[str, Column], code: str
+    df: DataFrame,
+    number: str,
+    table: RangeTable,
+    arrays: Mapping[str, Column],
+    code: str,
+    *,
+    filtered: bool = True,
 ) -> DataFrame:
     """Add the code of each number to a frame: :func:`code_at`, with a projection a level.
 
@@ -220,6 +227,7 @@ def with_code(
         number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
         arrays: columns for :func:`table_arrays`.
         code: the name of the column to add, an integer; null where the number is.
+        filtered: whether somebody may filter by the code or by what is told of it.
     """
     at = F.col(quoted(number))
     root = F.get(arrays[_ROOT], F.shiftright(at, table.offset_bits).cast("int"))
@@ -230,9 +238,9 @@ def with_code(
         below = _below(at, word, array, shift=shift, step=bits, functions=F)
         out = out.withColumn(_WORD, below)
     found = _code(_rank(at, word, table, F), table, arrays, F)
-    if len(table.levels) > 1:
-        found = F.when(F.spark_partition_id() >= 0, found)
-    return out.withColumn(code, found).drop(_WORD)
+    if not filtered or table.words <= MOST_LITERAL:
+        return out.withColumn(code, found).drop(_WORD)
+    return out.select("*", F.explode(F.array(found)).alias(code)).drop(_WORD)
 
 
 def look_up(

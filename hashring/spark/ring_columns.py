@@ -58,9 +58,11 @@ class CodeColumns:
         """The code at a point, an integer; null where the point is."""
         return code_at(point, self.table, self._arrays)
 
-    def with_code(self, df: DataFrame, point: str, name: str) -> DataFrame:
+    def with_code(
+        self, df: DataFrame, point: str, name: str, *, filtered: bool = True
+    ) -> DataFrame:
         """The frame with the code at a column of points; see :func:`with_code`."""
-        return with_code(df, point, self.table, self._arrays, name)
+        return with_code(df, point, self.table, self._arrays, name, filtered=filtered)
 
     def told(self, name: str, code: Column) -> Column:
         """An attribute of a code."""

@@ -176,11 +176,18 @@ def test_the_table_travels_with_no_row(spark, ring, capsys):
     assert "Join" not in plan_of(with_owner(spark.range(9), ring, "id"), capsys)
 
 
-def test_a_filter_on_another_column_reaches_the_files(spark, ring, tmp_path, capsys):
+@pytest.mark.parametrize("nodes", [4, 3000])
+def test_a_filter_on_another_column_reaches_the_files(spark, tmp_path, capsys, nodes):
+    ring = random_ring(nodes, 4)
     df = spark.range(20).selectExpr("cast(id as string) as key", "id % 2 as day")
     df.write.partitionBy("day").parquet(str(tmp_path / "k"))
     owned = with_owner(spark.read.parquet(str(tmp_path / "k")), ring)
     assert "PartitionFilters: [isnotnull(day" in plan_of(owned.where("day = 1"), capsys)
+
+
+def test_a_filter_on_the_owner_of_a_large_ring_computes_each_point_once(spark, capsys):
+    owned = with_owner(spark.range(1000), random_ring(3000, 4), "id")
+    assert plan_of(owned.where("owner = 'n7'"), capsys).count("crc32(") == 1
 
 
 def test_a_filter_on_the_owner_stays_small(spark, capsys):

@@ -24,8 +24,8 @@ def command(ctx: click.Context, /, *, path: str, **options: Any) -> None:
 
     \b
     Examples:
-      hashring spark assign --input 'keys/*.parquet' --output owned --keep-point
       hashring spark reassign owned --url redis://redis.internal:6379/0 --ring accounts
+      hashring spark reassign owned --ring-file ring.json --report moved.html
     """
     from hashring.spark.jobs import reassign_job  # noqa: PLC0415 - optional, loaded when used
 
