@@ -21,6 +21,7 @@ except ImportError as error:
 
 from hashring.spark.asof import history_of
 from hashring.spark.audit import Audit, audit
+from hashring.spark.histogram import load_of_histogram, moves_of_histogram, point_histogram
 from hashring.spark.keys import point
 from hashring.spark.load import hot_keys, load
 from hashring.spark.moves import moves
@@ -46,13 +47,16 @@ __all__ = [
     "history_of",
     "hot_keys",
     "load",
+    "load_of_histogram",
     "may_move",
     "moves",
+    "moves_of_histogram",
     "owner",
     "partition_by_owner",
     "plan",
     "planned_ring",
     "point",
+    "point_histogram",
     "reassign",
     "register_functions",
     "replicas_for",

@@ -20,6 +20,7 @@ from hashring.spark.answers import Outcome, Table
 from hashring.spark.audit import PROBLEMS, REJECTIONS, audit
 from hashring.spark.counting import Counts
 from hashring.spark.files import Input, local_path
+from hashring.spark.histogram import DEFAULT_BUCKETS, load_of_histogram, point_histogram
 from hashring.spark.keys import check_free, is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
 from hashring.spark.output import Output, check_distinct
@@ -140,6 +141,43 @@ def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
     return Outcome(tuple(facts), report)
 
 
+def histogram_job(
+    source: Input,
+    output: Output,
+    *,
+    key: str = "key",
+    weight: str | None = None,
+    hash_algorithm: str = "crc-32",
+    buckets: int = DEFAULT_BUCKETS,
+) -> Outcome:
+    """Write how many rows each bucket of points has, for :func:`load_job`."""
+    df, bad_records = source.counted()
+    output.check(df.sparkSession)
+    made = point_histogram(df, key, weight, hash_algorithm=hash_algorithm, buckets=buckets)
+    _check_keys(source, key)
+    counts = Counts(
+        made,
+        filled=F.count("start"),
+        rows=F.sum("keys"),
+        lost=F.sum(F.when(F.col("start").isNull(), F.col("keys")).otherwise(0)),
+        bad=F.sum("bad_weights"),
+    )
+    output.write(counts.frame.coalesce(1))
+    told = counts.get()
+    facts: list[tuple[str, Any]] = [
+        ("rows", told["rows"]),
+        ("rows without a key", told["lost"]),
+        ("unusable weights", told["bad"]),
+        ("bad records left out", bad_records()),
+        ("buckets", buckets),
+        ("buckets with any row", told["filled"]),
+        ("hash", hash_algorithm),
+    ]
+    report = Report("Histogram of points")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
 def load_job(
     source: Input,
     ring: Ring,
@@ -148,16 +186,22 @@ def load_job(
     key: str = "key",
     weight: str | None = None,
     hottest: int = 20,
+    histogram: Input | None = None,
 ) -> Outcome:
     """The load of every node, and the hottest keys.
 
     Args:
         hottest: how many; counting every key takes longer than the load, so 0 leaves it out.
+        histogram: of the points of these rows; then only rows in buckets where the owner changes
+            are counted again.
     """
-    df, bad_records = source.counted()
+    df, bad_records = source.counted() if histogram is None else (source.frame, lambda: 0)
     if output:
         output.check(df.sparkSession)
-    loads = load(df, ring, key, weight)
+    if histogram is None:
+        loads = load(df, ring, key, weight)
+    else:
+        loads = load_of_histogram(histogram.frame, ring, df, key, weight)
     hot = hot_keys(source.frame, ring, key, weight, hottest) if hottest else None
     _check_keys(source, key)
     rows = loads.collect()

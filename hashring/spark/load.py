@@ -86,7 +86,7 @@ def counted_by_code(
     Args:
         filtered: whether codes are filtered, which Spark does before it counts.
     """
-    weights, total, bad = _weighed(df, weight)
+    weights, total, bad = weighed(df, weight)
     hashed = df.select(key_point(df, key, algorithm).alias(_POINT), *weights)
     return (
         columns.with_code(hashed, _POINT, CODE, filtered=filtered)
@@ -95,7 +95,7 @@ def counted_by_code(
     )
 
 
-def _weighed(df: DataFrame, weight: str | None) -> tuple[list[Column], Column, Column]:
+def weighed(df: DataFrame, weight: str | None) -> tuple[list[Column], Column, Column]:
     """The columns to select for a sum of weights; the sum; how many of the weights are none.
 
     A weight is none when it is null, no number, negative, infinite, or NaN (which Spark puts above
@@ -128,7 +128,7 @@ def hot_keys(
         raise ConfigError("n", n, "ask for at least one key")
     if not ring.node_count:
         raise EmptyRingError
-    columns, heavy, _ = _weighed(df, weight)
+    columns, heavy, _ = weighed(df, weight)
     keyed = df.select(key_text(df, key).alias("key"), *columns).where(F.col("key").isNotNull())
     per_key = keyed.groupBy("key").agg(F.count("*").alias("rows"), heavy.alias("weight"))
     # Of the rows, not of the keys: these would be shuffled once more.

@@ -91,7 +91,12 @@ def may_move(before: Ring, after: Ring, point: str = "point") -> Column:
     """
     check_alike(before, after)
     ranges = joined([Range(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
-    parts = [F.col(quoted(point)).between(start, end - 1) for start, end in ranges]
+    return within(F.col(quoted(point)), ranges)
+
+
+def within(point: Column, ranges: Iterable[Range]) -> Column:
+    """Whether a point is in one of the ranges."""
+    parts = [point.between(start, end - 1) for start, end in ranges]
     while len(parts) > 1:  # a balanced tree: Spark descends into it by recursion
         parts = [reduce(lambda a, b: a | b, parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0] if parts else F.lit(False)

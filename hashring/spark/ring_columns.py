@@ -100,10 +100,11 @@ def ring_table(ring: Ring) -> tuple[RangeTable, tuple[str, ...]]:
     if not ring.node_count:
         raise EmptyRingError
     starts, owners, nodes = ring_ranges(ring)
-    return _points_table(starts, owners), nodes
+    return points_table(starts, owners), nodes
 
 
-def _points_table(starts: Longs, codes: Longs) -> RangeTable:
+def points_table(starts: Longs, codes: Longs) -> RangeTable:
+    """The table of ranges of points; see :func:`range_table`."""
     return range_table(
         starts, codes, RING_BITS, max_root_bits=MAX_RING_ROOT_BITS, deep_step=DEEP_STEP
     )
@@ -152,7 +153,7 @@ def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
         old_starts, old_codes, old_nodes = ring_ranges(before)
         new_starts, new_codes, new_nodes = ring_ranges(after)
         pairs = overlay(old_starts, old_codes, new_starts, new_codes)
-        table = _points_table(pairs.starts, pairs.codes)
+        table = points_table(pairs.starts, pairs.codes)
         return table, {
             "before": pa.array(old_nodes, pa.string()).take(pa.array(pairs.before)),
             "after": pa.array(new_nodes, pa.string()).take(pa.array(pairs.after)),

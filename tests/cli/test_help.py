@@ -91,8 +91,12 @@ class TestEveryCommandOfAGroup:
     ) -> None:
         text = run(name, one, "--help").out
         assert "  --json " in text
-        # A partition group is on no ring; simulated rings are in no Redis.
-        about_a_ring = (name, one) not in {("spark", "simulate"), *(("group", c) for c in GROUP)}
+        # A partition group is on no ring; simulated rings and histograms are in no Redis.
+        about_a_ring = (name, one) not in {
+            ("spark", "simulate"),
+            ("spark", "histogram"),
+            *(("group", c) for c in GROUP),
+        }
         assert ("  --ring " in text) == about_a_ring
 
 

@@ -305,7 +305,7 @@ def by_hand(history, log):
     return told
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
     rng = random.Random(seed)
     nodes = [f"n{i:02d}" for i in range(8)]

@@ -41,10 +41,13 @@ def keys_frame(spark, keys, kind=None):
 # --- with_owner -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (3, 2), (100, 16), (400, 64)])
-def test_every_one_of_a_million_keys_has_the_owner_that_the_ring_says(spark, nodes, replicas):
+@pytest.mark.parametrize(
+    ("nodes", "replicas", "keys"),
+    [(1, 1, 1000), (3, 2, 10_000), (100, 16, 1_000_000), (400, 64, 100_000)],
+)
+def test_every_one_of_a_million_keys_has_the_owner_that_the_ring_says(spark, nodes, replicas, keys):
     ring = random_ring(nodes, replicas)
-    df = spark.range(1_000_000).select(F.format_string("user:%d", "id").alias("key"))
+    df = spark.range(keys).select(F.format_string("user:%d", "id").alias("key"))
     found = with_owner(df, ring).toPandas()
     point = hash_algorithm("crc-32").point
     assert [point(key) for key in found.key[:1000]] == list(found.point[:1000])

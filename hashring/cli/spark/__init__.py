@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hashring.cli.signals import sigterm_unwinds
-from hashring.cli.spark import assign, audit, load, plan, reassign, simulate, stream
+from hashring.cli.spark import assign, audit, histogram, load, plan, reassign, simulate, stream
 
 
 class _SparkGroup(click.Group):
@@ -53,6 +53,7 @@ def spark_group() -> None:
 for name, module in {
     "assign": assign,
     "reassign": reassign,
+    "histogram": histogram,
     "load": load,
     "plan": plan,
     "audit": audit,

@@ -30,13 +30,26 @@ from hashring.cli.spark.options import (
     show_default=True,
     help="How many keys; 0 spares counting each key.",
 )
+@click.option(
+    "--histogram",
+    help="Parquet of hashring spark histogram: only rows in buckets where the owner changes are "
+    "counted again, and no key alone.",
+)
 @output_options
 @ring_file_options
 @answer_options
 @report_option
 @session_options
 @click.pass_context
-def command(ctx: click.Context, /, *, weight: str | None, hottest: int, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    weight: str | None,
+    hottest: int,
+    histogram: str | None,
+    **options: Any,
+) -> None:
     """Show the load of each node, and the hottest keys.
 
     The load stands beside the node's fair share.
@@ -45,11 +58,25 @@ def command(ctx: click.Context, /, *, weight: str | None, hottest: int, **option
     Examples:
       hashring spark load --input keys.csv --key account --report load.html
       hashring spark load --input log.parquet --weight seconds --ring-file ring.json
+      hashring spark load --input owned --format parquet --histogram h.parquet
     """
+    from hashring.spark.files import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import load_job  # noqa: PLC0415 - optional
 
     output = output_of(options)
     job = Job(ctx, options)
     ring = job.ring().ring
-    source = read_input(job.session(), options)
-    job.finish(load_job(source, ring, output, key=options["key"], weight=weight, hottest=hottest))
+    spark = job.session()
+    source = read_input(spark, options)
+    counted = read_frame(spark, [histogram], "parquet") if histogram else None
+    job.finish(
+        load_job(
+            source,
+            ring,
+            output,
+            key=options["key"],
+            weight=weight,
+            hottest=0 if histogram else hottest,
+            histogram=counted,
+        )
+    )

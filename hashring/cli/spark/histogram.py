@@ -1,0 +1,68 @@
+"""How many keys there are where on the ring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hashring.cli.settings import json_option
+from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.spark.options import (
+    input_options,
+    input_table_option,
+    output_options,
+    report_option,
+    session_options,
+    weight_option,
+)
+
+
+@click.command("histogram")
+@input_options
+@input_table_option
+@weight_option
+@click.option(
+    "--buckets", type=int, default=2**16, show_default=True, help="How many; a power of two."
+)
+@click.option("--hash-algorithm", default="crc-32", show_default=True, help="The ring's.")
+@output_options
+@json_option()
+@report_option
+@session_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    weight: str | None,
+    buckets: int,
+    hash_algorithm: str,
+    **options: Any,
+) -> None:
+    """Count the keys of each bucket of points.
+
+    Made once a day, it tells load in seconds what each node has to do on any ring.
+
+    \b
+    Examples:
+      hashring spark histogram --input 'keys/*.parquet' --output h.parquet
+      hashring spark load --input 'keys/*.parquet' --histogram h.parquet --ring-file ring.json
+    """
+    from hashring.spark.jobs import histogram_job  # noqa: PLC0415 - optional, loaded when used
+
+    output = output_of(options)
+    if output is None:
+        raise click.UsageError("give --output or --table: where the histogram goes")
+    job = Job(ctx, options)
+    source = read_input(job.session(), options)
+    job.finish(
+        histogram_job(
+            source,
+            output,
+            key=options["key"],
+            weight=weight,
+            hash_algorithm=hash_algorithm,
+            buckets=buckets,
+        )
+    )

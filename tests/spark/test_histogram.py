@@ -1,0 +1,101 @@
+"""What a histogram of points answers is what the rows themselves answer."""
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from hashring.core.ring import Ring
+from hashring.errors import ColumnError, ConfigError, EmptyRingError
+from hashring.files import write_ring
+from hashring.spark import (
+    load,
+    load_of_histogram,
+    moves,
+    moves_of_histogram,
+    point_histogram,
+    with_owner,
+)
+from tests.spark.conftest import rows
+from tests.spark.test_jobs import run
+from tests.spark.test_owner import random_ring
+
+RING = random_ring(7, 5)
+NEXT = RING.with_node("new", [3, 2**31 + 5])
+
+
+@pytest.fixture(scope="module")
+def keys(spark):
+    """Keys with weights, of which some are none, and rows without a key."""
+    return spark.range(3000).selectExpr(
+        "if(id < 5, null, concat('k', id)) AS key", "if(id % 50 = 0, -1D, id / 7) AS w"
+    )
+
+
+def told(df, *columns):
+    """Rows by name, with sums of weights that do not depend on the order of the rows."""
+    found = df.select(*columns, F.round("weight", 6))
+    return sorted(rows(found), key=str)
+
+
+@pytest.mark.parametrize("buckets", [1, 2**6, 2**16])
+@pytest.mark.parametrize("with_point", [True, False])
+def test_the_load_is_that_of_the_rows(spark, keys, buckets, with_point):
+    histogram = point_histogram(keys, weight="w", buckets=buckets)
+    again = with_owner(keys, RING) if with_point else keys
+    found = load_of_histogram(histogram, RING, again, weight="w")
+    columns = ("node", "keys", "bad_weights", "fair_share", "ring_share")
+    assert told(found, *columns) == told(load(keys, RING, weight="w"), *columns)
+    assert found.where("estimated > 0").isEmpty()
+    assert found.agg(F.round(F.sum("share"), 9)).first()[0] == 1
+
+
+@pytest.mark.parametrize("buckets", [1, 2**16])
+def test_the_moves_are_those_of_the_rows(spark, keys, buckets):
+    histogram = point_histogram(keys, buckets=buckets)
+    found = moves_of_histogram(histogram, RING, NEXT, keys)
+    columns = ("before", "after", "keys", "weight")
+    assert rows(found.select(*columns)) == rows(moves(keys, RING, NEXT).select(*columns))
+    assert found.where("estimated > 0").isEmpty()
+
+
+def test_without_the_rows_a_bucket_is_shared_out_by_its_points(spark):
+    ring = Ring({"a": [0], "b": [2**30]})
+    histogram = point_histogram(spark.range(1001).selectExpr("'hello' AS key"), buckets=1)
+    found = load_of_histogram(histogram, ring)
+    assert rows(found.select("node", "keys", "weight", "estimated")) == [
+        ("a", 250, 250.25, 250),
+        ("b", 751, 750.75, 751),
+    ]
+
+
+def test_only_the_buckets_where_the_owner_changes_are_looked_at(spark, keys):
+    changing = [point >> 16 for point, _ in RING.replicas()]
+    few = with_owner(keys, RING).where(F.shiftright("point", 16).isin(changing))
+    assert few.count() < 50
+    found = load_of_histogram(point_histogram(keys), RING, few)
+    assert told(found, "node", "keys") == told(load(keys, RING), "node", "keys")
+
+
+def test_the_commands_make_a_histogram_and_answer_by_it(spark, keys, tmp_path):
+    keys.write.parquet(str(tmp_path / "keys.parquet"))
+    write_ring(RING, tmp_path / "ring.json")
+    files = ("--input", tmp_path / "keys.parquet", "--weight", "w")
+    told = run("histogram", *files, "--output", tmp_path / "h.parquet", "--json")
+    assert (told["rows"], told["rows without a key"], told["unusable weights"]) == (3000, 5, 60)
+    ring = ("--ring-file", tmp_path / "ring.json", "--json")
+    plain = run("load", *files, *ring)
+    by = run("load", *files, *ring, "--histogram", tmp_path / "h.parquet")
+    loads = {r["node"]: r["keys"] for r in by["busiest nodes"]}
+    assert loads == {r["node"]: r["keys"] for r in plain["busiest nodes"]}
+    assert "hottest keys" not in by
+
+
+def test_what_is_no_histogram_or_ring_is_refused(spark, keys):
+    histogram = point_histogram(keys)
+    with pytest.raises(EmptyRingError):
+        load_of_histogram(histogram, Ring())
+    with pytest.raises(EmptyRingError):
+        moves_of_histogram(histogram, RING, Ring())
+    with pytest.raises(ColumnError, match="'start' is missing: make the histogram with"):
+        load_of_histogram(keys, RING)
+    with pytest.raises(ConfigError, match="buckets=3: give a power of two, up to 4,194,304"):
+        point_histogram(keys, buckets=3)
