@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -40,6 +40,8 @@ from hashring.store.group.commands import (
     read,
     read_decision,
 )
+
+_HOT_SHOWN: Final = 10
 
 
 def _standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
@@ -196,6 +198,10 @@ def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iter
         )
     if status.unowned:
         yield f"without an owner: {_ranges(status.unowned)}"
+    if status.too_hot:
+        shown = ", ".join(map(str, status.too_hot[:_HOT_SHOWN]))
+        more = len(status.too_hot) - _HOT_SHOWN
+        yield f"too busy for any member: {shown}" + (f" and {more} more" if more > 0 else "")
     if status.members:
         yield ""
         yield from columns(

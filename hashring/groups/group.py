@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import Foresight, GroupStatus
+from hashring.core.groups.loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, Terms
 from hashring.groups.base import (
     BaseMember,
@@ -117,6 +118,26 @@ class GroupMember(BaseMember):
     def assignor(self) -> str:
         """The name of the group's assignor."""
         return self._group.offered.assignor
+
+    def load(self, partition: int, value: float) -> bool:
+        """Report how busy a partition is; whether this member holds it.
+
+        The next renewal takes it along. The last value counts until another is given; after the
+        partition has gone, for up to a minute, until its new holder reports one. The assignor
+        ``load`` evens loads out; others ignore them.
+
+        Args:
+            value: in a unit of yours, the same for all partitions and members: requests a
+                second, a lag in messages. Report a mean over a minute or so, not a momentary
+                value.
+
+        Raises:
+            ConfigError: it is no finite number, or below 0.
+        """
+        checked = check_load(value)
+        self.tick()
+        with self._lock:
+            return self._group.load(partition, checked)
 
     # --- looking ------------------------------------------------------------------------------
 

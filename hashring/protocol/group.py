@@ -482,6 +482,7 @@ class GroupMachine(MemberMachine):
             words.drained,
             words.lags,
             self._claims,
+            words.loads,
         )
 
     def _join(self) -> Flow[None]:

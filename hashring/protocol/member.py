@@ -290,6 +290,10 @@ class MemberMachine(ABC):
         """How far it is behind on a partition; whether it was to warm up for it."""
         return self._report(self.membership.lag(partition, behind))
 
+    def load(self, partition: int, value: float) -> bool:
+        """How busy a partition is, told with the next renewal; whether it is held."""
+        return self.membership.load(partition, value)
+
     def drained(self, partition: int) -> bool:
         """A removed partition is empty; whether this member was to empty it."""
         return self._report(self.membership.drained(partition))

@@ -177,6 +177,16 @@ def test_a_member_that_knows_more_than_redis_has_to_join_anew(
     assert store.run(beat(keys, facts("a", seen=2), 1000.0, "")) is None
 
 
+def test_loads_are_reported_and_make_no_step_due(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    beaten(store, keys, facts("a", seen=1))
+    assert not beaten(store, keys, facts("a", seen=1, loads={0: 2.5, 3: 0.0})).due
+    assert not beaten(store, keys, facts("a", seen=1, loads={0: 3.5})).due
+    assert store.run(read(keys)).facts.members[0].loads == {0: 3.5}
+    assert beaten(store, keys, facts("a", seen=1, loads={0: 3.5}, stalled=True)).due
+
+
 def test_of_two_decisions_on_one_reading_the_first_stands(store: Store, keys: GroupKeys) -> None:
     store.run(join(keys, facts("a"), TERMS))
     reading = store.run(read(keys))

@@ -9,6 +9,7 @@ from typing import Final, cast
 from hashring.core.assignors.balanced import Balanced
 from hashring.core.assignors.contiguous import Contiguous
 from hashring.core.assignors.learner import Learner
+from hashring.core.assignors.load import Load
 from hashring.core.assignors.protocol import (
     AssignFunction,
     Assignor,
@@ -27,6 +28,7 @@ ASSIGNORS: Final[dict[str, Callable[[], Assignor]]] = {
     "balanced": Balanced,
     "contiguous": Contiguous,
     "learner": Learner,
+    "load": Load,
     "ring": RingOwner,
 }
 """The assignors that can be named; each with its default settings."""
@@ -70,6 +72,9 @@ def assignor_named(name: str) -> Assignor:
     try:
         if call and call[1] == "ring":
             return RingOwner(int(call[2]))
+        if call and call[1] == "load":
+            settings = dict(part.split("=") for part in call[2].split(", "))
+            return Load(float(settings["factor"]), int(settings["moves"]))
         if call and call[1] == "learner":
             settings = dict(part.split("=") for part in call[2].split(", "))
             return Learner(
@@ -96,6 +101,7 @@ __all__ = [
     "Contiguous",
     "FunctionAssignor",
     "Learner",
+    "Load",
     "Member",
     "MemberState",
     "Owners",

@@ -80,6 +80,8 @@ class Situation:
         heirs: for members that are gone the member that has taken the place of each. It has the
             same weight and holds nothing. If it gets what its predecessor had, nothing has to be
             handed off.
+        loads: how busy each partition is, in a unit of the application's; absent means unknown.
+        recent_moves: how many partitions were moved for their load within the last minute.
 
     Raises:
         ConfigError: two members of one name or one place in the order, or partitions < 1.
@@ -92,6 +94,8 @@ class Situation:
     standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     lags: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     heirs: Mapping[str, str] = field(default_factory=dict)
+    loads: Mapping[int, float] = field(default_factory=dict)
+    recent_moves: int = 0
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
@@ -146,12 +150,15 @@ class Target:
             its present owner until the next one is warm.
         warmups: for a partition that waits, the member that is to warm up for it now.
         standbys: for each partition the members that are to keep a warm copy of it.
+        for_load: the partitions that move for their load alone. Those that ``interim`` leaves where
+            they are wait for moves of this minute to be over, not for anybody to warm up.
     """
 
     owners: Owners
     interim: Owners
     warmups: Mapping[int, str] = field(default_factory=dict)
     standbys: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    for_load: frozenset[int] = frozenset()
 
     @classmethod
     def at_once(cls, owners: Iterable[str | None]) -> Target:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.assignors.protocol import Owners, is_finite
 from hashring.core.groups.challenge import LeaseTable, PartitionLease
+from hashring.core.groups.loads import GREATEST
 from hashring.core.groups.state import (
     EventKind,
     GroupEvent,
@@ -94,6 +95,12 @@ def _counts_by_partition(mapping: Any) -> dict[int, int]:
     return dict(zip(_counts([*map(int, body)]), _counts([*body.values()]), strict=True))
 
 
+def _load(value: Any) -> float:
+    if not 0 <= _seconds(value) < GREATEST:
+        raise ValueError("no load")
+    return float(value)
+
+
 def _names(values: Any) -> tuple[str, ...]:
     return tuple(_only(_a(list, values), str))
 
@@ -171,6 +178,7 @@ def dump_state(state: GroupState) -> str:
             "token": state.token,
             "recovering": state.recovering,
             "longest_ttl": state.longest_ttl,
+            "load_moves": state.load_moves,
         }
     )
 
@@ -208,6 +216,7 @@ def load_state(text: str | bytes, committed: float) -> GroupState:
             _count(body["token"]),
             _seconds_or_none(body["recovering"]),
             longest_ttl=_seconds(body["longest_ttl"]),
+            load_moves=tuple(map(_seconds, _a(list, body["load_moves"]))),
         ).stamped(committed)
     except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):
@@ -228,6 +237,7 @@ def dump_facts(facts: MemberFacts) -> str:
             "drained": facts.drained,
             "lags": facts.lags,
             "claims": facts.claims,
+            "loads": facts.loads,
         }
     )
 
@@ -253,6 +263,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _counts_by_partition(body["drained"]),
             _by_partition(body["lags"], _seconds),
             _counts_by_partition(body["claims"]),
+            _by_partition(body["loads"], _load),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error

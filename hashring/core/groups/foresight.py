@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from hashring.core.assignors import assignor_named
 from hashring.core.assignors.protocol import (
     Assignor,
     Member,
@@ -20,7 +21,7 @@ from hashring.core.assignors.protocol import (
     counts,
 )
 from hashring.core.assignors.quotas import fair_shares
-from hashring.core.groups import succession
+from hashring.core.groups import loads, succession
 from hashring.core.groups.kernel import rule
 from hashring.core.groups.state import (
     NON_EXCLUSIVE,
@@ -111,6 +112,8 @@ class GroupStatus:
             for that time and act at once; if all of them stop first, the next renewal of any
             member does, a third of the ttl later at most.
         access: ``"non-exclusive"``, or ``"exclusive"`` if one member has all the partitions.
+        too_hot: with the assignor ``load`` the partitions that are too busy for any member, the
+            busiest first.
     """
 
     phase: Phase
@@ -123,6 +126,7 @@ class GroupStatus:
     members: tuple[MemberStatus, ...]
     latest: float | None = None
     access: str = NON_EXCLUSIVE
+    too_hot: tuple[int, ...] = ()
 
     @property
     def blocking(self) -> tuple[str, ...]:
@@ -187,7 +191,24 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         ),
         None if until is None else until + state.terms.ttl / 3,
         state.terms.access,
+        _too_hot(state, present),
     )
+
+
+def _too_hot(state: GroupState, present: Mapping[str, MemberFacts]) -> tuple[int, ...]:
+    try:
+        assignor = rule(state.terms, assignor_named(state.terms.assignor))
+    except ConfigError:  # an assignor of the user's own
+        return ()
+    if not present or not loads.looks(assignor):
+        return ()
+    members = tuple(
+        Member(member.name, number, member.weight, _kind(member))
+        for number, member in enumerate(sorted(present.values(), key=lambda m: m.name))
+    )
+    partitions = state.terms.partitions
+    found = loads.reported(present.values(), state.owners.__getitem__, partitions)
+    return loads.hot(assignor, Situation(members, partitions, loads=found))
 
 
 _ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
@@ -217,6 +238,8 @@ class MoveReason(str, Enum):
     STALLED = "owner stalled"
     BALANCE = "balance"
     """Its owner has more than its fair share."""
+    LOAD = "load"
+    """Its owner is busier than others, as members report."""
     RULE = "rule"
     """The assignor's rule places it elsewhere, whatever the counts."""
     REMOVED = "removed"
@@ -333,11 +356,18 @@ def foresee(
         {p: n for p, n in state.standbys.items() if p < count},
         {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
         heirs,
+        loads.reported(present.values(), owners.__getitem__, min(count, len(owners))),
+        len(loads.recent(state.load_moves, facts.now)),
     )
     target = checked_target(rule(terms, assignor), situation)
-    reasons = _Reasons(situation, state, present, leaving)
+    reasons = _Reasons(situation, state, present, leaving, target.for_load)
     moves = [
-        reasons.move(p, held[p] if p < len(held) else None, to, target.interim[p] != to)
+        reasons.move(
+            p,
+            held[p] if p < len(held) else None,
+            to,
+            target.interim[p] != to and p not in target.for_load,
+        )
         for p, to in enumerate(target.owners)
         if to != (held[p] if p < len(held) else None)
     ]
@@ -424,7 +454,10 @@ class _Reasons:
         state: GroupState,
         present: Mapping[str, MemberFacts],
         leaving: set[str],
+        for_load: frozenset[int],
     ) -> None:
+        self._for_load = for_load
+        self._loads = situation.loads
         self._state = state
         self._present = present
         self._gone = leaving
@@ -452,6 +485,10 @@ class _Reasons:
             return MoveReason.LEAVING, f"{before} is leaving"
         if kind is MemberState.STALLED:
             return MoveReason.STALLED, f"{before} makes no progress"
+        if partition in self._for_load:
+            load = self._loads.get(partition)
+            known = "nobody reports" if load is None else f"is {load:.4g}"
+            return MoveReason.LOAD, f"evens out loads; its own {known}"
         has, gets = self._having.get(before, 0), self._having.get(after, 0)
         fair_before, fair_after = self._fair[before], self._fair[after]
         text = (

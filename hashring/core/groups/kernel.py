@@ -50,7 +50,7 @@ from hashring.core.assignors.protocol import (
     checked_target,
     counts,
 )
-from hashring.core.groups import succession
+from hashring.core.groups import loads, succession
 from hashring.core.groups.state import (
     EXCLUSIVE,
     EventKind,
@@ -221,6 +221,8 @@ class _Step:
         self.server = facts.server or state.server
         self.dismissed: tuple[tuple[str, str], ...] = ()
         self.events: list[GroupEvent] = []
+        self.load_moves = state.load_moves
+        self.for_load: frozenset[int] = frozenset()
         # Whom a partition was on its way to when its owner let go of it in this step.
         self.destined: dict[int, str] = {}
         # For members that are gone, who took their place in this step.
@@ -497,8 +499,11 @@ class _Step:
             {p: names for p, names in self.standbys.items() if p < count},
             {name: member.lags for name, member in self.present.items() if member.lags},
             self.heirs,
+            loads.reported(self.present.values(), self.owners.__getitem__, count),
+            len(loads.recent(self.load_moves, self.now)),
         )
         target = checked_target(rule(self.terms, self.assignor), situation)
+        self.for_load = target.for_load
         wanted: list[str | None] = [*target.interim, *previous[count:]]
         # A partition that drains stays where it is; without an owner that can stay, it goes to
         # the member that has the least.
@@ -557,7 +562,8 @@ class _Step:
         """Why partitions may move now; empty when they may not."""
         assert self.holddown is not None
         if self.now >= self.holddown.until:
-            return "the members have changed"
+            uneven = self.for_load and self.for_load.issuperset(moves)
+            return "loads are uneven" if uneven else "the members have changed"
         for partition in moves:
             owner = self.members.get(self.owners[partition] or "")
             if owner is None or owner.state is not MemberState.ACTIVE:
@@ -648,7 +654,11 @@ class _Step:
             having[owner] -= 1
             having[to] = having.get(to, 0) + 1
             state = self.members[owner].state
-            self._ask(partition, to, "" if state is MemberState.ACTIVE else f"is {state.value}")
+            why = "" if state is MemberState.ACTIVE else f"is {state.value}"
+            if partition in self.for_load:
+                self.load_moves = (*loads.recent(self.load_moves, self.now), self.now)
+                why = "for its load"
+            self._ask(partition, to, why)
             if state is MemberState.STALLED:
                 sheds_after = self.now + self.terms.max_handoff_time
                 self.roster[owner] = replace(self.roster[owner], sheds_after=sheds_after)
@@ -704,6 +714,7 @@ class _Step:
             token=self.token,
             recovering=self.recovering,
             server=self.server,
+            load_moves=self.load_moves,
         )
         if after == self.before:
             return StepOutcome(self.before, (), self._due(self.before))
@@ -716,6 +727,8 @@ class _Step:
         return min((at for at in self._times(state) if at > self.now), default=None)
 
     def _times(self, state: GroupState) -> Iterable[float]:
+        if self.present and loads.looks(rule(self.terms, self.assignor)):
+            yield self.now + loads.LOOKED_AT_EVERY
         for member in self.present.values():
             if (ends := self._leave_end(member)) is not None:
                 yield ends

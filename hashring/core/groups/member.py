@@ -17,11 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
+from typing import Final
 
 from hashring.core.groups.state import MemberView
+
+_LOAD_KEPT: Final = 60.0
+"""Seconds for which a member reports the load of a partition that it held last."""
 
 
 class PartitionChangeKind(str, Enum):
@@ -110,6 +114,7 @@ class Words:
         released, drained: partitions with the token they were held under.
         lags: how far behind it is on partitions it warms up for.
         stalled: whether its application makes no progress.
+        loads: how busy the partitions are that it holds, or held a moment ago.
     """
 
     seen: int
@@ -117,6 +122,7 @@ class Words:
     drained: Mapping[int, int]
     lags: Mapping[int, float]
     stalled: bool
+    loads: Mapping[int, float] = field(default_factory=dict)
 
 
 class Membership:
@@ -144,6 +150,8 @@ class Membership:
         self._last = 0
         self.stalled = False
         self._lags: dict[int, float] = {}
+        # With each load the monotonic time at which it is forgotten.
+        self._loads: dict[int, tuple[float, float]] = {}
         # The greatest token under which each partition was ever held.
         self._past: dict[int, int] = {}
         # Words stay until the group's answer shows that they were heard.
@@ -160,7 +168,12 @@ class Membership:
     def words(self) -> Words:
         """What to tell with the next renewal."""
         return Words(
-            self.seen, dict(self._released), dict(self._drained), dict(self._lags), self.stalled
+            self.seen,
+            dict(self._released),
+            dict(self._drained),
+            dict(self._lags),
+            self.stalled,
+            {partition: load for partition, (load, _) in self._loads.items()},
         )
 
     def close(self, until: float) -> list[PartitionChange]:
@@ -206,6 +219,13 @@ class Membership:
         if partition not in self.warming:
             return False
         self._lags[partition] = behind
+        return True
+
+    def load(self, partition: int, value: float) -> bool:
+        """How busy a partition is. Whether it is held."""
+        if partition not in self.holding.partitions:
+            return False
+        self._loads[partition] = value, math.inf
         return True
 
     @property
@@ -312,6 +332,7 @@ class Membership:
         )
         self.warming = view.warming
         self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
+        self._forget_loads(now)
         return earlier + self._with_activity(changes)
 
     def tick(self, now: float) -> list[PartitionChange]:
@@ -341,6 +362,16 @@ class Membership:
                 for partition, held in dropped.items()
             ]
         )
+
+    def _forget_loads(self, now: float) -> None:
+        """Report the load of what is not held any more until its next holder does."""
+        for partition, (load, until) in list(self._loads.items()):
+            if partition in self.holding.partitions:
+                continue
+            if until == math.inf:
+                self._loads[partition] = load, now + _LOAD_KEPT
+            elif now >= until:
+                del self._loads[partition]
 
     def _with_activity(self, changes: list[PartitionChange]) -> list[PartitionChange]:
         """These changes, and whether the member has become active or inactive by them."""

@@ -116,6 +116,7 @@ class MemberFacts:
         drained: removed partitions it has emptied, with the token.
         lags: how far behind it is on partitions it does not own.
         claims: what it still held when it found its own entry gone, with the token.
+        loads: how busy the partitions are that it holds, or held a moment ago.
     """
 
     name: str
@@ -130,6 +131,7 @@ class MemberFacts:
     drained: Mapping[int, int] = field(default_factory=dict)
     lags: Mapping[int, float] = field(default_factory=dict)
     claims: Mapping[int, int] = field(default_factory=dict)
+    loads: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,7 @@ class GroupState:
         longest_ttl: the longest ttl before the terms were changed; a member that has not heard
             of the change may have a lease of that length.
         server: the run of the Redis server that the last step read; empty when unknown.
+        load_moves: when partitions were asked for because of their load, within the last minute.
     """
 
     terms: Terms
@@ -268,6 +271,7 @@ class GroupState:
     committed: float | None = None
     longest_ttl: float = 0.0
     server: str = ""
+    load_moves: tuple[float, ...] = ()
 
     @property
     def longest_lease(self) -> float:

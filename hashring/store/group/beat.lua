@@ -18,14 +18,17 @@ end
 redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
 -- Whether a report asks for a step. A word that is taken back was heard, or is not true any more.
 -- Which generation a member acts on is asked for when a handoff is overdue, and then a step is due
--- anyway; by itself it changes nothing.
+-- anyway; by itself it changes nothing. Loads are looked at now and then.
 local function news(before, after)
   for _, words in ipairs({'"released":', '"drained":'}) do
     if string.find(after, words .. '{}', 1, true) then
       before = string.gsub(before, words .. '%b{}', words .. '{}')
     end
   end
-  return string.gsub(before, '"seen":%d+', '') ~= string.gsub(after, '"seen":%d+', '')
+  for _, quiet in ipairs({'"seen":%d+', '"loads":%b{}'}) do
+    before, after = string.gsub(before, quiet, ''), string.gsub(after, quiet, '')
+  end
+  return before ~= after
 end
 if report ~= ARGV[4] then
   redis.call('HSET', KEYS[2], ARGV[1], session .. ' ' .. joined .. ' ' .. ARGV[4])

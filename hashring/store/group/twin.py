@@ -10,8 +10,8 @@ from typing import Any, Final
 from hashring.store.memory_stream import Stream
 from hashring.store.twin import Twin
 
-# Which generation a member acts on, and its words; see beat.lua.
-_SEEN: Final = re.compile(rb'"seen":\d+')
+# Which generation a member acts on and its loads, and its words; see beat.lua.
+_QUIET: Final = re.compile(rb'"seen":\d+|"loads":{[^{}]*}')
 _WORDS: Final = {words: re.compile(b'"%b":{[^{}]*}' % words) for words in (b"released", b"drained")}
 
 
@@ -19,7 +19,7 @@ def _news(before: bytes, after: bytes) -> bool:
     for words, written in _WORDS.items():
         if (none := b'"%b":{}' % words) in after:
             before = written.sub(none, before)
-    return _SEEN.sub(b"", before) != _SEEN.sub(b"", after)
+    return _QUIET.sub(b"", before) != _QUIET.sub(b"", after)
 
 
 @dataclass

@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from hashring.core.assignors import Learner, Member, RingOwner, assignor_named
+from hashring.core.assignors import Learner, Load, Member, RingOwner, assignor_named
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.core.groups import kernel
 from hashring.core.groups.codec import load_events
@@ -321,7 +321,9 @@ class AsBefore(DecisionRule):
         quiet = all(each.leaving is None and not each.stalled for each in present)
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
         # To `ring` only names count; and a copy comes before the number of members.
-        places = not isinstance(process.decider.assignor, RingOwner) and not after.standbys
+        # To `load` what is reported counts, too.
+        rules = (RingOwner, Load)
+        places = not isinstance(process.decider.assignor, rules) and not after.standbys
         # A place is taken by a member of the same weight.
         alike = weights == self._settled
         waited = decision.before.phase is not Phase.REBALANCING

@@ -217,6 +217,7 @@ class GroupProcess(Process):
             self.activity.append(told.kind is PartitionChangeKind.ACTIVE)
         elif told.kind is PartitionChangeKind.ASSIGNED:
             self.working[told.partition] = told.token
+            machine.load(told.partition, float(1 + 7 * told.partition % 5))
         elif told.kind is PartitionChangeKind.LOST:
             self.working.pop(told.partition, None)
         elif told.kind is PartitionChangeKind.REVOKED:

@@ -1,0 +1,301 @@
+"""Even loads with few moves: partitions go from the busiest members to the least busy ones.
+
+A member's **level** is the load of its partitions divided by its weight; the **mean** is the load
+of all partitions divided by the weight of all members, without partitions that are too hot
+(below) and a member for each of them. Nothing moves for load while every level
+is within ``factor`` of the mean: at most ``factor`` times it, and at least ``2 - factor`` times.
+Once one is not, partitions move until all are within half of that distance, or no single move
+helps. The distance between the two bounds is the hysteresis: from a state within the inner one,
+noise of up to ``(factor - 1) / (3 * factor + 1)`` of each load (5 % by default) moves nothing.
+
+The rule is the weighted move of Slicer (Adya et al., "Slicer: Auto-Sharding for Datacenter
+Applications", OSDI 2016, section 4.4): rank moves by the imbalance that they remove per churn, do
+the best, and stop when the churn of one round is used up. What differs:
+
+- A partition is never split, merged or replicated, and every move is one unit of churn. So the
+  best move from a member is the one that leaves the greater of the two levels lowest.
+- Slicer balances until its churn is used up. This rule stops at the inner bound, and begins again
+  only at the outer one.
+- Churn is limited by moves a minute, not by the part of the key space in each round.
+
+A partition that is busier than ``factor`` times the mean on the member with the greatest weight
+is **too hot**: no assignment evens it out. It stays where it is, its member sheds others, and
+:func:`too_hot` names it. Make such a partition smaller, or give a member more weight.
+
+A load that nobody reports counts as the mean of those that are reported. A load below a hundredth
+of the mean counts as that hundredth, so that idle partitions are spread as well. Partitions
+without an owner are placed at once, the busiest first, each at the member with the lowest level.
+
+Not guaranteed: the fewest moves that any method could find (that is a bin-packing problem), nor
+that the bounds are reached when a few partitions make up most of the load.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from hashring.core.assignors.protocol import Member, Situation, Target, is_finite
+from hashring.errors import ConfigError
+
+_IDLE: Final = 0.01
+"""The least load of a partition, as a part of the mean partition's."""
+
+_EPSILON: Final = 1e-9
+"""Relative: levels are sums of floats, and a difference this small is none."""
+
+
+class Load:
+    """Loads as even as ``factor`` asks for, by few moves.
+
+    Args:
+        factor: how far a member's level may be from the mean before partitions move; above 1.
+        moves: how many partitions may move for their load within one minute.
+
+    Raises:
+        ConfigError: a setting that cannot work.
+    """
+
+    def __init__(self, factor: float = 1.25, moves: int = 12) -> None:
+        if not is_finite(factor) or factor <= 1:
+            raise ConfigError("factor", factor, "give a number above 1, such as 1.25")
+        if not isinstance(moves, int) or isinstance(moves, bool) or moves < 1:
+            raise ConfigError("moves", moves, "give a number of moves a minute, at least 1")
+        self.factor = float(factor)
+        self.moves = moves
+
+    @property
+    def name(self) -> str:
+        """The rule and its settings."""
+        if (self.factor, self.moves) == (1.25, 12):
+            return "load"
+        return f"load(factor={self.factor:g}, moves={self.moves})"
+
+    def assign(self, situation: Situation) -> Target:
+        """Who should own what: ``owners`` with even loads, ``interim`` as far as it may go now."""
+        members = situation.candidates()
+        names = {member.name for member in members}
+        kept = [owner if owner in names else None for owner in situation.keepers()]
+        levels = _Levels(members, _effective(situation), kept, self.factor)
+        levels.place([p for p, owner in enumerate(kept) if owner is None])
+        placed = list(levels.owners)
+        levels.even_out()
+        moved = [p for p in levels.moved if levels.owners[p] != placed[p]]
+        interim = list(placed)
+        for partition in moved[: max(0, self.moves - situation.recent_moves)]:
+            interim[partition] = levels.owners[partition]
+        # What had no owner is placed at once where it is to end: nobody has to let go of it.
+        for partition, owner in enumerate(kept):
+            if owner is None:
+                interim[partition] = levels.owners[partition]
+        for_load = frozenset(p for p in moved if kept[p] is not None)
+        return Target(tuple(levels.owners), tuple(interim), for_load=for_load)
+
+
+def too_hot(situation: Situation, factor: float) -> tuple[int, ...]:
+    """The partitions that are too busy for any member, the busiest first."""
+    members = situation.candidates()
+    if len(members) < 2:
+        return ()
+    return _hot_and_mean(_effective(situation), members, factor)[0]
+
+
+def _hot_and_mean(
+    loads: list[float], members: tuple[Member, ...], factor: float
+) -> tuple[tuple[int, ...], float]:
+    """The partitions that are too hot, the busiest first, and the mean level of the rest."""
+    greatest = max(member.weight for member in members)
+    weight = math.fsum(member.weight for member in members)
+    left = math.fsum(loads)
+    hot: list[int] = []
+    for partition in sorted(range(len(loads)), key=lambda p: (-loads[p], p)):
+        # The last member has to take all that is left.
+        if len(hot) == len(members) - 1 or weight <= greatest:
+            break
+        if loads[partition] <= factor * left / weight * greatest * (1 + _EPSILON):
+            break
+        hot.append(partition)
+        left -= loads[partition]
+        weight -= greatest
+    return tuple(hot), left / weight
+
+
+def _effective(situation: Situation) -> list[float]:
+    """The load that each partition counts for."""
+    known = [load for p, load in situation.loads.items() if 0 <= p < situation.partitions]
+    mean = math.fsum(known) / len(known) if known else 0.0
+    if mean <= 0:
+        return [1.0] * situation.partitions
+    return [max(situation.loads.get(p, mean), _IDLE * mean) for p in range(situation.partitions)]
+
+
+@dataclass
+class _Holder:
+    """A member with what it has at the moment.
+
+    Attributes:
+        order: its place among the candidates.
+        load: of its partitions together.
+        hottest: the load of the busiest of them; ``None`` when it has to be looked for.
+    """
+
+    member: Member
+    order: int
+    partitions: set[int] = field(default_factory=set)
+    load: float = 0.0
+    hottest: float | None = None
+
+    @property
+    def level(self) -> float:
+        return self.load / self.member.weight
+
+
+class _Levels:
+    """Working copies of the assignment and of what follows from it."""
+
+    def __init__(
+        self,
+        members: tuple[Member, ...],
+        loads: list[float],
+        owners: list[str | None],
+        factor: float,
+    ) -> None:
+        self.owners = owners[:]
+        self.moved: dict[int, None] = {}
+        self._loads = loads
+        self._holders = {m.name: _Holder(m, order) for order, m in enumerate(members)}
+        for partition, owner in enumerate(owners):
+            if owner is not None:
+                self._holders[owner].partitions.add(partition)
+        for holder in self._holders.values():
+            holder.load = math.fsum(loads[p] for p in holder.partitions)
+        _, self._mean = _hot_and_mean(loads, members, factor)
+        self._outer = factor - 1
+        self._inner = self._outer / 2
+
+    def place(self, free: list[int]) -> None:
+        """Give what nobody has to the least busy, the busiest partition first."""
+        queue = [(holder.level, holder.order, name) for name, holder in self._holders.items()]
+        heapq.heapify(queue)
+        for partition in sorted(free, key=lambda p: (-self._loads[p], p)):
+            _, order, name = queue[0]
+            self._add(self._holders[name], partition)
+            self.owners[partition] = name
+            heapq.heapreplace(queue, (self._holders[name].level, order, name))
+
+    def even_out(self) -> None:
+        """Move partitions, best move first, if a level is outside the outer bounds."""
+        everybody = list(self._holders.values())
+        lowest = min(holder.level for holder in everybody)
+        if not (
+            any(self._above(holder, self._outer) > 0 for holder in everybody)
+            or lowest < self._mean * (1 - self._outer) * (1 - _EPSILON)
+        ):
+            return
+        # Members that no single move from, or to, helps any more.
+        loaded: set[str] = set()
+        idle: set[str] = set()
+        # Each move lowers the greater of two levels, so this ends; the bound is for floats alone.
+        for _ in range(4 * len(self.owners) + 4):
+            move = self._relief(loaded) or self._help(idle)
+            if move is None:
+                return
+            partition, giver, taker = move
+            giver.partitions.discard(partition)
+            giver.load = math.fsum(self._loads[p] for p in giver.partitions)
+            giver.hottest = None
+            self._add(taker, partition)
+            self.owners[partition] = taker.member.name
+            self.moved[partition] = None
+            loaded.clear()
+            idle.clear()
+
+    def _relief(self, stuck: set[str]) -> tuple[int, _Holder, _Holder] | None:
+        """The best move from the member that is furthest above the inner bound."""
+        while True:
+            above = [
+                (-excess, holder.order, name)
+                for name, holder in self._holders.items()
+                if name not in stuck and (excess := self._above(holder, self._inner)) > 0
+            ]
+            if not above:
+                return None
+            name = min(above)[2]
+            giver = self._holders[name]
+            if (best := self._best(giver, self._least_busy(giver))) is not None:
+                return best
+            stuck.add(name)
+
+    def _help(self, stuck: set[str]) -> tuple[int, _Holder, _Holder] | None:
+        """The best move to the member that is furthest below the inner bound."""
+        least = self._mean * (1 - self._inner) * (1 - _EPSILON)
+        while True:
+            below = [
+                (holder.level, holder.order, name)
+                for name, holder in self._holders.items()
+                if name not in stuck and holder.level < least
+            ]
+            if not below:
+                return None
+            name = min(below)[2]
+            # A member with a partition that is too hot has shed what it could.
+            givers = [h for h in self._holders.values() if not self._is_hot(h)]
+            giver = max(givers, key=lambda h: (h.level, -h.order), default=None)
+            if giver is not None and giver.member.name != name:
+                best = self._best(giver, [self._holders[name]])
+                if best is not None:
+                    return best
+            stuck.add(name)
+
+    def _above(self, holder: _Holder, bound: float) -> float:
+        """How far a level is above this bound; a partition that is too hot is not counted in."""
+        allowed = self._mean * (1 + bound)
+        if self._is_hot(holder):
+            allowed = self._hottest(holder) / holder.member.weight + self._mean * bound
+        return holder.level - allowed * (1 + _EPSILON)
+
+    def _is_hot(self, holder: _Holder) -> bool:
+        """Whether one of its partitions alone is outside the outer bound."""
+        return self._hottest(holder) > self._mean * (1 + self._outer) * holder.member.weight
+
+    def _hottest(self, holder: _Holder) -> float:
+        if holder.hottest is None:
+            holder.hottest = max((self._loads[p] for p in holder.partitions), default=0.0)
+        return holder.hottest
+
+    def _least_busy(self, giver: _Holder) -> list[_Holder]:
+        """Of the members of each weight the least busy one."""
+        found: dict[float, _Holder] = {}
+        for holder in self._holders.values():
+            known = found.get(holder.member.weight)
+            if holder is not giver and (known is None or holder.level < known.level):
+                found[holder.member.weight] = holder
+        return list(found.values())
+
+    def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
+        """The move that leaves the greater of the two levels lowest, if it helps at all."""
+        best: tuple[float, int, int] | None = None
+        found: tuple[int, _Holder, _Holder] | None = None
+        enough = giver.level * (1 - _EPSILON)
+        for taker in takers:
+            weight = taker.member.weight
+            most = self._mean * (1 + self._outer) * weight
+            for partition in giver.partitions:
+                load = self._loads[partition]
+                if load > most and weight <= giver.member.weight:
+                    # It would be as much too hot there.
+                    continue
+                greater = max(
+                    (giver.load - load) / giver.member.weight, (taker.load + load) / weight
+                )
+                if greater < enough and (best is None or (greater, partition, taker.order) < best):
+                    best = greater, partition, taker.order
+                    found = partition, giver, taker
+        return found
+
+    def _add(self, holder: _Holder, partition: int) -> None:
+        holder.partitions.add(partition)
+        holder.load += self._loads[partition]
+        holder.hottest = None

@@ -1,0 +1,219 @@
+"""Even loads by few moves. The rule is that of Slicer's weighted move, with the differences that
+the assignor's module names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.core.assignors import Load, Member, Situation, assignor_named
+from hashring.core.assignors.load import too_hot
+from hashring.core.assignors.protocol import Owners
+from hashring.errors import ConfigError
+
+from .situations import members, moves, owners
+
+UNLIMITED = 10**6
+
+
+def levels(situation: Situation, assignment: Owners) -> dict[str, float]:
+    """The load that each member has for its weight, when every load is reported."""
+    return {
+        member.name: math.fsum(
+            situation.loads[p] for p, owner in enumerate(assignment) if owner == member.name
+        )
+        / member.weight
+        for member in situation.members
+    }
+
+
+def mean(situation: Situation) -> float:
+    """The mean level, without what is too hot and a member of the greatest weight for each."""
+    hot = too_hot(situation, 1.25)
+    weights = [member.weight for member in situation.members]
+    left = math.fsum(load for p, load in situation.loads.items() if p not in hot)
+    return left / (math.fsum(weights) - len(hot) * max(weights))
+
+
+@st.composite
+def loaded(draw: st.DrawFn, weights: tuple[float, ...] = (0.5, 1.0, 1.0, 3.0)) -> Situation:
+    """Every partition has an owner, and a load that counts."""
+    size = draw(st.integers(2, 6))
+    everybody = tuple(
+        Member(name, joined, draw(st.sampled_from(weights)))
+        for joined, name in enumerate("abcdef"[:size])
+    )
+    count = draw(st.integers(1, 20))
+    loads = draw(st.lists(st.integers(5, 100), min_size=count, max_size=count))
+    held = draw(st.lists(st.sampled_from("abcdef"[:size]), min_size=count, max_size=count))
+    return Situation(everybody, count, tuple(held), loads=dict(enumerate(map(float, loads))))
+
+
+# --- worked examples ----------------------------------------------------------------------------
+
+
+def test_the_busiest_member_gives_the_partition_that_evens_out_best() -> None:
+    before = owners(a=[0, 1, 2], b=[3, 4])
+    loads = {0: 50.0, 1: 30.0, 2: 20.0, 3: 10.0, 4: 10.0}
+    target = Load().assign(Situation(members("a", "b"), 5, before, loads=loads))
+    # 100 to 20, mean 60. After 50 goes: 50 to 70, which is above 1.125 times the mean; after 10
+    # comes back: 60 to 60.
+    assert target.owners == ("b", "a", "a", "a", "b")
+    assert target.for_load == {0, 3}
+
+
+def test_within_the_factor_nothing_moves() -> None:
+    before = owners(a=[0, 1, 4], b=[2, 3])
+    loads = {0: 70.0, 1: 44.0, 2: 40.0, 3: 36.0, 4: 10.0}
+    situation = Situation(members("a", "b"), 5, before, loads=loads)
+    assert levels(situation, before) == {"a": 124.0, "b": 76.0}
+    assert Load().assign(situation).owners == before
+    assert Load(1.2).assign(situation).owners != before
+
+
+def test_a_partition_that_is_too_hot_stays_and_its_member_sheds_the_others() -> None:
+    before = owners(a=[0, 1, 2, 3], b=[4], c=[5])
+    loads = {0: 300.0, 1: 30.0, 2: 30.0, 3: 30.0, 4: 30.0, 5: 30.0}
+    situation = Situation(members("a", "b", "c"), 6, before, loads=loads)
+    after = Load().assign(situation).owners
+    assert [p for p, owner in enumerate(after) if owner == "a"] == [0]
+    assert too_hot(situation, 1.25) == (0,)
+
+
+def test_a_partition_is_too_hot_only_if_it_is_so_for_the_member_of_the_greatest_weight() -> None:
+    loads = {0: 60.0, 1: 20.0}
+    assert too_hot(Situation(members("a", "b"), 2, loads=loads), 1.25) == (0,)
+    weighed = members("a", "b", weights=(1.0, 3.0))
+    assert too_hot(Situation(weighed, 2, loads=loads), 1.25) == ()
+    assert too_hot(Situation(members("a"), 2, loads=loads), 1.25) == ()
+
+
+def test_a_member_that_has_nothing_gets_its_share() -> None:
+    before = tuple("abcdefghij"[p // 10] for p in range(100))
+    situation = Situation(
+        members(*"abcdefghijk"), 100, before, loads=dict.fromkeys(range(100), 1.0)
+    )
+    after = Load(moves=UNLIMITED).assign(situation).owners
+    assert after.count("k") == 8
+    assert moves(before, after) == 8
+
+
+def test_unknown_loads_count_as_the_mean_and_idle_ones_a_little() -> None:
+    # Nothing is known: even counts.
+    fresh = Load().assign(Situation(members("a", "b"), 6)).owners
+    assert (fresh.count("a"), fresh.count("b")) == (3, 3)
+    # Idle partitions are spread as well.
+    idle = Load().assign(Situation(members("a", "b"), 8, loads=dict.fromkeys(range(8), 0.0)))
+    assert (idle.owners.count("a"), idle.owners.count("b")) == (4, 4)
+
+
+def test_more_than_so_many_moves_a_minute_wait() -> None:
+    before = ("a",) * 20 + ("b",)
+    situation = Situation(members("a", "b"), 21, before, loads=dict.fromkeys(range(21), 1.0))
+    assignor = Load(moves=3)
+    target = assignor.assign(situation)
+    assert moves(before, target.interim) == 3
+    assert not target.settled
+    assert moves(before, assignor.assign(replace(situation, recent_moves=2)).interim) == 1
+    assert moves(before, assignor.assign(replace(situation, recent_moves=9)).interim) == 0
+
+
+def test_partitions_without_an_owner_do_not_wait() -> None:
+    situation = Situation(members("a", "b"), 20, loads=dict.fromkeys(range(20), 1.0))
+    target = Load(moves=1).assign(replace(situation, recent_moves=1))
+    assert target.interim.count("a") == target.interim.count("b") == 10
+    assert target.for_load == frozenset()
+
+
+# --- rules --------------------------------------------------------------------------------------
+
+
+@given(loaded())
+def test_members_end_within_the_factor_or_no_single_move_helps(situation: Situation) -> None:
+    after = Load(moves=UNLIMITED).assign(situation).owners
+    level, fair = levels(situation, after), mean(situation)
+    weight = {member.name: member.weight for member in situation.members}
+    for partition, owner in enumerate(after):
+        assert owner is not None
+        hottest = max(situation.loads[p] for p, name in enumerate(after) if name == owner)
+        if level[owner] <= fair * 1.25 or hottest > 1.25 * fair * weight[owner]:
+            continue
+        load = situation.loads[partition]
+        for taker in level.keys() - {owner}:
+            lightest = min(level[name] for name in level if weight[name] == weight[taker])
+            too_much = load > 1.25 * fair * weight[taker] and weight[taker] <= weight[owner]
+            if level[taker] == lightest and not too_much:
+                left = level[owner] - load / weight[owner]
+                assert max(left, level[taker] + load / weight[taker]) >= level[owner] * 0.999999
+
+
+@given(loaded())
+def test_the_busiest_is_never_busier_than_before(situation: Situation) -> None:
+    before, after = situation.previous, Load(moves=UNLIMITED).assign(situation).owners
+    assert max(levels(situation, after).values()) <= max(levels(situation, before).values()) * (
+        1 + 1e-9
+    )
+
+
+@given(loaded(weights=(1.0,)), st.data())
+def test_noise_within_the_hysteresis_moves_nothing(
+    situation: Situation, data: st.DataObject
+) -> None:
+    settled = Load(moves=UNLIMITED).assign(situation).owners
+    level, fair = levels(situation, settled), mean(situation)
+    if not all(fair * 0.875 <= each <= fair * 1.125 for each in level.values()):
+        return
+    noise = st.floats(0.95, 1.05)
+    noisy = {p: load * data.draw(noise) for p, load in situation.loads.items()}
+    after = replace(situation, previous=settled, loads=noisy)
+    assert Load().assign(after).owners == settled
+
+
+@given(loaded(), st.integers(1, 5), st.integers(0, 6))
+def test_no_more_moves_than_are_left_of_this_minute(
+    situation: Situation, most: int, recent: int
+) -> None:
+    target = Load(moves=most).assign(replace(situation, recent_moves=recent))
+    assert moves(situation.previous, target.interim) <= max(0, most - recent)
+    changed = {p for p, owner in enumerate(target.interim) if owner != situation.previous[p]}
+    assert target.for_load >= changed
+    assert len(changed) == min(len(target.for_load), max(0, most - recent))
+
+
+@given(loaded())
+def test_the_unit_of_the_loads_does_not_matter(situation: Situation) -> None:
+    # By a power of two, so that no rounding differs.
+    scaled = replace(situation, loads={p: load * 2**40 for p, load in situation.loads.items()})
+    assert Load().assign(scaled) == Load().assign(situation)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"factor": 1}, "factor=1: give a number above 1, such as 1.25"),
+        ({"factor": math.nan}, "factor=nan: give a number above 1, such as 1.25"),
+        ({"factor": "2"}, "factor='2': give a number above 1, such as 1.25"),
+        ({"moves": 0}, "moves=0: give a number of moves a minute, at least 1"),
+        ({"moves": 1.5}, "moves=1.5: give a number of moves a minute, at least 1"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Load(**settings)
+    assert str(refused.value) == message
+
+
+def test_its_name_tells_its_settings() -> None:
+    assert Load().name == "load"
+    assert Load(1.5, 4).name == "load(factor=1.5, moves=4)"
+    known = assignor_named("load(factor=1.5, moves=4)")
+    assert isinstance(known, Load)
+    assert (known.factor, known.moves) == (1.5, 4)
