@@ -97,7 +97,7 @@ class LockRequests:
     def long_ago(self, node: str, keys: list[str]) -> None:
         """As if nobody had asked for these keys for longer than any idle time."""
         for key in keys:
-            self.nodes[node]._book.held[key.encode()].asked = float("-inf")
+            self.nodes[node]._machine.book.held[key.encode()].asked = float("-inf")
 
     # --- load -------------------------------------------------------------------------------------
 

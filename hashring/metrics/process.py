@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 from hashring.errors import ConfigError
 from hashring.groups.base import BaseMember
 from hashring.metrics.families import Families, Spec, label, one_hot
-from hashring.node.base import BaseNode
 from hashring.node.machine import NodeState
+from hashring.node.node import Node
 
 _NODE: Final = ("ring", "node")
 _MEMBER: Final = ("group", "member")
@@ -93,15 +93,15 @@ class ProcessCollector(Collector):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sources: list[weakref.ref[BaseNode | BaseMember]] = []
+        self._sources: list[weakref.ref[Node | BaseMember]] = []
 
-    def add(self, source: BaseNode | BaseMember) -> None:
+    def add(self, source: Node | BaseMember) -> None:
         """Show a node or member; adding it again changes nothing.
 
         Raises:
             ConfigError: it is neither.
         """
-        if not isinstance(source, BaseNode | BaseMember):
+        if not isinstance(source, Node | BaseMember):
             raise ConfigError(
                 "source",
                 source,
@@ -111,7 +111,7 @@ class ProcessCollector(Collector):
             others = [ref for ref in self._sources if ref() not in (None, source)]
             self._sources = [*others, weakref.ref(source)]
 
-    def remove(self, source: BaseNode | BaseMember) -> None:
+    def remove(self, source: Node | BaseMember) -> None:
         """Show it no more; one that is not shown changes nothing."""
         with self._lock:
             self._sources = [ref for ref in self._sources if ref() not in (None, source)]
@@ -124,11 +124,11 @@ class ProcessCollector(Collector):
         """The metrics now."""
         with self._lock:
             sources = list(self._sources)
-        nodes: dict[tuple[str, ...], BaseNode] = {}
+        nodes: dict[tuple[str, ...], Node] = {}
         members: dict[tuple[str, ...], BaseMember] = {}
         for ref in sources:
             source = ref()
-            if isinstance(source, BaseNode):
+            if isinstance(source, Node):
                 if source.state not in _SILENT and not source.inherited:
                     status = source.status
                     nodes[label(status.ring), label(status.name)] = source
@@ -142,7 +142,7 @@ class ProcessCollector(Collector):
         return iter(families)
 
 
-def _add_node(families: Families, labels: tuple[str, ...], node: BaseNode) -> None:
+def _add_node(families: Families, labels: tuple[str, ...], node: Node) -> None:
     status = node.status
 
     def add(name: str, value: float | None) -> None:
@@ -182,7 +182,7 @@ _collectors: weakref.WeakKeyDictionary[CollectorRegistry, ProcessCollector] = (
 _registering: Final = threading.Lock()
 
 
-def register(source: BaseNode | BaseMember, registry: CollectorRegistry = REGISTRY) -> None:
+def register(source: Node | BaseMember, registry: CollectorRegistry = REGISTRY) -> None:
     """Show a node, or a member of a partition group, in a registry.
 
     Its series end when it is stopped, when nobody holds it any more, or with :func:`unregister`.
@@ -200,7 +200,7 @@ def register(source: BaseNode | BaseMember, registry: CollectorRegistry = REGIST
             _collectors[registry] = collector
 
 
-def unregister(source: BaseNode | BaseMember, registry: CollectorRegistry = REGISTRY) -> None:
+def unregister(source: Node | BaseMember, registry: CollectorRegistry = REGISTRY) -> None:
     """Show it no more; one that was not registered changes nothing."""
     with _registering:
         collector = _collectors.get(registry)

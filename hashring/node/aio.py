@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
-from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import BaseNode, Calls, monotonic
-from hashring.node.locks import SharedLockBook
+from hashring.errors import NodeStateError, RedisUnavailable, StoreError
+from hashring.node.asking import Asking
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeState
+from hashring.node.node import Node
+from hashring.node.reader import monotonic
 from hashring.node.settings import OnChange
+from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.book import Asked, Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
@@ -32,7 +34,7 @@ T = TypeVar("T")
 _LISTEN = 60.0
 
 
-class AsyncRingNode(BaseNode):
+class AsyncRingNode(Node):
     """A node of a consistent hash ring, for asyncio.
 
     ::
@@ -111,12 +113,9 @@ class AsyncRingNode(BaseNode):
                 was taken for items after it.
             NodeForked: the node was started in a parent process.
         """
-        if self._book is None:
+        if self._asking is None:
             return self._select_owned(items, key)
-        found: list[T] = []
-        for wanted in self._selecting(list(items), key, found):
-            await self._take(wanted)
-        return found
+        return await self._run_flow(self._asking, self._asking.select(list(items), key))
 
     @asynccontextmanager
     async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:
@@ -131,64 +130,55 @@ class AsyncRingNode(BaseNode):
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
             NodeForked: the node was started in a parent process.
         """
-        lease = await self._pin(key, timeout)
-        book = cast(SharedLockBook, self._book)
+        asking = self._locks()
+        lease = await self._run_flow(asking, asking.pin(key, timeout, asyncio.Event))
         try:
             yield lease
         finally:
-            if self._unpin(book, lease):
-                await self._release_late(book)
+            if self._unpin(asking, lease):
+                await self._release_late(asking)
 
     def _ask_book(self, data: bytes) -> bool:
         # A plain call cannot wait for Redis: what it may take is taken by the loop, at once,
         # and is held when it is asked for the next time.
-        data = self._checked(data)
-        point = self._point_of_bytes(data)
-        verdict = self._verdict(data, point)
+        verdict, asked = cast(Asking, self._asking).ask(data)
         if verdict is Verdict.TAKE and self._run is not None:
-            self._run.take_soon((data, point, 0))
+            self._run.take_soon(asked)
         return verdict is Verdict.YES
 
-    async def _take(self, wanted: list[Asked]) -> None:
-        """See :meth:`_taking`."""
-        book, run = cast(SharedLockBook, self._book), self._run
-        if run is None:
-            return
-        try:
-            await _make(self._taking(wanted), run.store.run)
-        finally:
-            if book.left:
-                await self._release_late(book)
+    async def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
+        run = self._run
 
-    async def _pin(self, key: str | bytes, timeout: float) -> Lease:
-        pinning = self._pinning(key, timeout, asyncio.Event)
-        ended: bool | None = None
+        async def do(step: Command[Any] | Pause) -> Any:
+            if isinstance(step, Pause):
+                if self._run is not None:
+                    await asyncio.sleep(step.seconds)
+                return self._run is None
+            if run is None:
+                raise RedisUnavailable(f"node {self.name!r} has no connection: it does not run")
+            return await run.store.run(step)
+
         try:
-            while True:
-                step = pinning.send(ended)
-                if isinstance(step, list):
-                    await self._take(step)
-                    ended = None
-                elif not (ended := self._run is None):
-                    await asyncio.sleep(step)
-        except StopIteration as end:
-            return cast(Lease, end.value)
+            return await run_flow_async(do, flow)
+        finally:
+            if asking.book.left:
+                await self._release_late(asking)
 
     @property
     def _loops(self) -> bool:
         return self._run is not None
 
-    async def _release_late(self, book: SharedLockBook) -> None:
-        """See :meth:`_letting_go`. When the call is cancelled, it goes on."""
-        task = asyncio.create_task(self._release(book))
+    async def _release_late(self, asking: Asking) -> None:
+        """Let go of what is left after the node has stopped. When cancelled, it goes on."""
+        task = asyncio.create_task(self._release(asking))
         _late.add(task)
         task.add_done_callback(_late.discard)
         await asyncio.wait([task])
 
-    async def _release(self, book: SharedLockBook) -> None:
+    async def _release(self, asking: Asking) -> None:
         store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
         try:
-            await _make(self._letting_go(book), store.run)
+            await run_flow_async(store.run, asking.let_go())
         finally:
             await store.close()
 
@@ -212,18 +202,6 @@ class AsyncRingNode(BaseNode):
         super()._abandon()
         # Connections and loop are the parent's.
         self._run = None
-
-
-async def _make(calls: Calls[None], run: Callable[[Command[Any]], Awaitable[Any]]) -> None:
-    with closing(calls), suppress(StopIteration):
-        command = next(calls)
-        while True:
-            try:
-                reply = await run(command)
-            except BaseException as error:  # noqa: BLE001 - it comes out again
-                command = calls.throw(error)
-            else:
-                command = calls.send(reply)
 
 
 # Tasks that let go of locks when nobody waits for them: asyncio itself does not keep them alive.
@@ -268,15 +246,16 @@ class _Loop:
             self._taker = asyncio.create_task(self._take_wanted())
 
     async def _take_wanted(self) -> None:
+        asking = self._node._locks()
         try:
             while self._wanted:
                 await asyncio.sleep(0)
                 wanted, self._wanted = list(self._wanted.values()), {}
                 for first in range(0, len(wanted), LOCKS_A_CALL):
                     part = wanted[first : first + LOCKS_A_CALL]
-                    await self._node._take(part)
+                    await self._node._run_flow(asking, asking.take(part))
                     # What moved away meanwhile is let go.
-                    self._node._ask_again(part)
+                    asking.ask_again(part)
         except Exception:
             logger.exception("hashring %s: unexpected error in taking locks", self._node.name)
         finally:

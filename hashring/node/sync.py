@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
-from hashring.node.base import BaseNode, Calls, monotonic
-from hashring.node.locks import SharedLockBook
+from hashring.node.asking import Asking
 from hashring.node.machine import NodeState
+from hashring.node.node import Node
+from hashring.node.reader import monotonic
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.settings import OnChange
-from hashring.protocol.locks.book import Asked, Verdict
+from hashring.protocol.flow import Pause, UserFlow, run_flow
+from hashring.protocol.locks.book import Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
 from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
@@ -31,7 +33,7 @@ logger = logging.getLogger("hashring")
 T = TypeVar("T")
 
 
-class RingNode(BaseNode):
+class RingNode(Node):
     """A node of a consistent hash ring in Redis.
 
     ::
@@ -152,7 +154,7 @@ class RingNode(BaseNode):
             self._stop_by_hand()
             return
         runner.inbox.put(Stop())
-        if runner.may_wait() and not (self._book is not None and self._book.entered):
+        if runner.may_wait() and not (self._asking is not None and self._asking.book.entered):
             runner.ended.wait()
             if self._runner is runner:
                 self._forget_runner()
@@ -209,12 +211,9 @@ class RingNode(BaseNode):
                 was taken for items after it.
             NodeForked: the node was started in a parent process.
         """
-        if self._book is None:
+        if self._asking is None:
             return self._select_owned(items, key)
-        found: list[T] = []
-        for wanted in self._selecting(list(items), key, found):
-            self._take(wanted)
-        return found
+        return self._run_flow(self._asking, self._asking.select(list(items), key))
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:
@@ -240,51 +239,36 @@ class RingNode(BaseNode):
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
             NodeForked: the node was started in a parent process.
         """
-        lease = self._pin(key, timeout)
-        book = cast(SharedLockBook, self._book)
+        runner = self._runner
+        asking = self._locks()
+        event = runner.backend.event if runner else threading.Event
+        lease = self._run_flow(asking, asking.pin(key, timeout, event))
         try:
             yield lease
         finally:
-            if self._unpin(book, lease):
-                self._release_late(book)
+            if self._unpin(asking, lease):
+                self._release_late(asking)
 
     def _ask_book(self, data: bytes) -> bool:
-        data = self._checked(data)
-        point = self._point_of_bytes(data)
-        verdict = self._verdict(data, point)
+        asking = cast(Asking, self._asking)
+        verdict, asked = asking.ask(data)
         if verdict is not Verdict.TAKE:
             return verdict is Verdict.YES
-        wanted = [(data, point, 0)]
-        self._take(wanted)
-        return bool(self._ask_again(wanted))
+        return self._run_flow(asking, asking.take_one(asked))
 
-    def _take(self, wanted: list[Asked]) -> None:
-        """See :meth:`_taking`."""
-        book = cast(SharedLockBook, self._book)
+    def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
         runner, run = self._runner, self._get_store().run
-        try:
-            _make(
-                self._taking(wanted),
-                (lambda command: runner.backend.call_for_user(run, command)) if runner else run,
-            )
-        finally:
-            if book.left:
-                self._release_late(book)
 
-    def _pin(self, key: str | bytes, timeout: float) -> Lease:
-        runner = self._runner
-        pinning = self._pinning(key, timeout, runner.backend.event if runner else threading.Event)
-        ended: bool | None = None
+        def do(step: Command[Any] | Pause) -> Any:
+            if isinstance(step, Pause):
+                return runner is None or runner.ended.wait(step.seconds)
+            return runner.backend.call_for_user(run, step) if runner else run(step)
+
         try:
-            while True:
-                step = pinning.send(ended)
-                if isinstance(step, list):
-                    self._take(step)
-                    ended = None
-                else:
-                    ended = runner is None or runner.ended.wait(step)
-        except StopIteration as end:
-            return cast(Lease, end.value)
+            return run_flow(do, flow)
+        finally:
+            if asking.book.left:
+                self._release_late(asking)
 
     @property
     def _loops(self) -> bool:
@@ -295,12 +279,11 @@ class RingNode(BaseNode):
         if runner is not None:
             runner.inbox.put(WAKE)
 
-    def _release_late(self, book: SharedLockBook) -> None:
-        """See :meth:`_letting_go`."""
+    def _release_late(self, asking: Asking) -> None:
         # On connections of its own: whoever stops the node closes the others meanwhile.
         store = self._make_store()
         try:
-            _make(self._letting_go(book), store.run)
+            run_flow(store.run, asking.let_go())
         finally:
             store.close()
 
@@ -326,7 +309,7 @@ class RingNode(BaseNode):
         self._ask(machine.beat_step)
         while self._runner is None and machine.state is NodeState.JOINING:
             self._ask(machine.beat_step)
-        book = self._book
+        book = self._machine.book
         while book is not None and self._runner is None and (step := book.step(monotonic())):
             self._run_now(step)
         if machine.error is not None:
@@ -371,7 +354,8 @@ class RingNode(BaseNode):
             self._own_nothing()
             self._machine.stop()
             self._publish(self._lease)
-            while self._book is not None and (step := self._book.leave(monotonic())) is not None:
+            book = self._machine.book
+            while book is not None and (step := book.leave(monotonic())) is not None:
                 self._run_now(step)
         if self._machine.replicas:
             self._ask(lambda: self._machine.leave_step("removed"))
@@ -516,18 +500,6 @@ _END = object()
 _AT_WORK = (NodeState.JOINING, NodeState.LIVE, NodeState.FENCED)
 
 _STARTABLE = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
-
-
-def _make(calls: Calls[None], run: Callable[[Command[Any]], Any]) -> None:
-    with closing(calls), suppress(StopIteration):
-        command = next(calls)
-        while True:
-            try:
-                reply = run(command)
-            except BaseException as error:  # noqa: BLE001 - it comes out again
-                command = calls.throw(error)
-            else:
-                command = calls.send(reply)
 
 
 def _notify(changes: Inbox, on_change: OnChange) -> None:

@@ -124,7 +124,7 @@ def test_a_key_is_not_held_past_its_locks_deadline(
 ) -> None:
     node = make(**LONG)
     assert asks(node, "k")
-    book = node._book
+    book = node._machine.book
     assert book is not None
     # The node itself could renew; of the lock it does not know.
     book.held[b"k"].deadline = time.monotonic()
@@ -154,7 +154,7 @@ def test_a_key_that_is_to_be_let_go_is_let_go_when_it_is_asked_for(
     node = make(**LONG)
     assert asks(node, "k")
     before = locks(client)
-    book = node._book
+    book = node._machine.book
     assert book is not None
     book.held[b"k"].state = KeyState.WANTED
     assert not asks(node, "k")
@@ -413,7 +413,7 @@ def test_an_error_of_the_block_comes_through_and_the_lease_is_left(
     node = make(**LONG)
     with pytest.raises(ZeroDivisionError), node.hold("k"):
         raise ZeroDivisionError
-    book = node._book
+    book = node._machine.book
     assert book is not None
     assert not book._leases
     assert node.contains("k")

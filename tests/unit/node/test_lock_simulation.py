@@ -17,7 +17,9 @@ from hashring.node.locks import SharedLockBook
 from hashring.node.machine import NodeMachine
 from hashring.protocol.locks.book import LockBook, Take
 from hashring.protocol.locks.key import Key, KeyState
+from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.machine import Run
+from hashring.store.locks.commands import Renewed
 from hashring.store.locks.twin import LocksData, LockState, LocksTwin
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
@@ -249,6 +251,58 @@ def test_a_fault_in_the_book_is_found(
 ) -> None:
     monkeypatch.setattr(SharedLockBook, name, bug)
     found(rules)
+
+
+renewed, renews = Renewal.done, Renewal.next
+
+
+def renewed_from_the_answer_on(
+    renewal: Renewal, batch: Batch, reply: Renewed, sent: float, now: float
+) -> list[Key]:
+    return renewed(renewal, batch, reply, now, now)
+
+
+def renewed_though_lost(
+    renewal: Renewal, batch: Batch, reply: Renewed, sent: float, now: float
+) -> list[Key]:
+    return renewed(renewal, batch, replace(reply, lost=()), sent, now)
+
+
+def renewed_past_the_handoff_time(
+    renewal: Renewal, batch: Batch, reply: Renewed, sent: float, now: float
+) -> list[Key]:
+    lost = renewed(renewal, batch, reply, sent, now)
+    for key in batch.keys:
+        key.deadline = sent + renewal._ttl
+    return lost
+
+
+def put_back_after_its_deadline(renewal: Renewal, now: float) -> Batch | None:
+    batch = renews(renewal, now)
+    if batch is not None:
+        batch.put_back[:] = [n for n, key in enumerate(batch.keys) if key in renewal._lost]
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("name", "bug", "rules"),
+    [
+        ("done", renewed_from_the_answer_on, "holder"),
+        ("done", renewed_though_lost, "holder"),
+        ("done", renewed_past_the_handoff_time, "holder|handoff"),
+        ("next", put_back_after_its_deadline, "tokens|sole|holder"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_fault_in_renewals_is_found_and_told_by_a_short_story(
+    monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
+) -> None:
+    monkeypatch.setattr(Renewal, name, bug)
+    history = found(rules)
+    story = RingSimulator().story(history)
+    assert f"BROKEN {RingSimulator().broken_rule(history)}" in story
+    events = [line for line in story.splitlines() if line.endswith("<--")]
+    assert len(events) <= 6
 
 
 class ForgetsTheHistory(NodeMachine):

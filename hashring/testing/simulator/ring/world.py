@@ -14,8 +14,9 @@ from hashring.core.change import Change, parse_change
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
+from hashring.node.asking import Asking, Window
 from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
-from hashring.protocol.locks.book import Asked, Take
+from hashring.protocol.flow import FlowRun
 from hashring.protocol.locks.lease import Lease
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
@@ -124,19 +125,17 @@ class RingProcess(Process):
 class User(Caller[RingProcess]):
     """What works on keys in a process: it asks its node for them, again and again, and holds some.
 
-    It goes through the same motions as ``select`` and ``hold`` of :class:`hashring.RingNode`.
+    It asks by the flow that is ``select`` of :class:`hashring.RingNode`.
     """
 
     def __init__(self, process: RingProcess, terms: LockTerms) -> None:
         super().__init__(process)
         world = process.world
         self._rng = Random(f"{world.history.seed} user {process.spec.label}")
-        self._asked = [
-            (key, ALGORITHM.point_of_bytes(key), number) for number, key in enumerate(terms.keys)
-        ]
+        self._keys = terms.keys
         self._every = self._rng.choice((0.3, 0.6))
         self._asked_all = False
-        self._take: Take | None = None
+        self._flow: FlowRun[list[bytes]] | None = None
         self._holds: dict[bytes, float] = {}
         self.idle_until = 0.0
         """True time up to which it asks for nothing."""
@@ -145,6 +144,7 @@ class User(Caller[RingProcess]):
         book = process.machine.book
         assert book is not None
         self._book = book
+        self._asking = Asking(process.machine, book, self._window, process.local, self._poke)
         world.at(world.now + self._rng.random() * self._every, self._turn)
 
     def hold(self, key: bytes, seconds: float) -> None:
@@ -160,52 +160,49 @@ class User(Caller[RingProcess]):
         world.at(world.now + self._every * (0.5 + self._rng.random()), self._turn)
         if not process.paused and self.busy is None and world.now >= self.idle_until:
             # Each key comes up every other time at least: it is never let go for being idle.
-            some = self._asked
+            some: Sequence[bytes] = self._keys
             self._asked_all = not self._asked_all or self._rng.random() < 0.8
             if not self._asked_all:
                 some = self._rng.sample(some, len(some) // 2)
             self._ask(some)
 
-    def _ask(self, asked: Sequence[Asked]) -> None:
-        wanted = self._told(asked)
-        now = self.process.local()
-        self._take = self._book.take(wanted, now) if wanted else None
-        self._stir()
-        if self._take is not None:
-            self.call(self._take.command)
-
-    def _told(self, asked: Sequence[Asked]) -> list[Asked]:
-        process = self.process
+    def _window(self) -> Window:
         # From stop() on the node owns nothing, whatever its loop has heard of.
-        view = _EMPTY if process.stopping else process.view
-        yes, wanted = self._book.ask_many(asked, view.bounds, view.deadline, process.local())
-        keys = [key for key, _, _ in yes]
-        self.process.world.told_yes(process, keys)
+        view = _EMPTY if self.process.stopping else self.process.view
+        return view.bounds, view.deadline, view.ring
+
+    def _poke(self) -> None:
+        self.process.loop.tell(lambda: None)
+
+    def _ask(self, keys: Sequence[bytes]) -> None:
+        self._flow = FlowRun(self._asking.select(keys, None), self._told, self._escaped)
+        self._flow.begin(self.process.local())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._flow is not None and self._flow.step is not None:
+            self.call(self._flow.step.command)
+
+    def _told(self, keys: list[bytes], now: float) -> None:
+        self.process.world.told_yes(self.process, keys)
         for key in keys:
             if key in self._holds:
                 self._pin(key, self._holds.pop(key))
-        self._stir()
-        return wanted
 
-    def _stir(self) -> None:
-        if self._book.stirred:
-            self._book.stirred = False
-            self.process.loop.tell(lambda: None)
-
-    # --- answers ------------------------------------------------------------------------------
+    def _escaped(self, error: Exception, now: float) -> None:
+        raise error
 
     def completed(self, call: Call, outcome: Any) -> None:
-        """The lock book is told how its call went."""
-        process, take = self.process, self._take
-        assert take is not None
-        self._take = None
+        """The flow is told how its call went."""
+        process = self.process
+        assert self._flow is not None
+        step = self._flow.step
+        assert step is not None
         if isinstance(outcome, RedisUnavailable):
-            self._book.acquire_failed(take, process.local())
+            step.failed(outcome, process.local())
         else:
-            sent = call.sent + process.offset
-            self._book.acquired(take, outcome, sent, process.local())
-        self._stir()
-        self._told([(key.key, key.point, 0) for key in take.keys if key.key in self._book.held])
+            step.done(outcome, call.sent + process.offset, process.local())
+        self._go_on()
 
     # --- holding ------------------------------------------------------------------------------
 
@@ -226,7 +223,7 @@ class User(Caller[RingProcess]):
         if finished and not process.paused:
             self.leases.remove(lease)
             self._book.unpin(lease, process.local())
-            self._stir()
+            self._asking.stir()
         else:
             world.at(world.now + 0.1, lambda: self._work(lease, until))
 

@@ -1,0 +1,51 @@
+"""Names of nodes in one process, and what a forked child does with the nodes that it inherits."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from typing import Final, Protocol
+
+
+class Forking(Protocol):
+    """A node, as far as forks are concerned."""
+
+    def _abandon(self) -> None:
+        """In a forked child: the node is the parent's, if it is anywhere."""
+
+
+_nodes: Final[weakref.WeakSet[Forking]] = weakref.WeakSet()
+_names: Final[weakref.WeakValueDictionary[tuple[bytes, str], Forking]] = (
+    weakref.WeakValueDictionary()
+)
+_names_lock = threading.Lock()
+
+
+def own_name(ring: bytes, node: Forking) -> str:
+    """``host:pid``, with a number after it for further nodes of one process on one ring."""
+    base = f"{socket.gethostname()}:{os.getpid()}"
+    with _names_lock:
+        name, number = base, 1
+        while (ring, name) in _names:
+            number += 1
+            name = f"{base}.{number}"
+        _names[ring, name] = node
+    return name
+
+
+def remember(node: Forking) -> None:
+    """Have the node abandoned in forked children."""
+    _nodes.add(node)
+
+
+def _after_fork_in_child() -> None:
+    global _names_lock  # noqa: PLW0603 - another thread may have held it when the process forked
+    _names_lock = threading.Lock()
+    for node in list(_nodes):
+        node._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
