@@ -24,6 +24,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 from hashring.core.history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.asof import AsOf, as_of
+from hashring.spark.counting import Counts
 from hashring.spark.keys import column_type, key_point, key_text, quoted
 from hashring.spark.range_lookup import look_up, one_row
 
@@ -42,6 +43,8 @@ REJECTIONS: Final = (
     "before the history",
 )
 """Why a row of the log could not be judged, in the order in which they are looked for."""
+
+_REASON: Final = "__reason"
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,9 @@ class Audit:
     counts: DataFrame
     """What ``keys``, ``changes``, ``nodes`` and ``summary`` are computed from: one row for each
     key, period, cause and node. Cache it (``counts.cache()``) to use several of them."""
+    judged: DataFrame
+    """What all of them but ``rejected`` are computed from: a row of numbers for each row of the
+    log. Cache it to use ``findings`` or ``rows`` as well: the log is then sorted once."""
 
 
 def audit(
@@ -131,11 +137,38 @@ def audit(
         ConfigError: the history is too large for the lookup tables.
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
-    if not isinstance(column_type(work, node), StringType):
-        raise ColumnError(
-            node, f"is {column_type(work, node).simpleString()}; a node's name is a string"
-        )
-    judged, rejected = _checked(work, asof, key=key, node=node, start=start, end=end)
+    return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof)
+
+
+def counted_audit(
+    work: DataFrame,
+    history: RingHistory | AsOf,
+    *,
+    key: str = "key",
+    node: str = "node",
+    start: str = "start",
+    end: str = "end",
+) -> tuple[Audit, Counts]:
+    """As :func:`audit`, and how many rows are rejected, by reason.
+
+    They are counted by the first action on ``judged`` or on what is computed from it.
+    """
+    asof = history if isinstance(history, AsOf) else as_of(history)
+    reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
+    counts = Counts(reasoned, **{why: F.count_if(F.col(_REASON) == why) for why in REJECTIONS})
+    return _audit(counts.frame, asof), counts
+
+
+def _audit(reasoned: DataFrame, asof: AsOf) -> Audit:
+    judged = reasoned.where(F.col(_REASON).isNull()).select(
+        F.col("__key").alias("key"),
+        F.col("__number").alias("node"),
+        F.col("__start").alias("start"),
+        F.col("__end").alias("end"),
+    )
+    rejected = reasoned.where(F.col(_REASON).isNotNull()).select(
+        "__row.*", F.col(_REASON).alias("reason")
+    )
     told = _judged(judged, asof)
     rows = _readable(told, asof)
     wrong = F.col("problem").isNotNull() | F.col("other").isNotNull()
@@ -149,6 +182,7 @@ def audit(
         nodes=_nodes(counts, asof),
         summary=_summary(counts, asof),
         counts=counts,
+        judged=told,
     )
 
 
@@ -168,10 +202,18 @@ def _micros(df: DataFrame, name: str) -> Column:
     )
 
 
-def _checked(
+def _reasoned(
     work: DataFrame, asof: AsOf, *, key: str, node: str, start: str, end: str
-) -> tuple[DataFrame, DataFrame]:
-    """The rows that can be judged, slimmed to what is needed, and those that cannot."""
+) -> DataFrame:
+    """Every row of the log with what is needed of it, and why it cannot be judged, if so.
+
+    Raises:
+        ColumnError: a column is missing or of a type it cannot have.
+    """
+    if not isinstance(column_type(work, node), StringType):
+        raise ColumnError(
+            node, f"is {column_type(work, node).simpleString()}; a node's name is a string"
+        )
     known = work.sparkSession.createDataFrame(
         pa.table(
             {
@@ -199,17 +241,7 @@ def _checked(
         "before the history": F.col("__start") < asof.begins,
     }
     reason = F.coalesce(*(F.when(why[text_], F.lit(text_)) for text_ in REJECTIONS))
-    reasoned = checked.withColumn("__reason", reason)
-    judged = reasoned.where(F.col("__reason").isNull()).select(
-        F.col("__key").alias("key"),
-        F.col("__number").alias("node"),
-        F.col("__start").alias("start"),
-        F.col("__end").alias("end"),
-    )
-    rejected = reasoned.where(F.col("__reason").isNotNull()).select(
-        "__row.*", F.col("__reason").alias("reason")
-    )
-    return judged, rejected
+    return checked.withColumn(_REASON, reason)
 
 
 def _judged(work: DataFrame, asof: AsOf) -> DataFrame:

@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.spark.keys import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_READ = "__hashring_read"
 
 
 class Counts:
@@ -36,6 +41,9 @@ class Counts:
             # How PySpark without Connect fails to show that nothing was observed.
             found = {}
         if not found:
-            (row,) = self._df.agg(*self._aggregates).collect()
+            # With a column, since Spark reads no file for its malformed records alone.
+            read = F.max(F.col(quoted(self._df.columns[0])).isNull()).alias(_READ)
+            (row,) = self._df.agg(*self._aggregates, read).collect()
             found = row.asDict()
-        return {name: int(value) for name, value in found.items()}
+            del found[_READ]
+        return {name: int(value or 0) for name, value in found.items()}

@@ -17,7 +17,7 @@ from hashring.core.ring import Ring
 from hashring.core.ringfile import RingFile
 from hashring.errors import ConfigError, NoDataError
 from hashring.spark.answers import Outcome, Table
-from hashring.spark.audit import PROBLEMS, REJECTIONS, audit
+from hashring.spark.audit import PROBLEMS, counted_audit
 from hashring.spark.counting import Counts
 from hashring.spark.files import Input, local_path
 from hashring.spark.histogram import DEFAULT_BUCKETS, load_of_histogram, point_histogram
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 WORST: Final = 100
 """How many findings an audit names; all of them are in its output."""
+FIRST: Final = 25
+"""How many findings a report shows in order of time."""
 PICTURED_NODES: Final = 200
 """Of more, a report shows a histogram instead of a picture and a row each."""
 
@@ -447,23 +449,23 @@ def audit_job(
     df, bad_records = source.counted()
     if output:
         output.check(df.sparkSession)
-    found = audit(df, history, key=key, node=node, start=start, end=end)
+    found, reasons = counted_audit(df, history, key=key, node=node, start=start, end=end)
     _check_keys(source, key)
-    counts = found.counts.cache()
+    # Everything is computed from these rows: the log is read, shuffled and sorted once.
+    judged, counts = found.judged.cache(), found.counts.cache()
     try:
-        # In one row, which is there whatever the log holds.
-        (reasons,) = found.rejected.agg(
-            *(F.count_if(F.col("reason") == why).alias(why) for why in REJECTIONS)
-        ).collect()
-        rejected = {why: count for why, count in reasons.asDict().items() if count}
         summary = found.summary.collect()[0].asDict()
+        rejected = {why: count for why, count in reasons.get().items() if count}
         changes = found.changes.orderBy("version").collect()
         nodes = found.nodes.collect()
+        worst = _worst(found.findings)
+        first = found.findings.orderBy("start", "key", "node").limit(FIRST).collect()
+        if output:
+            output.write(found.findings)
     finally:
         counts.unpersist()
+        judged.unpersist()
     told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
-    if output:
-        output.write(found.findings)
     facts: list[tuple[str, Any]] = [
         ("rows judged", summary["rows"]),
         *((f"rows rejected: {reason}", rejected[reason]) for reason in sorted(rejected)),
@@ -485,12 +487,7 @@ def audit_job(
     ]
     report = Report("Audit of the work log")
     report.facts(facts)
-    findings = found.findings.cache()
-    try:
-        _audit_sections(report, findings, changes, nodes)
-        worst = _worst(findings)
-    finally:
-        findings.unpersist()
+    _audit_sections(report, first, changes, nodes)
     faults = ("rows", *PROBLEMS, "overlapping")
     by_node = Table(
         "nodes by faults",
@@ -522,7 +519,7 @@ def _worst(findings: DataFrame) -> Table:
 
 
 def _audit_sections(
-    report: Report, found: DataFrame, changes: Sequence[Any], nodes: Sequence[Any]
+    report: Report, findings: Sequence[Any], changes: Sequence[Any], nodes: Sequence[Any]
 ) -> None:
     report.section(
         "Nodes",
@@ -594,8 +591,7 @@ def _audit_sections(
         ],
         most=100,
     )
-    findings = found.orderBy("start", "key", "node").limit(25).collect()
-    report.section("First findings", "The earliest 25; all of them are in the job's output.")
+    report.section("First findings", f"The earliest {FIRST}; all of them are in the job's output.")
     report.table(
         ["key", "node", "start", "owner", "problem", "after change, s", "with", "overlap, s"],
         [
