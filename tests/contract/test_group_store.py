@@ -309,7 +309,8 @@ def test_the_next_decision_makes_others_wait(store: Store, keys: GroupKeys) -> N
     reading = store.run(read(keys))
     outcome = replace(kernel.step(reading.standing(), reading.facts, Balanced()), due=1e12)  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
-    assert beaten(store, keys, facts("a")).wait is not None
+    waits = [beaten(store, keys, facts("a")).wait for _ in range(WATCHERS + 1)]
+    assert [wait is not None for wait in waits] == [True] * WATCHERS + [False]
 
 
 def test_nobody_waits_when_no_step_is_due(store: Store, keys: GroupKeys) -> None:
@@ -387,6 +388,13 @@ def test_who_leaves_is_gone_at_once(store: Store, keys: GroupKeys) -> None:
     assert store.run(leave(keys, "a", A))
     assert not store.run(leave(keys, "a", A))
     assert store.run(read(keys)).facts.members == ()
+
+
+def test_a_member_is_removed_by_hand_without_its_session(store: Store, keys: GroupKeys) -> None:
+    assert not store.run(leave(keys, "a"))
+    store.run(join(keys, facts("a"), TERMS))
+    assert store.run(leave(keys, "a"))
+    assert not store.run(leave(keys, "a"))
 
 
 def test_members_whose_lease_has_ended_are_forgotten_with_the_decision(
