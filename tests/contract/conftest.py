@@ -76,3 +76,10 @@ def real(_client: Redis) -> Iterator[RealPlace]:
     store = RedisStore(_client, PATIENCE)
     yield RealPlace(ring_keys("accounts"), _client, store)
     store.close()
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[Redis]:
+    """A client of a real, empty server."""
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        yield client

@@ -27,12 +27,6 @@ Make = Callable[..., LiveMember]
 
 
 @pytest.fixture
-def redis(redis_server: RedisServer) -> Iterator[Redis]:
-    with Redis(unix_socket_path=str(redis_server.socket)) as client:
-        yield client
-
-
-@pytest.fixture
 def make(redis: Redis) -> Iterator[Make]:
     made: list[LiveMember] = []
 

@@ -19,7 +19,8 @@ from hashring.protocol.locks.book import LockBook, Take, Verdict
 from hashring.protocol.locks.key import Key
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
-from hashring.store.locks.twin import LockState, LocksTwin
+from hashring.store.locks.twin import LocksTwin
+from tests.unit.node import planted_locks
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
 
 TTL = 60.0
@@ -298,42 +299,6 @@ def test_in_any_history_what_must_never_happen_does_not() -> None:
 # --- the histories find what they are for: a bug planted in each place ----------------------------
 
 
-def release_whoever_holds_it(
-    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
-) -> int:
-    for name in call.names:
-        call.locks.pop(name, None)
-    return len(tokens)
-
-
-def release_whatever_the_session_holds(
-    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
-) -> int:
-    for name in call.names:
-        lock = call.locks.get(name)
-        if lock is not None and lock.session == session.encode():
-            del call.locks[name]
-    return len(tokens)
-
-
-def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: LocksTwin,
-    channel: bytes,
-    prefix: int,
-    session: str,
-    node: str,
-    history: str,
-    put_back: str,
-    ttl: int,
-    tokens: str,
-    *rest: int,
-) -> list[Any]:
-    for name, token in zip(call.names, tokens.split(), strict=True):
-        expires = call.now + ttl / 1000
-        call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
-    return [[], [], []]
-
-
 def no_places_for_calls_under_way(book: LockBook) -> int:
     return len(book.held)
 
@@ -351,9 +316,9 @@ def nothing_is_asked_about_lost_answers(book: LockBook, take: Take, now: float) 
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
     [
-        (LocksTwin, "release", release_whoever_holds_it),
-        (LocksTwin, "release", release_whatever_the_session_holds),
-        (LocksTwin, "renew", renewal_that_makes_an_expired_lock_anew),
+        (LocksTwin, "release", planted_locks.release_of_any_holder),
+        (LocksTwin, "release", planted_locks.release_under_any_token),
+        (LocksTwin, "renew", planted_locks.renewal_that_makes_an_expired_lock_anew),
         (LockBook, "count", property(no_places_for_calls_under_way)),
         (LockBook, "_revoke", revoked_without_a_new_deadline),
         (LockBook, "_doubt", nothing_is_asked_about_lost_answers),

@@ -20,7 +20,7 @@ from hashring.protocol.locks.key import Key, KeyState
 from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import Renewed
-from hashring.store.locks.twin import LocksData, LockState, LocksTwin
+from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
 from hashring.testing.simulator.ring.history import (
@@ -34,6 +34,7 @@ from hashring.testing.simulator.ring.history import (
 )
 from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.world import RingWorld
+from tests.unit.node import planted_locks
 
 HISTORIES = 300
 BATCH = 100
@@ -118,54 +119,6 @@ def found(rules: str, simulator: RingSimulator | None = None) -> RingHistory:
     pytest.fail(f"not found in {FAULT_BUDGET} histories")
 
 
-def release_whoever_holds_it(
-    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
-) -> int:
-    for name in call.names:
-        call.locks.pop(name, None)
-    return len(tokens)
-
-
-def renewal_that_makes_an_expired_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: LocksTwin,
-    channel: bytes,
-    prefix: int,
-    session: str,
-    node: str,
-    history: str,
-    put_back: str,
-    ttl: int,
-    tokens: str,
-    *rest: int,
-) -> list[Any]:
-    for name, token in zip(call.names, tokens.split(), strict=True):
-        expires = call.now + ttl / 1000
-        call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
-    return [[], [], []]
-
-
-def renewal_that_makes_a_free_lock_anew(  # noqa: PLR0917 - ARGV of the script
-    call: LocksTwin,
-    channel: bytes,
-    prefix: int,
-    session: str,
-    node: str,
-    history: str,
-    put_back: str,
-    ttl: int,
-    tokens: str,
-    *rest: int,
-) -> list[Any]:
-    for name, token in zip(call.names, tokens.split(), strict=True):
-        if call._standing(name) is None:
-            expires = call.now + ttl / 1000
-            call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
-    return renew(call, channel, prefix, session, node, history, put_back, ttl, tokens, *rest)
-
-
-renew = LocksTwin.renew
-
-
 def late_call_that_frees_what_it_has_no_place_for(call: LocksTwin, *rest: Any) -> list[Any]:
     answer = acquire(call, *rest)
     session = rest[3].encode()
@@ -192,20 +145,20 @@ def locks_taken_while_nobody_may(call: LocksTwin, *rest: Any) -> list[Any]:
         ring.till = till
 
 
-def locks_put_back_whoever_asks(call: LocksTwin, *rest: Any) -> list[Any]:
+def locks_put_back_at_any_time(call: LocksTwin, *rest: Any) -> list[Any]:
     arguments = list(rest)
     arguments[5] = " ".join(map(str, range(len(call.names))))
-    return renew(call, *arguments)
+    return planted_locks.renew(call, *arguments)
 
 
 @pytest.mark.parametrize(
     ("script", "bug", "rules"),
     [
         ("acquire", locks_taken_while_nobody_may, "sole"),
-        ("renew", locks_put_back_whoever_asks, "tokens|sole|holder"),
-        ("release", release_whoever_holds_it, "holder"),
-        ("renew", renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
-        ("renew", renewal_that_makes_a_free_lock_anew, "tokens"),
+        ("renew", locks_put_back_at_any_time, "tokens|sole|holder"),
+        ("release", planted_locks.release_of_any_holder, "holder"),
+        ("renew", planted_locks.renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
+        ("renew", planted_locks.renewal_that_makes_a_free_lock_anew, "tokens"),
         ("acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
         ("_first_token", tokens_of_the_counter_alone, "tokens"),
     ],
@@ -379,7 +332,7 @@ def test_a_history_with_locks_is_played_again_from_the_command_line() -> None:
 
 
 def test_the_story_says_how_to_play_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocksTwin, "release", release_whoever_holds_it)
+    monkeypatch.setattr(LocksTwin, "release", planted_locks.release_of_any_holder)
     history = found("holder")
     story = RingSimulator().story(history)
     assert f"python -m hashring.testing.simulator --locks --seed {history.seed}" in story
