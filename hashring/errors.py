@@ -9,6 +9,8 @@ type too, which keeps code written for redis-hashring working.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Final
 
 
@@ -97,14 +99,26 @@ class EmptyRingError(HashringError, LookupError):
 
 
 class UnknownNodeError(HashringError, LookupError):
-    """A node that is not on the ring."""
+    """A node that is not on the ring.
 
-    def __init__(self, node: str, ring: str | None = None) -> None:
+    Args:
+        node: its name.
+        ring: the ring's.
+        nodes: the nodes that are there, of which those with names near it are suggested.
+    """
+
+    def __init__(self, node: str, ring: str | None = None, nodes: Iterable[str] = ()) -> None:
         self.node = node
         where = f"ring {ring!r}" if ring else "this ring"
+        near = get_close_matches(node, nodes)
         super().__init__(
-            f"node {node!r} is not on {where}; list its nodes with the nodes command "
-            f"or Ring.nodes, and mind that names are case-sensitive"
+            f"node {node!r} is not on {where}; "
+            + (
+                f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else "list its nodes with the nodes command or Ring.nodes, and mind that names "
+                "are case-sensitive"
+            )
         )
 
 

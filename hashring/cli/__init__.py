@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "owner": "hashring.cli.owner",
     "watch": "hashring.cli.watch",
     "events": "hashring.cli.events",
+    "plan": "hashring.cli.plan",
     "export": "hashring.cli.export",
     "remove": "hashring.cli.remove",
     "locks": "hashring.cli.locks",

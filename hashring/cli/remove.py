@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
 
@@ -37,10 +36,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
         replicas = snapshot.replicas_of(node)
         if not replicas and node not in snapshot.nodes:
             known = {record.replica.node for record in snapshot.replicas} | set(snapshot.nodes)
-            near = difflib.get_close_matches(node, sorted(known), n=1)
-            if near:
-                click.echo(f"hashring: did you mean {printable(near[0])}?", err=True)
-            raise UnknownNodeError(node, settings.ring)
+            raise UnknownNodeError(node, settings.ring, sorted(known))
         alive = any(
             not record.expired for record in snapshot.replicas if record.replica.node == node
         )

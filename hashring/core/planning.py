@@ -1,9 +1,13 @@
-"""What a ring would be after nodes join, leave, or change their weight."""
+"""What a ring would be after nodes join, leave, or change their weight, and what moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from hashring.core.balance import Balance, balance
+from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import Random, balanced_points, check_placement, random_points
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Ring
@@ -41,7 +45,7 @@ def planned_ring(
         raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
     for node in leave:
         if node not in ring:
-            raise UnknownNodeError(node)
+            raise UnknownNodeError(node, nodes=ring.nodes)
         if node in join or node in weights:
             raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
     for node in join:
@@ -50,7 +54,7 @@ def planned_ring(
             raise ConfigError("join", node, "is on the ring already: give it another name")
     for node, weight in weights.items():
         if node not in ring and node not in join:
-            raise UnknownNodeError(node)
+            raise UnknownNodeError(node, nodes=ring.nodes)
         if not 0 < weight < 1e6:
             raise ConfigError(
                 "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
@@ -73,3 +77,67 @@ def planned_ring(
             "no node would be left, so no key would have an owner: keep one, or let another join"
         )
     return after
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node before and after; shares from 0 to 1, ``fair`` the share of the points it has then."""
+
+    name: str
+    before: float
+    after: float
+    fair: float
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """What a change would do to a ring.
+
+    Attributes:
+        moved: the part of the ring that changes hands, from 0 to 1.
+        least: the part that would, if every node had exactly its fair share before and after.
+        flows: from whom to whom, and how much; the greatest first. ``None`` is no node.
+        nodes: those whose share changes, the greatest change first.
+        before, after: how even it is; ``None`` for a ring without nodes.
+    """
+
+    moved: float
+    least: float
+    flows: Sequence[tuple[str | None, str | None, float]]
+    nodes: Sequence[NodeChange]
+    before: Balance | None
+    after: Balance | None
+
+
+def ring_plan(ring: Ring, after: Ring) -> RingPlan:
+    """What becoming the other ring would do to a ring.
+
+    Raises:
+        ConfigError: the rings hash keys differently.
+    """
+    flows: Counter[tuple[str | None, str | None]] = Counter()
+    for move in ring.moves(after):
+        flows[move.before, move.after] += move.points
+    names = sorted({*ring.nodes, *after.nodes})
+    fair = {name: (_fair(ring, name), _fair(after, name)) for name in names}
+    nodes = [
+        NodeChange(name, _share(ring, name), _share(after, name), fair[name][1]) for name in names
+    ]
+    nodes = [node for node in nodes if node.before != node.after]
+    nodes.sort(key=lambda node: -abs(node.after - node.before))
+    return RingPlan(
+        sum(flows.values()) / RING_SIZE,
+        sum(max(0.0, then - now) for now, then in fair.values()),
+        [(*pair, points / RING_SIZE) for pair, points in flows.most_common()],
+        nodes,
+        balance(ring),
+        balance(after),
+    )
+
+
+def _share(ring: Ring, node: str) -> float:
+    return ring.share(node) if node in ring else 0.0
+
+
+def _fair(ring: Ring, node: str) -> float:
+    return len(ring.points_of(node)) / len(ring) if node in ring else 0.0

@@ -95,7 +95,7 @@ class Actions:
         view = watcher.look()
         replicas = view.snapshot.replicas_of(node)
         if not replicas and node not in view.snapshot.nodes:
-            raise UnknownNodeError(node, ring)
+            raise UnknownNodeError(node, ring, sorted(view.by_name))
         status = self._service.store.run(
             leave(watcher.keys, node=node, replicas=replicas, reason="removed", by=by)
         )

@@ -16,13 +16,13 @@ from hashring.web.login_routes import Login
 from hashring.web.parameters import group_of, ring_of, status_of, text_of
 from hashring.web.plans import (
     GroupChange,
+    PicturedPlan,
     RingChange,
-    RingPlan,
     group_after,
     group_change,
+    pictured_plan,
     ring_after,
     ring_change,
-    ring_plan,
 )
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
@@ -51,14 +51,14 @@ class PlanRoutes:
 
     def _ring(self) -> Any:
         _, view = ring_of(self._service, text_of(request, "ring"))
-        plan: RingPlan | None = None
+        plan: PicturedPlan | None = None
         wrong: HashringError | HTTPException | None = None
         change = RingChange()
         try:
             change = ring_change(lines=True)
             if not change.empty:
                 with self._turns.turn():
-                    plan = ring_plan(view, ring_after(view, change))
+                    plan = pictured_plan(view, ring_after(view, change))
         except (HashringError, HTTPException) as error:
             wrong = error
         return self._page("plan_ring.html", view, change, plan, wrong)
@@ -82,7 +82,7 @@ class PlanRoutes:
         template: str,
         view: RingView | GroupView,
         change: RingChange | GroupChange,
-        plan: RingPlan | Foresight | None,
+        plan: PicturedPlan | Foresight | None,
         wrong: HashringError | HTTPException | None,
     ) -> Any:
         text = self._templates.page(

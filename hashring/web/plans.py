@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,11 +12,9 @@ from flask import abort, request
 from markupsafe import Markup
 
 from hashring.core.assignors import assignor_named
-from hashring.core.balance import Balance, balance
 from hashring.core.groups import foresight
 from hashring.core.groups.foresight import Foresight
-from hashring.core.hashing import RING_SIZE
-from hashring.core.planning import planned_ring
+from hashring.core.planning import RingPlan, planned_ring, ring_plan
 from hashring.core.ring import Ring
 from hashring.drawing.ring import ring_colors, ring_picture
 from hashring.errors import ConfigError
@@ -125,74 +122,21 @@ def ring_after(view: RingView, change: RingChange) -> Ring:
 
 
 @dataclass(frozen=True)
-class NodeChange:
-    """A node before and after; shares from 0 to 1, fair shares of the points it has."""
+class PicturedPlan(RingPlan):
+    """What a change would do to a ring, and a picture of the ring after."""
 
-    name: str
-    before: float
-    after: float
-    fair: float
-
-
-@dataclass(frozen=True)
-class RingPlan:
-    """What a change would do to a ring.
-
-    Attributes:
-        moved: the part of the ring that changes hands, from 0 to 1.
-        least: the part that would, if every node had exactly its fair share before and after.
-        flows: from whom to whom, and how much; the greatest first.
-        nodes: those whose share changes, the greatest change first.
-        before, after: how even it is; ``None`` for a ring without nodes.
-        picture: the ring after.
-    """
-
-    moved: float
-    least: float
-    flows: Sequence[tuple[str | None, str | None, float]]
-    nodes: Sequence[NodeChange]
-    before: Balance | None
-    after: Balance | None
     picture: Markup
 
 
-def ring_plan(view: RingView, after: Ring) -> RingPlan:
+def pictured_plan(view: RingView, after: Ring) -> PicturedPlan:
     """What becoming the other ring would do to a ring."""
-    ring = view.ring
-    flows: Counter[tuple[str | None, str | None]] = Counter()
-    for move in ring.moves(after):
-        flows[move.before, move.after] += move.points
-    names = sorted({*ring.nodes, *after.nodes})
-    fair = {name: (_fair(ring, name), _fair(after, name)) for name in names}
-    nodes = [
-        NodeChange(name, _share(ring, name), _share(after, name), fair[name][1]) for name in names
-    ]
-    nodes = [node for node in nodes if node.before != node.after]
-    nodes.sort(key=lambda node: -abs(node.after - node.before))
-    return RingPlan(
-        sum(flows.values()) / RING_SIZE,
-        sum(max(0.0, then - now) for now, then in fair.values()),
-        [(*pair, points / RING_SIZE) for pair, points in flows.most_common()],
-        nodes,
-        view.balance,
-        balance(after),
-        Markup(
-            ring_picture(
-                after,
-                title=f"{view.name}, after",
-                colors=ring_colors(after, ring_colors(ring)),
-                style=False,
-            )
-        ),
+    picture = ring_picture(
+        after,
+        title=f"{view.name}, after",
+        colors=ring_colors(after, ring_colors(view.ring)),
+        style=False,
     )
-
-
-def _share(ring: Ring, node: str) -> float:
-    return ring.share(node) if node in ring else 0.0
-
-
-def _fair(ring: Ring, node: str) -> float:
-    return len(ring.points_of(node)) / len(ring) if node in ring else 0.0
+    return PicturedPlan(**vars(ring_plan(view.ring, after)), picture=Markup(picture))
 
 
 # --- groups -----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ COMMANDS = (
     ("export", "-"),
     ("remove", "n", "-y"),
     ("locks",),
+    ("plan", "--leave", "n"),
     ("doctor",),
 )
 # Of these, none reads the ring itself.

@@ -441,11 +441,7 @@ def test_remove_takes_a_stray_entry_away(client: Redis, run: Run) -> None:
 def test_remove_of_an_unknown_node_names_a_near_one(client: Redis, run: Run) -> None:
     put(client, "worker-3", 5)
     assert run("remove", "woker-3", "-y", status=1).err.splitlines() == [
-        "hashring: did you mean worker-3?",
-        (
-            "hashring: node 'woker-3' is not on ring 'ring'; list its nodes with the nodes "
-            "command or Ring.nodes, and mind that names are case-sensitive"
-        ),
+        "hashring: node 'woker-3' is not on ring 'ring'; did you mean 'worker-3'?",
     ]
     assert client.zcard("ring") == 1
 

@@ -1,0 +1,194 @@
+"""``hashring plan``: what moves if nodes join, leave, or change their weight."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.output import columns, document, percent
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.balance import Balance
+from hashring.core.placement import PLACEMENTS
+from hashring.core.planning import RingPlan, planned_ring, ring_plan
+from hashring.core.printable import printable
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+from hashring.store.ring.nodes import NodeFacts, node_facts, ring_algorithm
+
+_GREATEST_WEIGHT: Final = 100.0
+"""Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""
+
+_SHOWN: Final = 20
+"""How many flows and nodes are shown as text."""
+
+
+@click.command("plan")
+@click.option(
+    "--join",
+    "joins",
+    multiple=True,
+    metavar="NAME[=WEIGHT]",
+    help="A node that joins; may be repeated. NAME:WEIGHT is read as well, up to a weight of 100.",
+)
+@click.option(
+    "--leave", "leaves", multiple=True, metavar="NODE", help="A node that leaves; may be repeated."
+)
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="NODE=WEIGHT",
+    help="A node's new weight; may be repeated.",
+)
+@click.option(
+    "--n-replicas",
+    type=click.IntRange(min=1),
+    help="Points of a node of weight 1; as most nodes of the ring have, unless given.",
+)
+@click.option(
+    "--placement",
+    type=click.Choice(PLACEMENTS),
+    default="random",
+    show_default=True,
+    help="Where nodes that join put their points.",
+)
+@ring_options()
+@click.pass_obj
+def command(
+    settings: Settings,
+    *,
+    joins: tuple[str, ...],
+    leaves: tuple[str, ...],
+    weights: tuple[str, ...],
+    n_replicas: int | None,
+    placement: str,
+) -> None:
+    """Show what moves if nodes join or leave.
+
+    Or if they change their weight: from whom to whom, and how even the ring is then. It changes
+    nothing. What leaves is exact. A node that joins draws its points at random, so its figures
+    are an example, the same each time.
+
+    \b
+    Examples:
+      hashring plan --leave worker-1 --leave worker-2
+      hashring plan --leave worker-1 --join worker-9=2 --json | jq .moved
+      hashring plan --weight worker-3=2
+    """
+    asked = dict(_joiner(text) for text in joins)
+    if len(asked) < len(joins):
+        raise ConfigError("join", joins, "names a node twice")
+    change = asked | dict(_weight(text) for text in weights)
+    if not (joins or leaves or weights):
+        raise click.UsageError("say what changes: --join, --leave or --weight")
+    with connected(settings) as connection:
+        snapshot = connection.snapshot()
+    ring = snapshot.ring(ring_algorithm(snapshot, wire=settings.wire))
+    points = n_replicas or _usual(node_facts(snapshot, settings.scoring, ring))
+    after = planned_ring(
+        ring,
+        join=asked,
+        leave=leaves,
+        weights=change,
+        n_replicas=points,
+        placement=placement,
+        rng_for=lambda node: random.Random(f"{ring.fingerprint}:{node}"),
+    )
+    show_plan(settings, ring, after)
+
+
+def show_plan(settings: Settings, ring: Ring, after: Ring) -> None:
+    """Write what becoming the other ring would do to a ring."""
+    found = ring_plan(ring, after)
+    if settings.json:
+        document({"ring": settings.ring, **_as_json(found)})
+    else:
+        click.echo("\n".join(_lines(found)))
+
+
+def _usual(nodes: Iterable[NodeFacts]) -> int:
+    """The points of a node of weight 1, as most nodes have them."""
+    found = Counter(
+        round(node.replicas / node.weight)
+        for node in nodes
+        if node.weight and node.weight > 0 and not node.expired
+    )
+    return max(1, found.most_common(1)[0][0]) if found else 16
+
+
+def _joiner(text: str) -> tuple[str, float]:
+    if "=" in text:
+        return _weight(text)
+    name, _, number = text.rpartition(":")
+    try:
+        weight = float(number)
+    except ValueError:
+        return text, 1.0
+    if not name:
+        return text, 1.0
+    if not 0 < weight <= _GREATEST_WEIGHT:
+        raise ConfigError(
+            "join",
+            text,
+            f"may be a name that ends in {number}, or a weight: give {text}=1, or {name}=WEIGHT",
+        )
+    return name, weight
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ConfigError("weight", text, "give NODE=WEIGHT, such as worker-3=2") from None
+
+
+def _lines(plan: RingPlan) -> Iterator[str]:
+    if not plan.flows:
+        yield "nothing moves"
+        return
+    yield (
+        f"{percent(plan.moved)} of the ring moves; with exactly fair shares it would be "
+        f"{percent(plan.least)}"
+    )
+    yield f"busiest node: {_ratio(plan.before)} its fair share now, {_ratio(plan.after)} then"
+    yield ""
+    rows = [
+        (percent(part), printable(before or "-"), "->", printable(to or "-"))
+        for before, to, part in plan.flows[:_SHOWN]
+    ]
+    yield from columns(("Moves", "From", "", "To"), rows)
+    yield from _more(len(plan.flows), "smaller move")
+    yield ""
+    changed = [
+        (percent(node.before), percent(node.after), percent(node.fair), printable(node.name))
+        for node in plan.nodes[:_SHOWN]
+    ]
+    yield from columns(("Now", "Then", "Fair", "Node"), changed)
+    yield from _more(len(plan.nodes), "node")
+
+
+def _more(count: int, thing: str) -> Iterator[str]:
+    if count > _SHOWN:
+        more = count - _SHOWN
+        yield f"... and {more} more {thing}{'' if more == 1 else 's'}; --json has all"
+
+
+def _ratio(balance: Balance | None) -> str:
+    return "-" if balance is None else f"{balance.peak_to_mean:.2f} times"
+
+
+def _as_json(plan: RingPlan) -> dict[str, Any]:
+    return {
+        "moved": plan.moved,
+        "least": plan.least,
+        "flows": [{"from": before, "to": to, "part": part} for before, to, part in plan.flows],
+        "nodes": [vars(node) for node in plan.nodes],
+        "before": plan.before and vars(plan.before),
+        "after": plan.after and vars(plan.after),
+    }

@@ -1,0 +1,85 @@
+"""``hashring plan``: what would move, and nothing does."""
+
+from __future__ import annotations
+
+import pytest
+from redis import Redis
+
+from hashring.core.hashing import RING_SIZE
+from tests.cli.conftest import Run, put
+
+QUARTER = RING_SIZE // 4
+
+
+@pytest.fixture(autouse=True)
+def four_nodes(client: Redis) -> None:
+    for number, name in enumerate("abcd"):
+        put(client, name, number * QUARTER, told={"weight": 1.0})
+
+
+def test_a_plan_says_what_moves_from_whom_to_whom_and_how_even_it_is_then(run: Run) -> None:
+    assert run("plan", "--leave", "b", "--leave", "d").lines == [
+        "50.00% of the ring moves; with exactly fair shares it would be 50.00%",
+        "busiest node: 1.00 times its fair share now, 1.00 times then",
+        "",
+        " Moves  From      To",
+        "25.00%     b  ->  a",
+        "25.00%     d  ->  c",
+        "",
+        "   Now    Then    Fair  Node",
+        "25.00%  50.00%  50.00%  a",
+        "25.00%   0.00%   0.00%  b",
+        "25.00%  50.00%  50.00%  c",
+        "25.00%   0.00%   0.00%  d",
+    ]
+
+
+def test_a_plan_as_json_has_everything(run: Run) -> None:
+    told = run("plan", "--leave", "b", "--json").json
+    assert told["ring"] == "ring"
+    assert told["moved"] == 0.25
+    assert told["flows"] == [{"from": "b", "to": "a", "part": 0.25}]
+    assert {node["name"]: node["after"] for node in told["nodes"]} == {"a": 0.5, "b": 0.0}
+    assert told["before"]["peak_to_mean"] == 1.0
+    assert told["after"]["peak_to_mean"] == pytest.approx(1.5)
+
+
+def test_a_plan_changes_nothing(client: Redis, run: Run) -> None:
+    before = client.zrange("ring", 0, -1, withscores=True)
+    run("plan", "--leave", "a", "--join", "e")
+    assert client.zrange("ring", 0, -1, withscores=True) == before
+    assert set(client.keys()) == {b"{ring}:nodes", b"ring"}
+
+
+@pytest.mark.parametrize("joiner", ["e:2", "e=2"])
+def test_a_joiner_of_weight_two_has_twice_the_points_of_the_others(run: Run, joiner: str) -> None:
+    told = run("plan", "--join", joiner, "--json").json
+    (found,) = (node for node in told["nodes"] if node["name"] == "e")
+    assert found["fair"] == pytest.approx(2 / 6)
+    assert run("plan", "--join", joiner, "--json").json == told
+
+
+def test_a_greater_weight_takes_from_the_others(run: Run) -> None:
+    told = run("plan", "--weight", "a=3", "--json").json
+    assert {flow["to"] for flow in told["flows"]} == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        ((), 2, "say what changes: --join, --leave or --weight"),
+        (("--leave", "z"), 1, "node 'z' is not on this ring; list its nodes"),
+        (("--leave", "aa"), 1, "node 'aa' is not on this ring; did you mean 'a'?"),
+        (("--leave", "a", "--leave", "b", "--leave", "c", "--leave", "d"), 1, "no node would be"),
+        (("--join", "host:4711"), 2, "may be a name that ends in 4711, or a weight: give host:4"),
+        (("--join", "e:2", "--join", "e"), 2, "names a node twice"),
+        (("--join", "a"), 2, "join='a': is on the ring already: give it another name"),
+        (("--weight", "a"), 2, "weight='a': give NODE=WEIGHT, such as worker-3=2"),
+        (("--weight", "a=0"), 2, "weights=0.0: of node 'a' is no weight; 1 is an ordinary node"),
+        (("--weight", "a=nan"), 2, "weights=nan: of node 'a' is no weight"),
+    ],
+)
+def test_a_mistake_is_reported_in_one_line(
+    run: Run, options: tuple[str, ...], status: int, message: str
+) -> None:
+    assert message in run("plan", *options, status=status).err
