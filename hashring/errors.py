@@ -526,17 +526,23 @@ _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b"
 
 
 class EventsLost(HashringError, RuntimeError):
-    """A stream of events asked for some that the ring has dropped from its capped history.
+    """A stream or an archive needs events that the ring has dropped from its capped history.
 
     Attributes:
         after: the last event that was read.
         oldest: the oldest that is left; ``None`` when there is none.
     """
 
-    def __init__(self, ring: str, after: str, oldest: str | None) -> None:
+    def __init__(
+        self,
+        ring: str,
+        after: str,
+        oldest: str | None,
+        remedy: str = "run the stream more often, or start it anew from another checkpoint",
+    ) -> None:
         self.after = after
         self.oldest = oldest
         super().__init__(
-            f"events of ring {ring!r} after {after} are gone (the oldest left is {oldest}): run "
-            f"the stream more often, or start it anew from another checkpoint"
+            f"events of ring {ring!r} after {after} are gone (the oldest left is {oldest}): "
+            f"{remedy}"
         )

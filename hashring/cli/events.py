@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import click
 
+from hashring.cli.archive import archive as archive_events
 from hashring.cli.connection import Connection, connected
 from hashring.cli.history import Ticks, event_line
-from hashring.cli.output import json_line
+from hashring.cli.output import counted, document, json_line
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.errors import RedisUnavailable
@@ -29,9 +31,16 @@ _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
     help=f"How many of the last events to begin with. The ring keeps about {EVENTS_KEPT}.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with new events, until Ctrl-C.")
+@click.option(
+    "--archive",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Instead: add the events that are not in this directory yet, as JSON for hashring spark "
+    "audit --events.",
+)
 @ring_options()
 @click.pass_obj
-def command(settings: Settings, count: int, follow: bool) -> None:
+def command(settings: Settings, count: int, follow: bool, archive: Path | None) -> None:
     """Show the ring's history.
 
     Who joined, left and expired, when and why; the newest come last. Times are Redis' own, shown in
@@ -41,7 +50,14 @@ def command(settings: Settings, count: int, follow: bool) -> None:
     Examples:
       hashring events
       hashring events --follow --json
+      hashring events --archive /var/lib/hashring/accounts
     """
+    if archive is not None:
+        if follow:
+            raise click.UsageError("--archive ends when it has written: run it by a timer")
+        with connected(settings) as connection:
+            _archive(settings, connection, archive)
+        return
     with connected(settings) as connection:
         events = newest(connection, connection.keys.events, count)
         _show(settings, events)
@@ -49,6 +65,14 @@ def command(settings: Settings, count: int, follow: bool) -> None:
             _follow(settings, connection, events)
         elif not events and not settings.json:
             click.echo(f"no events on ring {printable(settings.ring)!r}")
+
+
+def _archive(settings: Settings, connection: Connection, folder: Path) -> None:
+    written = archive_events(connection, settings.ring, folder)
+    if settings.json:
+        document({"archived": written, "directory": str(folder)})
+    else:
+        click.echo(f"{counted(written, 'event')} archived in {printable(str(folder))}")
 
 
 def _show(settings: Settings, events: Iterable[RingEvent]) -> None:

@@ -53,3 +53,7 @@ class Outcome:
     facts: tuple[tuple[str, Any], ...]
     report: Report
     tables: tuple[Table, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """The page, for notebooks."""
+        return self.report._repr_html_()

@@ -25,7 +25,7 @@ from hashring.spark.keys import check_free, is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
 from hashring.spark.output import Output, check_distinct
 from hashring.spark.owner import partition_by_owner, with_owner
-from hashring.spark.plan import plan
+from hashring.spark.plan import moves_section, plan
 from hashring.spark.reassign import CELL, by_cell, check_cells, keep_ring, reassign
 from hashring.spark.report import Report
 from hashring.spark.simulate import (
@@ -377,7 +377,7 @@ def plan_job(
     ]
     report = Report(_plan_title(join, leave, weights or {}))
     report.facts(facts)
-    _moves_section(report, moves, nodes)
+    moves_section(report, moves, nodes)
     moved = Table(
         "moves",
         ("from", "to", "rows", "weight"),
@@ -403,31 +403,6 @@ def _plan_title(join: Sequence[str], leave: Sequence[str], weights: Mapping[str,
     changed = [f"{node} to {weight:g}" for node, weight in weights.items() if node not in join]
     parts += [(", ".join(changed), "in weight")] if changed else []
     return "Plan: " + "; ".join(f"{who} {what}" for who, what in parts)
-
-
-def _moves_section(report: Report, moves: Sequence[Any], nodes: Sequence[Any]) -> None:
-    report.section("What moves", "Rows from their owner before (left) to their owner after.")
-    if not moves:
-        report.facts([("moves", "none")])
-    report.flows(
-        "Moves from node to node",
-        [(r["before"], r["after"], float(r["keys"])) for r in moves],
-        [r["node"] for r in nodes],
-    )
-    report.table(
-        ["from", "to", "rows", "weight"],
-        [(r["before"], r["after"], r["keys"], r["weight"]) for r in moves],
-        most=30,
-    )
-    report.section("Nodes")
-    report.table(
-        ["node", "rows before", "rows after", "gained", "lost"],
-        [
-            (r["node"], r["keys_before"], r["keys_after"], r["gained_keys"], r["lost_keys"])
-            for r in nodes
-        ],
-        most=200,
-    )
 
 
 def audit_job(

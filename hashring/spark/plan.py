@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core import planning
 from hashring.core.ring import Ring
 from hashring.spark.moves import flows
+from hashring.spark.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +51,22 @@ class Plan:
     bad_weights: int
     moves: DataFrame
     nodes: DataFrame
+
+    def _repr_html_(self) -> str:
+        """A page with what moves, for notebooks."""
+        report = Report("Plan")
+        report.facts(
+            [
+                ("rows", self.keys + self.rows_without_key),
+                ("rows that move", self.moved_keys),
+                ("weight that moves", self.moved_weight),
+                ("least that must move to get these loads", self.least_weight),
+                ("nodes before", self.before.node_count),
+                ("nodes after", self.after.node_count),
+            ]
+        )
+        moves_section(report, self.moves.collect(), self.nodes.collect())
+        return report._repr_html_()
 
 
 def planned_ring(
@@ -173,4 +190,30 @@ def plan(
         bad_weights=sum(row["bad_weights"] for row in found),
         moves=session.createDataFrame(moves_table),
         nodes=session.createDataFrame(nodes_table),
+    )
+
+
+def moves_section(report: Report, moves: Sequence[Any], nodes: Sequence[Any]) -> None:
+    """What moves, and the nodes, from the rows of a plan's frames."""
+    report.section("What moves", "Rows from their owner before (left) to their owner after.")
+    if not moves:
+        report.facts([("moves", "none")])
+    report.flows(
+        "Moves from node to node",
+        [(r["before"], r["after"], float(r["keys"])) for r in moves],
+        [r["node"] for r in nodes],
+    )
+    report.table(
+        ["from", "to", "rows", "weight"],
+        [(r["before"], r["after"], r["keys"], r["weight"]) for r in moves],
+        most=30,
+    )
+    report.section("Nodes")
+    report.table(
+        ["node", "rows before", "rows after", "gained", "lost"],
+        [
+            (r["node"], r["keys_before"], r["keys_after"], r["gained_keys"], r["lost_keys"])
+            for r in nodes
+        ],
+        most=200,
     )

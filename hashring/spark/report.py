@@ -169,6 +169,11 @@ class Report:
         style = f"{_STYLE}{CHART_CSS}"
         return f"{PICTURE_CSS}{style}.hr-ring{{color:{INK}}}" if self._has_ring else style
 
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        page = escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:40em;border:0"></iframe>'
+
     def html(self) -> str:
         """The page."""
         return (

@@ -370,6 +370,39 @@ def test_events_count_takes_the_last_ones_in_order(client: Redis, run: Run) -> N
     assert run("events", "-n", "0", "--json").out == ""
 
 
+def test_events_are_archived_once_and_in_a_chain(client: Redis, run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "events"
+    with RingNode(client, "ring", name="a"):
+        assert run("events", "--archive", str(folder)).out == f"1 event archived in {folder}\n"
+        with RingNode(client, "ring", name="b"):
+            pass
+    told = run("events", "--archive", str(folder), "--json").json
+    assert told == {"archived": 3, "directory": str(folder)}
+    assert run("events", "--archive", str(folder), "--json").json["archived"] == 0
+    files = [file.read_text().splitlines() for file in sorted(folder.iterdir())]
+    found = [json.loads(line) for lines in files for line in lines]
+    assert [len(lines) for lines in files] == [1, 3]
+    assert [(e["kind"], e["nodes"]) for e in found] == [
+        ("join", ["a"]), ("join", ["b"]), ("leave", ["b"]), ("leave", ["a"]),
+    ]  # fmt: skip
+    assert [e["prev"] for e in found[1:]] == [e["tag"] for e in found[:-1]]
+    assert sorted(file.name for file in folder.iterdir())[1] == f"{found[0]['id']}.json"
+
+
+def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
+    client: Redis, run: Run, tmp_path: Path
+) -> None:
+    client.xadd("{ring}:events", {"kind": "note"}, id="1-0")
+    run("events", "--archive", str(tmp_path))
+    client.xadd("{ring}:events", {"kind": "note"}, id="7-0")
+    client.xtrim("{ring}:events", maxlen=1, approximate=False)
+    lost = run("events", "--archive", str(tmp_path), status=1)
+    assert "events of ring 'ring' after 1-0 are gone (the oldest left is 7-0): arch" in lost.err
+    (tmp_path / "0-0.json").write_text('{"id": "1-')
+    assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=1).err
+    assert "run it by a timer" in run("events", "-f", "--archive", str(tmp_path), status=2).err
+
+
 def test_no_events_is_said(run: Run) -> None:
     assert run("events").out == "no events on ring 'ring'\n"
 

@@ -1,5 +1,8 @@
 """A plan says what a change would move, and refuses what cannot be."""
 
+import re
+from html import unescape
+
 import pytest
 
 from hashring.core.ring import Ring
@@ -85,3 +88,12 @@ def test_balanced_placement_evens_the_ring():
 def test_what_cannot_be_planned_is_said(change, error, text):
     with pytest.raises(error, match=text):
         planned_ring(random_ring(2, 4), **change)
+
+
+def test_a_plan_shows_itself_in_a_notebook(spark, ring):
+    found = plan(spark.range(50), ring, join=["<new>"], key="id")
+    frame = found._repr_html_()
+    page = unescape(re.fullmatch('<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', frame)[1])
+    assert "<h2>What moves</h2>" in page
+    assert "&lt;new&gt;" in page
+    assert "<new>" not in page
