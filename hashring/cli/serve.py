@@ -65,6 +65,12 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
     help=f"Let everybody who knows the token in {TOKEN_VARIABLE} remove nodes, release locks and "
     "ask for rebalances.",
 )
+@click.option(
+    "--grafana",
+    default="",
+    metavar="URL",
+    help="The address of the dashboard in Grafana, to which the pages of rings and groups link.",
+)
 @ring_options()
 @click.pass_obj
 def command(
@@ -77,6 +83,7 @@ def command(
     trusted_proxies: tuple[str, ...],
     forget_after: float,
     allow_actions: bool,
+    grafana: str,
 ) -> int | None:
     """Serve a page to watch rings and groups, an API, and metrics.
 
@@ -116,6 +123,7 @@ def command(
             allowed_hosts=[*allowed_hosts, host],
             trusted_proxies=trusted_proxies,
             token=token,
+            grafana=grafana,
         )
         try:
             server = Server(app, host, port)

@@ -1,12 +1,14 @@
-"""Bars, flows and lines: each one ``<svg>`` element from numbers.
+"""Bars, flows, lines and small charts: each one ``<svg>`` element from numbers.
 
 The page around them takes :data:`CHART_CSS` into its style sheet; it is light, in the dark too.
+Small charts have a style of their own, which is light or dark as the page is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
@@ -21,7 +23,18 @@ CHART_CSS: Final = (
 )
 """What the charts' classes look like."""
 
+SMALL_CHART_CSS: Final = (
+    ".hr-small{display:block;width:100%;height:44px}"
+    ".hr-small .hr-line{fill:none;stroke:currentColor;stroke-width:1.5}"
+    ".hr-small .hr-area{fill:currentColor;fill-opacity:.12}"
+    ".hr-small .hr-marks{stroke-width:1.5;fill:none}"
+    ".hr-small path{vector-effect:non-scaling-stroke}"
+)
+"""What :func:`small_chart` looks like; its ``color`` is the page's."""
+
 _BAR: Final = PALETTE[8]
+_SMALL_HEIGHT: Final = 40
+_MARKS_HEIGHT: Final = 5
 
 
 def bar_chart(label: str, rows: Sequence[tuple[str, float, float | None]], unit: str = "%") -> str:
@@ -167,6 +180,62 @@ def line_chart(
         f"{shown(y_title)}</text>"
     )
     return _svg(label, parts, height)
+
+
+def small_chart(
+    label: str,
+    values: Sequence[float | None],
+    *,
+    marks: Sequence[tuple[str, Iterable[int]]] = (),
+    bars: bool = False,
+) -> str:
+    """A line of steps, or bars, from 0 to the greatest value, as wide as the page lets it be.
+
+    Args:
+        label: what the chart shows, for those who cannot see it.
+        values: in steps of equal time; ``None`` where nothing is known.
+        marks: ticks below: a class of the page's, and the places in ``values``.
+    """
+    top = max([value for value in values if value is not None], default=0.0) or 1.0
+    ground = _SMALL_HEIGHT - _MARKS_HEIGHT - 1
+
+    def up(value: float) -> str:
+        return f"{ground - (ground - 2) * value / top:.4g}"
+
+    line, area = [], []
+    for begin, end in _runs(values, bars=bars):
+        steps, at = [], begin
+        for value, equal in groupby(values[begin:end]):
+            at += len(list(equal))
+            steps.append(f"V{up(value or 0.0)}H{at}")
+        start = up(values[begin] or 0.0)
+        tops = "".join(steps).removeprefix(f"V{start}")
+        line.append(f"M{begin} {start}{tops}")
+        area.append(f"M{begin} {ground}V{start}{tops}V{ground}Z")
+    ticks = "".join(
+        f'<path class="hr-marks {name}" stroke="currentColor" d="'
+        + "".join(f"M{place + 0.5:g} {ground + 1}v{_MARKS_HEIGHT}" for place in sorted({*places}))
+        + '"/>'
+        for name, places in marks
+    )
+    return (
+        f'<svg class="hr-small" viewBox="0 0 {max(1, len(values))} {_SMALL_HEIGHT}" '
+        f'preserveAspectRatio="none" role="img" aria-label={quoteattr(label)}>'
+        f'<path class="hr-area" d="{"".join(area)}"/><path class="hr-line" d="{"".join(line)}"/>'
+        f"{ticks}</svg>"
+    )
+
+
+def _runs(values: Sequence[float | None], *, bars: bool) -> Iterator[tuple[int, int]]:
+    """Where values are known, one after the other; of bars, those that are more than nothing."""
+    begin = None
+    for index, value in enumerate([*values, None]):
+        known = value is not None and not (bars and value == 0)
+        if known and begin is None:
+            begin = index
+        elif not known and begin is not None:
+            yield begin, index
+            begin = None
 
 
 def _svg(label: str, parts: Sequence[str], height: float) -> str:

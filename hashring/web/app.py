@@ -6,10 +6,13 @@ import logging
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException
 
+from hashring.drawing.charts import SMALL_CHART_CSS
+from hashring.drawing.grid import GRID_CSS
 from hashring.drawing.palette import PICTURE_CSS
 from hashring.errors import ConfigError, HashringError
 from hashring.web.action_routes import ActionRoutes
@@ -42,6 +45,7 @@ def create_app(
     allowed_hosts: Iterable[str] = (),
     trusted_proxies: Iterable[str] = (),
     token: str | None = None,
+    grafana: str = "",
 ) -> Flask:
     """The WSGI application that shows a service.
 
@@ -53,6 +57,7 @@ def create_app(
         trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
             ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
         token: the secret that actions need; ``None`` for no actions.
+        grafana: the address of the dashboard in Grafana, to which pages link; empty for none.
 
     Raises:
         ConfigError: an argument cannot work.
@@ -72,7 +77,8 @@ def create_app(
             )
         guard = Guard(token, monotonic)
     hosts = Hosts(allowed_hosts)
-    templates = Templates(base_path, redis_shown, actions=guard is not None)
+    check_grafana(grafana)
+    templates = Templates(base_path, redis_shown, actions=guard is not None, grafana=grafana)
 
     @app.before_request
     def _before() -> Response | None:
@@ -124,7 +130,7 @@ def create_app(
     @app.get("/static/picture.css")
     def _picture_css() -> Response:
         age = {"Cache-Control": f"max-age={_STATIC_AGE}"}
-        return Response(PICTURE_CSS, mimetype="text/css", headers=age)
+        return Response(PICTURE_CSS + SMALL_CHART_CSS + GRID_CSS, mimetype="text/css", headers=age)
 
     pages = LivePages(service, templates)
     service.listen(pages)
@@ -160,6 +166,17 @@ def _under(base_path: str, app: Wsgi) -> Wsgi:
         return [f"Everything here is below {base_path}/\n".encode()]
 
     return under
+
+
+def check_grafana(address: str) -> None:
+    """Refuse what cannot be the address of a dashboard.
+
+    Raises:
+        ConfigError: it is not empty, and no address of the web.
+    """
+    parts = urlsplit(address)
+    if address and not (parts.scheme in ("http", "https") and parts.netloc):
+        raise ConfigError("grafana", address, "give the dashboard's address: https://…/d/hashring")
 
 
 def check_base_path(path: str) -> None:

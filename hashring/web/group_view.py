@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hashring.core.groups import foresight
-from hashring.core.groups.foresight import GroupStatus
+from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import GroupState
 from hashring.health import Health, group_health
 from hashring.metrics.fleet import GroupReading
@@ -29,6 +29,24 @@ class Cell:
     owner: str | None
     doing: str
     to: str | None
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What a group waits for one member to do, in as many partitions as it is.
+
+    Attributes:
+        kind: what.
+        member: whom it waits for; ``None`` where it is for nobody in particular.
+        partitions: which, rising.
+        until: Redis time by which the last of the waits ends; ``None`` when only the member can
+            end them.
+    """
+
+    kind: WaitKind
+    member: str | None
+    partitions: tuple[int, ...]
+    until: float | None
 
 
 class GroupView:
@@ -59,6 +77,22 @@ class GroupView:
     def health(self) -> Health:
         """Whether it is well, and if not, why."""
         return group_health(self.status, self.decisions, now=self.now)
+
+    @cached_property
+    def waits(self) -> tuple[Waits, ...]:
+        """What it waits for, that of one member together; in order of the first partition."""
+        found: dict[tuple[WaitKind, str | None], list[GroupWait]] = {}
+        for wait in self.status.waits:
+            found.setdefault((wait.kind, wait.member), []).append(wait)
+        return tuple(
+            Waits(
+                kind,
+                member,
+                tuple(sorted(w.partition for w in waits if w.partition is not None)),
+                max((w.until for w in waits if w.until is not None), default=None),
+            )
+            for (kind, member), waits in found.items()
+        )
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -16,6 +16,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hashring._version import __version__
+from hashring.core.change import ChangeKind
+from hashring.core.groups.state import EventKind
+from hashring.drawing.charts import small_chart
+from hashring.drawing.grid import partition_grid
 from hashring.drawing.palette import node_colors
 from hashring.drawing.ring import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
@@ -25,9 +29,17 @@ from hashring.store.ring.commands import Snapshot
 from hashring.web import formatting
 from hashring.web.event_stream import Feed
 from hashring.web.group_view import GroupView
+from hashring.web.last_hour import (
+    SAMPLES,
+    SPAN,
+    Track,
+    counted_spans,
+    differences,
+    span_of,
+)
 from hashring.web.ring_view import Heir, NodeHealth, RingView, element_id
 from hashring.web.service import Service
-from hashring.web.watchers import Failure, GroupWatcher, RingWatcher, Watcher
+from hashring.web.watchers import EVENTS, Failure, GroupWatcher, RingWatcher, Watcher
 
 V = TypeVar("V", bound=RingView | GroupView)
 
@@ -35,6 +47,8 @@ Parts = dict[str, Markup]
 Rows = dict[str, tuple[Any, Markup]]
 
 _LOG: Final = 40  # events on a ring's page
+_MOST_CELLS: Final = 512  # partitions that are drawn one by one
+_MOST_DRAWN: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -66,10 +80,12 @@ class Templates:
         base_path: what every path of the service begins with; empty or ``/like/this``.
         redis: where Redis is, for people: without a password.
         actions: whether there are buttons to act with.
+        grafana: the address of the dashboard in Grafana; empty for none.
     """
 
-    def __init__(self, base_path: str, redis: str, *, actions: bool) -> None:
+    def __init__(self, base_path: str, redis: str, *, actions: bool, grafana: str = "") -> None:
         self.base_path = base_path
+        self._grafana = grafana
         self._environment = Environment(
             loader=PackageLoader("hashring.web"),
             autoescape=True,
@@ -97,6 +113,13 @@ class Templates:
     def link(self, path: str, **query: str) -> str:
         """A path of the service, with a query."""
         return f"{self.base_path}{path}" + (f"?{urlencode(query)}" if query else "")
+
+    def dashboard(self, **variables: str) -> str:
+        """The dashboard in Grafana, with its variables; empty when there is none."""
+        if not self._grafana:
+            return ""
+        query = urlencode({f"var-{name}": value for name, value in variables.items()})
+        return f"{self._grafana}{'&' if '?' in self._grafana else '?'}{query}"
 
     def part(self, name: str, *values: Any) -> Markup:
         """A part of a page."""
@@ -219,9 +242,31 @@ class WatchedPage(LivePage, Generic[V]):
         super().__init__(templates)
         self._watcher = watcher
         self._colors: dict[str, int] = {}
+        self._hour_of: Any = None
+        self._hour_made = Markup()
 
     def _state(self) -> Any:
         return (self._watcher.looks, self._watcher.view is None)
+
+    def _charts(
+        self, now: float, tracks: Sequence[Track], times: Mapping[str, list[float]], **name: str
+    ) -> Markup:
+        """The last hour; times of events by the class of their marks."""
+        wanted = (span_of(now), [(list(track.values), track.now) for track in tracks], times)
+        if wanted != self._hour_of:
+            marks = [
+                (kind, [place for place, n in enumerate(counted_spans(found, now)) if n])
+                for kind, found in times.items()
+            ]
+            charts = []
+            for track in tracks:
+                drawn = small_chart(track.title, track.values, marks=marks, bars=track.bars)
+                charts.append((track, Markup(drawn)))
+            began = (span_of(now) - SAMPLES + 1) * SPAN
+            dashboard = self._templates.dashboard(**name)
+            self._hour_made = self._templates.part("hour", charts, began, dashboard)
+            self._hour_of = wanted
+        return self._hour_made
 
     @property
     def health(self) -> Health:
@@ -268,12 +313,34 @@ class RingPage(WatchedPage[RingView]):
             "figures": part("figures", view),
             "picture": self._drawn(view),
             "log": part("log", view, _LOG),
+            "hour": self._hour(view),
         }
         rows = {
             node.id: ((node.key, stale), part("row", node, view, colors[node.name], stale))
             for node in sorted(view.nodes, key=lambda node: _ROW_ORDER[node.state])
         }
         return parts, rows
+
+    def _hour(self, view: RingView) -> Markup:
+        nodes, peak, unserved = self._watcher.hour.tracks(view.now)
+        changes = [event for event in view.events if event.change is not None]
+        # Of more events than are kept, those before are not known.
+        since = view.events[0].at if len(view.events) >= EVENTS else None
+        counts = counted_spans([event.at for event in changes], view.now, since=since)
+        tracks = (
+            Track("Nodes", nodes, len(view.live)),
+            Track(
+                "Busiest",
+                peak,
+                view.balance.peak_to_mean if view.balance else 0.0,
+                unit="\N{MULTIPLICATION SIGN}",
+            ),
+            Track("Changes", counts, bars=True),
+            Track("Keys unserved", unserved, view.unserved, alarm=True),
+        )
+        bad = [event.at for event in changes if event.kind == ChangeKind.EXPIRE.value]
+        others = [event.at for event in changes if event.kind != ChangeKind.EXPIRE.value]
+        return self._charts(view.now, tracks, {"": others, "bad": bad}, ring=view.name)
 
     def colors(self, view: RingView) -> dict[str, str]:
         """The colour of each node, as a class of the style sheet."""
@@ -347,11 +414,43 @@ class GroupPage(WatchedPage[GroupView]):
         parts = {
             "head": part("group_head", view, stale),
             "waits": part("waits", view, stale),
-            "grid": part("grid", view, colors),
+            "grid": self._grid(view, colors),
             "members": part("members", view, colors, stale),
             "log": part("decisions", view),
+            "hour": self._hour(view),
         }
         return parts, {}
+
+    def _hour(self, view: GroupView) -> Markup:
+        members, unowned, handoffs, generation = self._watcher.hour.tracks(view.now)
+        tracks = (
+            Track("Members", members, len(view.status.members)),
+            Track("Without an owner", unowned, len(view.status.unowned), alarm=True),
+            Track("Handoffs under way", handoffs, len(view.state.handoffs)),
+            Track("Decisions", differences(generation), bars=True),
+        )
+        bad: list[float] = []
+        others: list[float] = []
+        for decision in view.decisions:
+            gone = any(event.kind is EventKind.EXPIRED for event in decision.events)
+            (bad if gone else others).append(decision.at)
+        return self._charts(view.now, tracks, {"": others, "bad": bad}, group=view.name)
+
+    def _grid(self, view: GroupView, colors: Mapping[str, str]) -> Markup:
+        cells = view.cells
+        if len(cells) <= _MOST_CELLS:
+            return self._templates.part("grid", view, colors)
+        if len(cells) > _MOST_DRAWN:
+            return self._templates.part("too_many", len(cells))
+        return Markup(
+            partition_grid(
+                {cell.number: cell.owner for cell in cells},
+                self._colors,
+                moving={cell.number: cell.to for cell in cells if cell.to is not None},
+                draining=[cell.number for cell in cells if cell.doing == "drain"],
+                label="Partitions by owner; the table of members says the same in words",
+            )
+        )
 
     def _colors_of(self, view: GroupView) -> dict[str, str]:
         names = {member.name for member in view.status.members}

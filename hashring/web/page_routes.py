@@ -122,7 +122,8 @@ class PageRoutes:
             "version": version,
             "at": _redis_time(watcher, view),
         }
-        empty = dict.fromkeys(("failure", "verdict", "notes", "figures", "picture", "log"), "")
+        names = ("failure", "verdict", "notes", "figures", "picture", "log", "hour")
+        empty = dict.fromkeys(names, "")
         return self._page(
             "ring.html",
             page.health.state,
@@ -182,7 +183,8 @@ class PageRoutes:
             "version": version,
             "at": 0.0 if view is None else view.now + watcher.since_seen,
         }
-        empty = dict.fromkeys(("failure", "verdict", "head", "waits", "grid", "members", "log"), "")
+        names = ("failure", "verdict", "head", "waits", "grid", "members", "log", "hour")
+        empty = dict.fromkeys(names, "")
         seen = view.now if view else None
         part = {**empty, **parts}
         return self._page(

@@ -24,6 +24,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.events import RingEvent, after, newest
 from hashring.web.group_view import GroupView
+from hashring.web.last_hour import LastHour
 from hashring.web.ring_view import RingView
 
 V = TypeVar("V")
@@ -63,6 +64,7 @@ class Watcher(Generic[V]):
 
     Attributes:
         view: what was seen last; ``None`` when nothing was yet.
+        hour: the last hour of what it sees.
         seen_at: when, by this process' monotonic clock.
         took: seconds the last look took.
         failure: why there is nothing newer; ``None`` when there is.
@@ -79,6 +81,7 @@ class Watcher(Generic[V]):
 
     def __init__(self, store: RedisStore, channel: bytes | None) -> None:
         self.view: V | None = None
+        self.hour = LastHour()
         self.seen_at = 0.0
         self.took = 0.0
         self.failure: Failure | None = None
@@ -140,6 +143,9 @@ class Watcher(Generic[V]):
         """
         raise NotImplementedError
 
+    def _note(self, view: V | None) -> None:
+        """Add what was seen to the last hour."""
+
     @property
     def since_seen(self) -> float:
         """Seconds since it was seen."""
@@ -167,6 +173,7 @@ class Watcher(Generic[V]):
     def _again(self) -> None:
         started = time.monotonic()
         self.view = self.look()
+        self._note(self.view)
         self.seen_at = time.monotonic()
         if self.failure is not None:
             log.info("%s: Redis answers again", self)
@@ -233,6 +240,7 @@ class RingWatcher(Watcher[RingView]):
         self.name = name
         self._scoring = scoring
         self._events: deque[RingEvent] = deque(maxlen=EVENTS)
+        self.hour = LastHour(min, max, max)
         self.new_events: tuple[RingEvent, ...] = ()
 
     def __str__(self) -> str:
@@ -258,6 +266,11 @@ class RingWatcher(Watcher[RingView]):
         self.new_events = tuple(new)
         return RingView(self.name, seen, tuple(self._events), self._scoring, self.view)
 
+    def _note(self, view: RingView | None) -> None:
+        if view is not None:
+            peak = view.balance.peak_to_mean if view.balance else 0.0
+            self.hour.add(view.now, len(view.live), peak, view.unserved)
+
 
 class GroupWatcher(Watcher[GroupView]):
     """Watches a partition group; sees ``None`` while there is none.
@@ -270,6 +283,7 @@ class GroupWatcher(Watcher[GroupView]):
         self.keys = group_keys(name)
         super().__init__(store, self.keys.channel)
         self.name = name
+        self.hour = LastHour(min, max, max, max)
         self._decisions: tuple[Decision, ...] = ()
         self._tag = ""
 
@@ -292,6 +306,13 @@ class GroupWatcher(Watcher[GroupView]):
             self._decisions = tuple(read_decision(entry) for entry in entries)
             self._tag = reading.tag
         return GroupView(self.name, reading, state, self._decisions)
+
+    def _note(self, view: GroupView | None) -> None:
+        if view is not None:
+            found, handoffs = view.status, len(view.state.handoffs)
+            self.hour.add(
+                view.now, len(found.members), len(found.unowned), handoffs, found.generation
+            )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from tests.conftest import eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 from tests.web.test_acting import form_token, sign_in
 
+pytestmark = pytest.mark.one_server
+
 QUARTER = RING_SIZE // 4
 
 
