@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from hashring.groups.challenge import async_lease_challenge, lease_challenge
     from hashring.groups.live import PartitionGroup
     from hashring.node.aio import AsyncRingNode
-    from hashring.node.machine import NodeState
+    from hashring.node.states import NodeState
     from hashring.node.status import NodeStatus
     from hashring.node.sync import RingNode
     from hashring.protocol.locks.lease import Lease
@@ -163,7 +163,7 @@ _HOMES: Final = {
     "MissingDependencyError": "hashring.errors",
     "Move": "hashring.core.ring",
     "NodeForked": "hashring.errors",
-    "NodeState": "hashring.node.machine",
+    "NodeState": "hashring.node.states",
     "NodeStateError": "hashring.errors",
     "NodeStatus": "hashring.node.status",
     "NodeSuperseded": "hashring.errors",

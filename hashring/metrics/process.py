@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 from hashring.errors import ConfigError
 from hashring.groups.base import BaseMember
 from hashring.metrics.families import Families, Spec, label, one_hot
-from hashring.node.machine import NodeState
 from hashring.node.node import Node
+from hashring.node.states import NodeState
 
 _NODE: Final = ("ring", "node")
 _MEMBER: Final = ("group", "member")

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar, cast
 from hashring.errors import NodeStateError, RedisUnavailable, StoreError
 from hashring.node.asking import Asking
 from hashring.node.log import NodeLog
-from hashring.node.machine import NodeState
 from hashring.node.node import Node
 from hashring.node.reader import monotonic
 from hashring.node.settings import OnChange
+from hashring.node.states import NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.book import Asked, Verdict
 from hashring.protocol.locks.lease import Lease

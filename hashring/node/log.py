@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from hashring.errors import StoreError
-from hashring.node.machine import NodeMachine, NodeState
+from hashring.node.machine import NodeMachine
+from hashring.node.states import NodeState
 
 logger = logging.getLogger("hashring")
 

@@ -3,38 +3,8 @@
 A runner asks :meth:`NodeMachine.next` what to do, does it, and tells the machine how it went.
 Time (the machine's own monotonic seconds) and randomness are arguments, so the same code runs in
 a thread, in a greenlet, under asyncio, and in a simulator with a clock of its own. Only one
-runner may drive a machine; readers elsewhere look at its frozen :class:`View`.
-
-States, what brings them about, and what a node owns in each:
-
-==============  ===================================================================  ==========
-state           entered                                                              owns
-==============  ===================================================================  ==========
-``new``         before ``start()``                                                   nothing
-``joining``     started; subscribing, choosing points, first heartbeat               nothing
-``live``        a heartbeat was answered and the ring is known                       its ranges
-``fenced``      not renewed within the ttl; keeps trying, and comes back by itself   nothing
-``leaving``     asked to stop                                                        nothing
-``stopped``     has left, or Redis did not answer (then it expires)                  nothing
-``superseded``  another process took the name                                        nothing
-``failed``      ``start()`` did not succeed                                          nothing
-==============  ===================================================================  ==========
-
-The moves between them (drawn from :data:`MOVES`):
-
-======================================  ==============================  ==========
-event                                   from                            to
-======================================  ==============================  ==========
-start()                                 any                             joining
-stop()                                  new                             stopped
-stop()                                  joining, live, fenced, leaving  leaving
-a heartbeat is answered, with the ring  joining, fenced                 live
-the ttl passes without one              live                            fenced
-the first call of start() fails         joining                         failed
-another process has the name            joining, live, fenced           joining
-that process began later                joining                         superseded
-the node has left, or tried to          leaving                         stopped
-======================================  ==============================  ==========
+runner may drive a machine; readers elsewhere look at its frozen :class:`View`. Its states, and what
+a node owns in each, are in :mod:`hashring.node.states`.
 
 How a node stays right:
 
@@ -53,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final, Protocol
 
 from hashring.core.change import Change, ChangeKind, Stamp, parse_change
@@ -70,9 +39,20 @@ from hashring.errors import (
 )
 from hashring.node.locks import SharedLockBook
 from hashring.node.shared_rings import ring_of
+from hashring.node.states import (
+    CLAIM,
+    ENDED,
+    LIFE,
+    SIGHT,
+    ClaimEvent,
+    ClaimState,
+    NodeEvent,
+    NodeState,
+    SightEvent,
+    SightState,
+)
 from hashring.protocol.locks.book import LockConfig
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
-from hashring.protocol.states import Moves
 from hashring.store.keys import RingKeys
 from hashring.store.locks.commands import parse_lock_news
 from hashring.store.ring.commands import (
@@ -108,53 +88,6 @@ class Random(Protocol):
 
     def randrange(self, stop: int, /) -> int:
         """An integer ``0 <= n < stop``."""
-
-
-class NodeState(str, Enum):
-    """See the table in :mod:`hashring.node.machine`."""
-
-    NEW = "new"
-    JOINING = "joining"
-    LIVE = "live"
-    FENCED = "fenced"
-    LEAVING = "leaving"
-    STOPPED = "stopped"
-    SUPERSEDED = "superseded"
-    FAILED = "failed"
-
-
-class NodeEvent(Enum):
-    """What changes a node's state; the values are the words of the table."""
-
-    START = "start()"
-    STOP = "stop()"
-    RENEWED = "a heartbeat is answered, with the ring"
-    RAN_OUT = "the ttl passes without one"
-    REFUSED = "the first call of start() fails"
-    NAME_TAKEN = "another process has the name"
-    NAME_YIELDED = "that process began later"
-    LEFT = "the node has left, or tried to"
-
-
-_S, _E = NodeState, NodeEvent
-
-MOVES: Final = Moves(
-    {
-        **{(state, _E.START): _S.JOINING for state in NodeState},
-        (_S.NEW, _E.STOP): _S.STOPPED,
-        **{(state, _E.STOP): _S.LEAVING for state in (_S.JOINING, _S.LIVE, _S.FENCED, _S.LEAVING)},
-        (_S.JOINING, _E.RENEWED): _S.LIVE,
-        (_S.FENCED, _E.RENEWED): _S.LIVE,
-        (_S.LIVE, _E.RAN_OUT): _S.FENCED,
-        (_S.JOINING, _E.REFUSED): _S.FAILED,
-        **{(state, _E.NAME_TAKEN): _S.JOINING for state in (_S.JOINING, _S.LIVE, _S.FENCED)},
-        (_S.JOINING, _E.NAME_YIELDED): _S.SUPERSEDED,
-        (_S.LEAVING, _E.LEFT): _S.STOPPED,
-    }
-)
-"""Every move that a node makes from state to state."""
-
-_ENDED: Final = (NodeState.STOPPED, NodeState.SUPERSEDED, NodeState.FAILED)
 
 
 @dataclass(frozen=True)
@@ -249,6 +182,8 @@ class NodeMachine:
     rng: Random
 
     state: NodeState = NodeState.NEW
+    sight: SightState = SightState.UNKNOWN
+    claim: ClaimState = ClaimState.LOOKING
     ring: Ring = field(init=False)
     stamp: Stamp | None = None
     deadline: float = float("-inf")
@@ -273,7 +208,6 @@ class NodeMachine:
         self.ring = Ring(hash_algorithm=self.config.algorithm)
         self._at = _Schedule()
         self._strict = False
-        self._placed = False
         self._drop: tuple[Replica, ...] = ()
         self._expect: str | None = None
         self._take_from = ""
@@ -281,9 +215,8 @@ class NodeMachine:
         # the newest first.
         self._sessions: tuple[str, ...] = ()
         self._replaced: tuple[str, ...] = ()
-        self._contested = False
+        # What it has missed goes up to here.
         self._behind: Stamp | None = None
-        self._deaf = False
         # What was told since the heartbeat under way was sent; None when none is.
         self._heard: list[Change] | None = None
         self._subscription = 0
@@ -318,16 +251,16 @@ class NodeMachine:
         self._strict = strict
         self._sessions = (self.session,)
         self._replaced = ()
-        self._contested = False
         self._started_at = 0
-        self._placed = self._placed and not self._looks_before_joining
+        self.claim = self._first_claim
+        self.sight = SightState.UNKNOWN
         self._behind = None
         self._tries = self._subscribe_tries = 0
         self._at = _Schedule(beat=now, subscribe=now)
 
     def stop(self) -> None:
         """Begin to leave; nothing is owned from now on."""
-        if self.state in (NodeState.NEW, *_ENDED):
+        if self.state in (NodeState.NEW, *ENDED):
             if self.state is NodeState.NEW:
                 self._end(NodeEvent.STOP)
             return
@@ -338,7 +271,7 @@ class NodeMachine:
     def next(self, now: float) -> Step:
         """What to do now."""
         self._fence_when_due(now)
-        if self.state in (NodeState.LEAVING, *_ENDED):
+        if self.state in (NodeState.LEAVING, *ENDED):
             return self._next_of_leaving(now)
         at = self._at
         if now >= at.subscribe:
@@ -400,7 +333,7 @@ class NodeMachine:
     @property
     def in_doubt(self) -> bool:
         """Whether it knows that the ring may differ from what it has: a fetch is due."""
-        return self._at.fetch < float("inf")
+        return self.sight not in (SightState.UNKNOWN, SightState.CURRENT)
 
     @property
     def failing(self) -> bool:
@@ -462,7 +395,7 @@ class NodeMachine:
         except MessageFormatError:
             if self.config.follow_foreign:
                 # A node of redis-hashring says only that something changed.
-                self._at.fetch = min(self._at.fetch, now + self._moment())
+                self._doubt(now + self._moment())
             else:
                 self.counters.bad_messages += 1
             return
@@ -476,10 +409,10 @@ class NodeMachine:
         mine = self.stamp
         if mine is None or change.stamp.tag == mine.tag:
             return
-        if change.stamp.at > mine.at:
+        if self.sight is SightState.DEAF and (change.stamp.at > mine.at or change.prev == mine.tag):
             # News, however late: the subscription is alive. In an event loop that runs hundreds of
             # nodes, all of them hear late at times.
-            self._deaf = False
+            self._see(SightEvent.HEARD)
         if change.prev == mine.tag:
             ring = change.apply(self.ring)
             self._adopt(ring, change.stamp)
@@ -492,11 +425,11 @@ class NodeMachine:
                 self._at.sweep = float("inf")
             if change.was not in (None, mine.members) or not self._is_whole(ring, change.stamp):
                 # Somebody touched the ZSET without telling.
-                self._at.fetch = min(self._at.fetch, now + self._moment())
+                self._doubt(now + self._moment())
         elif change.stamp.at <= mine.at and change.stamp.epoch <= mine.epoch:
             return  # From before what was fetched.
         else:
-            self._fall_behind(change.stamp, now)
+            self._fall_behind(SightEvent.SKIPPED, change.stamp, now)
         if self.name in change.nodes:
             self._change_of_own(change, now)
 
@@ -511,7 +444,7 @@ class NodeMachine:
         return len(ring) + self.garbage == stamp.members
 
     def _change_of_own(self, change: Change, now: float) -> None:
-        if self.state in (NodeState.LEAVING, *_ENDED):
+        if self.state in (NodeState.LEAVING, *ENDED):
             return
         if change.kind is ChangeKind.JOIN:
             if change.session != self.session:
@@ -527,10 +460,28 @@ class NodeMachine:
         self.stamp = stamp
         if self._behind is not None and stamp.epoch >= self._behind.epoch:
             self._behind = None
-            self._deaf = False
-            self._at.fetch = float("inf")
+            if self.sight is SightState.BEHIND:
+                self._see(SightEvent.CAUGHT_UP)
+                self._at.fetch = float("inf")
 
-    def _fall_behind(self, stamp: Stamp, now: float) -> None:
+    def _see(self, event: SightEvent) -> None:
+        self.sight = SIGHT.after(self.sight, event)
+
+    def _has_read(self) -> None:
+        """The whole ring is known, as it is at its stamp."""
+        self._see(SightEvent.READ)
+        self._behind = None
+        self._at.fetch = float("inf")
+
+    def _doubt(self, at: float) -> None:
+        """The ring may differ where nobody tells; read it then."""
+        if self.sight is SightState.UNKNOWN:
+            return  # It is read in any case.
+        self._see(SightEvent.MISCOUNTED)
+        self._at.fetch = min(self._at.fetch, at)
+
+    def _fall_behind(self, event: SightEvent, stamp: Stamp, now: float) -> None:
+        self._see(event)
         if self._behind is None:
             self.counters.gaps += 1
             # Not all at once: after a wipe the whole fleet has the same gap.
@@ -543,7 +494,13 @@ class NodeMachine:
     def _looks_before_joining(self) -> bool:
         return self.config.named or self.config.placement == "balanced"
 
+    @property
+    def _first_claim(self) -> ClaimState:
+        return ClaimState.LOOKING if self._looks_before_joining else ClaimState.CLAIMING
+
     def _looked(self, reply: Snapshot, sent: float, now: float) -> None:
+        if self.state is not NodeState.JOINING:
+            return  # Stopped meanwhile.
         old = reply.replicas_of(self.name)
         # Two sessions of the name may have had one point, where a failover mixed them.
         points = sorted({replica.point for replica in old}) or list(reply.remembered)
@@ -553,7 +510,7 @@ class NodeMachine:
         record = reply.nodes.get(self.name)
         self._take_from = record.session if record and self.config.named else ""
         if record is not None and self._take_from not in ("", *self._sessions, *self._replaced):
-            if self._contested and self._began_before(record):
+            if self.claim is ClaimState.CONTESTING and self._began_before(record):
                 self._give_up_name()
                 return
             self._replaced = (self._take_from, *_replaced(record))[:_REPLACED_KEPT]
@@ -561,6 +518,7 @@ class NodeMachine:
         self._place(ring, [point for point in points if point not in taken])
         kept = {replica.member for replica in self.replicas}
         self._drop = tuple(replica for replica in old if replica.member not in kept)
+        self._claim(ClaimEvent.CHOSEN)
 
     def _place(self, ring: Ring, points: list[int]) -> None:
         """Take these points as far as they go, and place the rest."""
@@ -577,16 +535,16 @@ class NodeMachine:
                 fresh.update(point for point in more if point not in points)
             points += fresh
         self.replicas = tuple(Replica(point, self.name, self._hex(8)) for point in sorted(points))
-        self._placed = True
 
     def beat_step(self) -> Run:
         """A heartbeat; before a join that depends on what is on the ring, a look at it."""
-        if self.state is NodeState.JOINING and not self._placed and self._looks_before_joining:
+        looking = self.claim in (ClaimState.LOOKING, ClaimState.CONTESTING)
+        if self.state is NodeState.JOINING and looking:
             look = snapshot(self.config.keys, scoring=self.config.scoring, remembered=self.name)
             return Run(look, self._looked, self._beat_failed)
         config = self.config
         joining = self.state is NodeState.JOINING
-        if not self._placed:
+        if not self.replicas:
             self._place(Ring(hash_algorithm=config.algorithm), [])
         # Nodes of redis-hashring change the ring without a new epoch: only looking finds it.
         fetch = (
@@ -647,7 +605,7 @@ class NodeMachine:
     def _beaten(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
         self.counters.heartbeats += 1
         self.failed_since = None
-        if self.state in (NodeState.LEAVING, *_ENDED):
+        if self.state in (NodeState.LEAVING, *ENDED):
             return
         if reply.status is BeatStatus.OK:
             self._tries = 0
@@ -658,8 +616,8 @@ class NodeMachine:
             # Somebody joined between the look and the join: look again, after a moment that
             # differs from that of others who wait for the same. Did it join under our name, the one
             # of us that began later gets it.
-            self._contested = reply.status is BeatStatus.TAKEN
-            self._placed = False
+            taken = reply.status is BeatStatus.TAKEN
+            self._claim(ClaimEvent.TAKEN if taken else ClaimEvent.MOVED)
             self._tries += 1
             self._at.beat = now + self.rng.random() * min(0.02 * self._tries, 1.0)
         else:
@@ -690,9 +648,7 @@ class NodeMachine:
             self.counters.fetches += 1
             ring, self.garbage = ring_of(reply.members, config.algorithm)
             self._refresh_subscription(now)
-            self._behind = None
-            self._deaf = False
-            at.fetch = float("inf")
+            self._has_read()
             self._adopt(ring, reply.stamp)
             if reply.full != self.full_nodes:
                 self.full_nodes = reply.full
@@ -700,15 +656,17 @@ class NodeMachine:
             if all(reply.stamp.tag not in (change.prev, change.stamp.tag) for change in heard):
                 self._catch_up(reply, now)
         elif reply.stamp.members != self.stamp.members:
-            at.fetch = now
+            self._doubt(now)
         if self.state is not NodeState.LIVE:
             if reply.members is None:
                 # Sent while it was live, answered when it was not any more: what happened in
                 # between is not known.
-                at.fetch = now
+                self._doubt(now)
             else:
                 self._enter(NodeEvent.RENEWED)
-                self._strict = self._contested = False
+                self._strict = False
+                if self.claim is ClaimState.CLAIMING:
+                    self._claim(ClaimEvent.JOINED)
         if reply.members is not None:
             # Told while the answer was on its way, so perhaps later than what it says.
             for change in heard:
@@ -729,12 +687,12 @@ class NodeMachine:
                     self.full_nodes | own if self._announced_full else self.full_nodes - own
                 )
                 return
-        self._deaf = True
-        self._fall_behind(reply.stamp, now)
+        self._fall_behind(SightEvent.UNTOLD, reply.stamp, now)
 
     def _refresh_subscription(self, now: float) -> None:
         """After a change that no message told of, the connection may be dead: make it anew."""
-        if self._deaf and self._subscribed and self.state is NodeState.LIVE:
+        deaf = self.sight is SightState.DEAF
+        if deaf and self._subscribed and self.state is NodeState.LIVE:
             self._subscribed = False
             self._at.subscribe = now
 
@@ -771,13 +729,14 @@ class NodeMachine:
         """Another session has this name."""
         if self.config.named:
             # To a process that began later, or to one that a failover brought back: look.
-            self._contested = True
+            self._claim(ClaimEvent.TAKEN)
             self._join_anew(now)
             return
         # A made-up name that two processes happen to share (two containers, both pid 1): be
         # somebody else.
         base = self.config.name
         self.name = f"{base}.{self._hex(4)}"
+        self.replicas, self.claim = (), self._first_claim
         self._join_anew(now)
         if self.book is not None:
             # Its own channel has its name.
@@ -794,13 +753,13 @@ class NodeMachine:
         )
 
     def _join_anew(self, now: float) -> None:
-        self._placed = False
         self._new_session()
         self._sessions = (*self._sessions, self.session)
         self._enter(NodeEvent.NAME_TAKEN)
         self._at.beat = now
 
     def _give_up_name(self) -> None:
+        self._claim(ClaimEvent.YIELD)
         self.error = NodeSuperseded(self.name)
         self.last_error = self.error
         self._end(NodeEvent.NAME_YIELDED)
@@ -822,7 +781,10 @@ class NodeMachine:
 
     def _enter(self, event: NodeEvent) -> None:
         """Go to the state that follows the event."""
-        self.state = MOVES.next(self.state, event)
+        self.state = LIFE.after(self.state, event)
+
+    def _claim(self, event: ClaimEvent) -> None:
+        self.claim = CLAIM.after(self.claim, event)
 
     def _end(self, event: NodeEvent) -> None:
         """End. A node that is off the ring does not follow it: it knows none."""
@@ -838,6 +800,7 @@ class NodeMachine:
 
     def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
         self.garbage = len(reply.garbage)
+        self._has_read()
         self._adopt(reply.ring(self.config.algorithm), reply.stamp)
 
     def leave_step(self, reason: str) -> Run:

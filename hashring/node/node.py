@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import threading
-from typing import Any, Final
+from typing import Any
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.errors import ConfigError, NodeForked
 from hashring.node.asking import Asking
 from hashring.node.forks import own_name, remember
-from hashring.node.machine import NodeMachine, NodeState, View
+from hashring.node.machine import NodeMachine, View
 from hashring.node.reader import Change, Reader, Shown, monotonic
 from hashring.node.settings import (
     DEFAULT_HEARTBEAT_INTERVAL,
@@ -20,12 +20,11 @@ from hashring.node.settings import (
     NodeSettings,
     OnChange,
 )
+from hashring.node.states import STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import Lease
 from hashring.store.client import is_async
 from hashring.store.memory_store import MemoryStore
-
-_NOWHERE: Final = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
 
 
 def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
@@ -156,7 +155,7 @@ class Node(Reader):
 
     @property
     def state(self) -> NodeState:
-        """The node's state; see the table in :mod:`hashring.node.machine`."""
+        """The node's state; see the table in :mod:`hashring.node.states`."""
         return self._machine.state
 
     @property
@@ -222,7 +221,7 @@ class Node(Reader):
     def _abandon(self) -> None:
         """In a forked child: the node is the parent's, if it is anywhere."""
         self._launching = threading.RLock()
-        if self._machine.state in _NOWHERE:
+        if self._machine.state in STARTABLE:
             self._setup(
                 self.name if self._settings.name else own_name(self._settings.keys.ring, self)
             )

@@ -10,7 +10,8 @@ from typing import Any
 
 from hashring.errors import StoreError
 from hashring.node.log import NodeLog
-from hashring.node.machine import NodeMachine, NodeState
+from hashring.node.machine import NodeMachine
+from hashring.node.states import NodeState
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.running.backend import Backend, Latch
 from hashring.store.interface import Store, Subscribed, Subscription, Told, Unsubscribed

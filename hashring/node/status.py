@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hashring.core.hashing import RING_SIZE
-from hashring.node.machine import NodeMachine, NodeState, View
+from hashring.node.machine import NodeMachine, View
+from hashring.node.states import NodeState
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class NodeStatus:
     """A node at one moment.
 
     Attributes:
-        state: see the table in :mod:`hashring.node.machine`.
+        state: see the table in :mod:`hashring.node.states`.
         name: the node's name.
         ring: the ring's name.
         owns: whether it owns anything right now.

@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 
 from hashring.errors import NodeStateError, StoreError
 from hashring.node.asking import Asking
-from hashring.node.machine import NodeState
 from hashring.node.node import Node
 from hashring.node.reader import monotonic
 from hashring.node.runner import WAKE, Request, Runner, Stop
 from hashring.node.settings import OnChange
+from hashring.node.states import AT_WORK, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.book import Verdict
 from hashring.protocol.locks.lease import Lease
@@ -122,7 +122,7 @@ class RingNode(Node):
             backend.spawn(runner.run, runner.label)
             runner.settled.wait()
             state, error = self._machine.state, self._machine.error
-            if self._stopping or state not in _AT_WORK:
+            if self._stopping or state not in AT_WORK:
                 runner.ended.wait()
                 raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
         except BaseException:
@@ -301,7 +301,7 @@ class RingNode(Node):
             NodeForked: the node was started in a parent process.
         """
         machine = self._machine
-        if self._runner is None and machine.state in _STARTABLE:
+        if self._runner is None and machine.state in STARTABLE:
             self._adopt_in_child()
             self._begin_lease()
             machine = self._machine
@@ -422,7 +422,7 @@ class RingNode(Node):
                     name = f"{runner.label} on_change"
                     runner.backend.spawn(lambda: _notify(told, on_change), name)
                 changes.put(change)
-            if changes is not None and self._machine.state not in _AT_WORK:
+            if changes is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
                 changes.put(_END)
                 changes = None
@@ -495,11 +495,6 @@ class RingNode(Node):
 
 
 _END = object()
-
-# The states of a node whose loop runs, and will go on.
-_AT_WORK = (NodeState.JOINING, NodeState.LIVE, NodeState.FENCED)
-
-_STARTABLE = (NodeState.NEW, NodeState.STOPPED, NodeState.FAILED)
 
 
 def _notify(changes: Inbox, on_change: OnChange) -> None:

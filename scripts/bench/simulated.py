@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hashring.core.hashing import hash_algorithm
-from hashring.node.machine import NodeConfig, NodeMachine, NodeState
+from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.node.states import NodeState
 from hashring.protocol.machine import Run as RunStep
 from hashring.protocol.machine import Subscribe, Wait
 from hashring.store.keys import ring_keys

@@ -24,7 +24,7 @@ from hashring.health import State
 from hashring.metrics.families import Spec
 from hashring.metrics.fleet import FLEET_METRICS
 from hashring.metrics.process import PROCESS_METRICS
-from hashring.node.machine import NodeState
+from hashring.node.states import NodeState
 from hashring.web.event_stream import MOST_STREAMS
 from hashring.web.server import CONNECTIONS, OTHER_FILES, REQUESTS
 from hashring.web.service import MOST

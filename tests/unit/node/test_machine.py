@@ -14,7 +14,8 @@ from hashring.core.change import Change, ChangeKind, Stamp
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
-from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
+from hashring.node.machine import NodeConfig, NodeMachine, View
+from hashring.node.states import ClaimState, NodeState, SightState
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
@@ -522,6 +523,28 @@ def test_a_name_that_a_failover_gave_back_to_an_earlier_process_is_taken_again(
     assert hand.owns()
 
 
+def test_a_named_node_whose_name_is_taken_while_it_looks_asks_who_began_first() -> None:
+    hand = _named(EARLIER)
+    _superseded_by_a_message(hand)
+    _contest(hand, EARLIER)
+    hand.answer(hand.run(), BeatStatus.MOVED)
+    assert hand.machine.claim is ClaimState.LOOKING
+    _superseded_by_a_message(hand)
+    _contest(hand, OTHER, '{"started": 1.5}')
+    assert (hand.state, hand.machine.claim) == (NodeState.SUPERSEDED, ClaimState.YIELDED)
+
+
+def test_a_look_that_is_answered_after_the_stop_claims_nothing() -> None:
+    hand = _named(EARLIER)
+    _superseded_by_a_message(hand)
+    run = hand.run()
+    hand.machine.stop()
+    entries = {"me": (OTHER + '{"started": 1.5}').encode()}
+    run.done(seen(hand.stamp, [], entries), hand.now, hand.now)
+    assert hand.state is NodeState.LEAVING
+    assert hand.machine.error is None
+
+
 def test_of_two_processes_that_replaced_the_same_one_the_one_that_began_later_keeps_the_name() -> (
     None
 ):
@@ -762,6 +785,58 @@ def test_failures_do_not_hurry_for_an_expiry() -> None:
     hand.live()
     hand.beat_due().failed(GONE, hand.now)
     assert hand.waits_until() >= hand.now + 0.025
+
+
+def test_a_ring_that_may_differ_is_read_whatever_else_is_heard() -> None:
+    hand = Hand().live()
+    run = hand.beat_due()
+    hand.tell(hand.change(node="b", was=99))
+    assert hand.machine.sight is SightState.UNCERTAIN
+    hand.change(node="c")
+    hand.tell(hand.change(node="d"))
+    hand.change(node="e")
+    # The answer tells of still another change.
+    hand.answer(run)
+    assert hand.machine.sight is SightState.DEAF
+    # By its time it is old, by its number it is not: a failover may have put the clock back.
+    old = hand.change(node="f")
+    hand.tell(replace(old, prev="zz", stamp=replace(old.stamp, at=1)))
+    assert hand.machine.sight is SightState.DEAF
+    _reads(hand)
+
+
+def test_a_ring_that_may_differ_is_read_though_missing_messages_come() -> None:
+    hand = Hand().live()
+    late = hand.change(node="b")
+    hand.tell(hand.change(node="c"))
+    hand.tell(hand.change(node="d"))
+    assert hand.machine.sight is SightState.BEHIND
+    hand.tell(replace(late, stamp=replace(late.stamp, members=99)))
+    assert hand.machine.sight is SightState.UNCERTAIN
+    _reads(hand)
+
+
+def test_what_happened_until_an_answer_that_came_too_late_is_read() -> None:
+    hand = Hand().live()
+    run = hand.beat_due()
+    sent = hand.now
+    hand.change(node="b")
+    hand.wait(2 * TTL)
+    hand.next()
+    assert hand.state is NodeState.FENCED
+    hand.answer(run, sent=sent)
+    assert (hand.state, hand.machine.sight) == (NodeState.FENCED, SightState.DEAF)
+    _reads(hand)
+
+
+def _reads(hand: Hand) -> None:
+    assert hand.machine.in_doubt
+    step = hand.next()
+    run = step if isinstance(step, Run) else hand.beat_due()
+    assert asks(run)["fetch"]
+    hand.answer(run)
+    assert hand.machine.sight is SightState.CURRENT
+    assert set(hand.view.ring.nodes) == {"me", *hand.others}
 
 
 # --- fencing ----------------------------------------------------------------------------------

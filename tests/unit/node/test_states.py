@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,82 +14,89 @@ import pytest
 import hashring.node
 import hashring.protocol.locks
 from hashring.core.states import StateTable
-from hashring.node import machine
-from hashring.node.machine import MOVES, NodeEvent, NodeMachine, NodeState
+from hashring.node import states
+from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key
-from hashring.protocol.states import Moves
 from hashring.testing.simulator import RingSimulator, random_history
 from tests.conftest import ROOT
-from tests.unit.node import test_lock_histories, test_locks
+from tests.unit.node import test_lock_histories, test_locks, test_machine
 from tests.unit.node.bookworld import World
 
 HISTORIES = 250
 LOCKS_PAGE = ROOT / "docs" / "explanation" / "locks.rst"
-
-Move = tuple[NodeState, NodeEvent]
 _S = NodeState
+Ways = set[tuple[Any, Any]]
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> set[Move]:
-    """The moves that machines make from now on."""
-    found: set[Move] = set()
-    enter = NodeMachine._enter
+def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[StateTable[Any, Any]], Ways]:
+    """The ways of a table that are gone from now on."""
+    found: dict[int, Ways] = {}
+    after = StateTable.after
 
-    def record(self: NodeMachine, event: NodeEvent) -> None:
-        found.add((self.state, event))
-        enter(self, event)
+    def noted(self: StateTable[Any, Any], state: Any, event: Any) -> Any:
+        found.setdefault(id(self), set()).add((state, event))
+        return after(self, state, event)
 
-    monkeypatch.setattr(NodeMachine, "_enter", record)
-    return found
-
-
-def test_the_text_shows_the_table() -> None:
-    assert MOVES.table() in (machine.__doc__ or "")
+    monkeypatch.setattr(StateTable, "after", noted)
+    return lambda table: found.get(id(table), set())
 
 
-def test_nothing_but_the_table_moves_a_node() -> None:
-    places = [
+def places(attribute: str, package: Any) -> list[str]:
+    """Where something is set to a state."""
+    return [
         f"{path.name}:{function.name}"
-        for path in Path(hashring.node.__path__[0]).glob("*.py")
+        for path in sorted(Path(package.__path__[0]).glob("*.py"))
         for function in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Assign)
         for target in node.targets
-        if isinstance(target, ast.Attribute)
-        and target.attr == "state"
-        and "machine" in ast.unparse(target.value) + path.name
+        for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+        if isinstance(part, ast.Attribute) and part.attr == attribute
     ]
-    assert places == ["machine.py:_enter"]
 
 
-def test_every_move_of_the_table_is_made_and_no_other(made: set[Move]) -> None:
+# --- nodes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", [states.LIFE, states.SIGHT, states.CLAIM])
+def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
+    assert table.as_text() in (states.__doc__ or "")
+    assert list(table.meanings) == list(type(next(iter(table.meanings))))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "where"),
+    [
+        ("state", ["_enter"]),
+        ("sight", ["start", "_see"]),
+        ("claim", ["start", "_lose_name", "_claim"]),
+    ],
+)
+def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -> None:
+    found = [place for place in places(attribute, hashring.node) if "log.py" not in place]
+    assert found == [f"machine.py:{name}" for name in where]
+
+
+def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
     for seed in range(HISTORIES):
         RingSimulator().play(random_history(seed))
+    # What takes more bad luck than histories have.
+    test_machine.test_a_ring_that_may_differ_is_read_whatever_else_is_heard()
+    test_machine.test_a_ring_that_may_differ_is_read_though_missing_messages_come()
+    test_machine.test_what_happened_until_an_answer_that_came_too_late_is_read()
+    test_machine.test_a_named_node_whose_name_is_taken_while_it_looks_asks_who_began_first()
     # What the histories leave to users: they stop at any time, and start what never stopped.
-    by_users = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
+    by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
-    assert made | by_users == set(MOVES.after)
+    for table, more in ((states.LIFE, by_users), (states.SIGHT, set()), (states.CLAIM, set())):
+        assert gone(table) | more == {(state, event) for state, event, _ in table}
 
 
-def test_a_move_that_the_table_does_not_have_is_a_fault() -> None:
-    with pytest.raises(RuntimeError, match="RAN_OUT cannot happen in state leaving"):
-        MOVES.next(NodeState.LEAVING, NodeEvent.RAN_OUT)
-
-
-def test_a_table_has_a_line_for_each_event_and_outcome() -> None:
-    moves = Moves(
-        {
-            (NodeState.NEW, NodeEvent.STOP): NodeState.STOPPED,
-            (NodeState.LIVE, NodeEvent.STOP): NodeState.LEAVING,
-            (NodeState.FENCED, NodeEvent.STOP): NodeState.LEAVING,
-        }
-    )
-    assert moves.table().splitlines()[3:-1] == [
-        "stop()  new           stopped",
-        "stop()  live, fenced  leaving",
-    ]
+def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
+    with pytest.raises(LookupError, match="'ttl over' cannot happen while 'leaving'"):
+        states.LIFE.after(NodeState.LEAVING, NodeEvent.RAN_OUT)
 
 
 # --- keys under locks ---------------------------------------------------------------------------
@@ -101,29 +109,10 @@ def test_the_texts_show_the_life_of_a_key() -> None:
 
 
 def test_nothing_but_the_table_moves_a_key() -> None:
-    places = [
-        f"{path.name}:{function.name}"
-        for path in Path(hashring.protocol.locks.__path__[0]).glob("*.py")
-        for function in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Attribute) and target.attr == "state"
-    ]
-    assert places == ["key.py:__init__", "key.py:enter"]
+    assert places("state", hashring.protocol.locks) == ["key.py:__init__", "key.py:enter"]
 
 
-def test_every_way_of_a_key_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone: set[tuple[Any, Any]] = set()
-    after = StateTable.after
-
-    def noted(self: StateTable[Any, Any], state: Any, event: Any) -> Any:
-        if self is key.LIFE:
-            gone.add((state, event))
-        return after(self, state, event)
-
-    monkeypatch.setattr(StateTable, "after", noted)
+def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
     # What takes more bad luck than histories have.
     test_locks.test_a_late_answer_about_a_key_that_another_had_in_between_is_looked_into()
     for told in (
@@ -142,7 +131,7 @@ def test_every_way_of_a_key_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     every = {(state, event) for state, event, _ in key.LIFE}
     for seed in range(HISTORIES):
-        if gone == every:
+        if gone(key.LIFE) == every:
             break
         test_lock_histories.History(seed).play()
-    assert every - gone == set()
+    assert every == gone(key.LIFE)

@@ -38,7 +38,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.node.machine import NodeState
+from hashring.node.states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus, Snapshot, read_members
 from hashring.testing.simulator.engine import EPOCH, LATENCY, Rule

@@ -15,7 +15,8 @@ from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
 from hashring.node.asking import Asking, Window
-from hashring.node.machine import NodeConfig, NodeMachine, NodeState, View
+from hashring.node.machine import NodeConfig, NodeMachine, View
+from hashring.node.states import NodeState
 from hashring.protocol.flow import FlowRun
 from hashring.protocol.locks.lease import Lease
 from hashring.store.command import Command

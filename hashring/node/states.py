@@ -1,0 +1,267 @@
+"""The states of a node, of what it sees of the ring, and of its claim to its name.
+
+A node's state (:data:`LIFE`). Only a ``live`` node owns its ranges; in all others it owns nothing:
+
+==============  ===============================================  ===========================
+state           meaning                                          event -> next state
+==============  ===============================================  ===========================
+``new``         before start()                                   start() -> joining
+\\                                                                stop() -> stopped
+``joining``     subscribes, chooses points, joins                start() -> joining
+\\                                                                renewed -> live
+\\                                                                first call failed -> failed
+\\                                                                name taken -> joining
+\\                                                                name yielded -> superseded
+\\                                                                stop() -> leaving
+``live``        a heartbeat was answered, and the ring is known  start() -> joining
+\\                                                                ttl over -> fenced
+\\                                                                name taken -> joining
+\\                                                                stop() -> leaving
+``fenced``      not renewed within the ttl; keeps trying         start() -> joining
+\\                                                                renewed -> live
+\\                                                                name taken -> joining
+\\                                                                stop() -> leaving
+``leaving``     asked to stop                                    start() -> joining
+\\                                                                stop() -> leaving
+\\                                                                left or tried to -> stopped
+``stopped``     has left; or expires, as Redis did not answer    start() -> joining
+``superseded``  another process has its name                     start() -> joining
+``failed``      start() did not succeed                          start() -> joining
+==============  ===============================================  ===========================
+
+What it knows of the ring (:data:`SIGHT`). In ``behind``, ``deaf`` and ``uncertain`` it knows that
+the ring may differ, and reads it before long:
+
+=============  ===============================================  ============================
+state          meaning                                          event -> next state
+=============  ===============================================  ============================
+``unknown``    no ring was read since start()                   ring read -> current
+``current``    every change since was heard                     ring read -> current
+\\                                                               message missing -> behind
+\\                                                               untold changes -> deaf
+\\                                                               entries differ -> uncertain
+``behind``     messages are missing, and may still come         ring read -> current
+\\                                                               message missing -> behind
+\\                                                               untold changes -> deaf
+\\                                                               changes came -> current
+\\                                                               entries differ -> uncertain
+``deaf``       nobody told of changes; it subscribes anew, too  ring read -> current
+\\                                                               newer message -> behind
+\\                                                               message missing -> deaf
+\\                                                               entries differ -> deaf
+``uncertain``  it may differ where nobody tells                 ring read -> current
+\\                                                               message missing -> uncertain
+\\                                                               untold changes -> deaf
+\\                                                               entries differ -> uncertain
+=============  ===============================================  ============================
+
+Its claim to its name and its points (:data:`CLAIM`). Each ``start()`` begins one: in ``looking``
+when the points depend on what is on the ring, else in ``claiming``:
+
+==============  ======================================================  =========================
+state           meaning                                                 event -> next state
+==============  ======================================================  =========================
+``looking``     reads the ring: which points it may have                points chosen -> claiming
+\\                                                                       name taken -> contesting
+``claiming``    joins with its points                                   joined -> held
+\\                                                                       ring changed -> looking
+\\                                                                       name taken -> contesting
+``contesting``  reads which of two processes with its name began first  points chosen -> claiming
+\\                                                                       name taken -> contesting
+\\                                                                       began later -> yielded
+``held``        has joined                                              name taken -> contesting
+``yielded``     leaves its name to the other process                    the end
+==============  ======================================================  =========================
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from hashring.core.states import StateTable
+
+
+class NodeState(str, Enum):
+    """See the first table in :mod:`hashring.node.states`."""
+
+    NEW = "new"
+    JOINING = "joining"
+    LIVE = "live"
+    FENCED = "fenced"
+    LEAVING = "leaving"
+    STOPPED = "stopped"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+
+
+class NodeEvent(str, Enum):
+    """What changes a node's state."""
+
+    START = "start()"
+    STOP = "stop()"
+    RENEWED = "renewed"
+    RAN_OUT = "ttl over"
+    REFUSED = "first call failed"
+    NAME_TAKEN = "name taken"
+    NAME_YIELDED = "name yielded"
+    LEFT = "left or tried to"
+
+
+_S, _E = NodeState, NodeEvent
+_ANEW: Final = {_E.START: _S.JOINING}
+
+LIFE: Final = StateTable(
+    {
+        _S.NEW: "before start()",
+        _S.JOINING: "subscribes, chooses points, joins",
+        _S.LIVE: "a heartbeat was answered, and the ring is known",
+        _S.FENCED: "not renewed within the ttl; keeps trying",
+        _S.LEAVING: "asked to stop",
+        _S.STOPPED: "has left; or expires, as Redis did not answer",
+        _S.SUPERSEDED: "another process has its name",
+        _S.FAILED: "start() did not succeed",
+    },
+    {
+        _S.NEW: {**_ANEW, _E.STOP: _S.STOPPED},
+        _S.JOINING: {
+            **_ANEW,
+            _E.RENEWED: _S.LIVE,
+            _E.REFUSED: _S.FAILED,
+            _E.NAME_TAKEN: _S.JOINING,
+            _E.NAME_YIELDED: _S.SUPERSEDED,
+            _E.STOP: _S.LEAVING,
+        },
+        _S.LIVE: {
+            **_ANEW,
+            _E.RAN_OUT: _S.FENCED,
+            _E.NAME_TAKEN: _S.JOINING,
+            _E.STOP: _S.LEAVING,
+        },
+        _S.FENCED: {
+            **_ANEW,
+            _E.RENEWED: _S.LIVE,
+            _E.NAME_TAKEN: _S.JOINING,
+            _E.STOP: _S.LEAVING,
+        },
+        _S.LEAVING: {**_ANEW, _E.STOP: _S.LEAVING, _E.LEFT: _S.STOPPED},
+        _S.STOPPED: _ANEW,
+        _S.SUPERSEDED: _ANEW,
+        _S.FAILED: _ANEW,
+    },
+)
+
+ENDED: Final = (_S.STOPPED, _S.SUPERSEDED, _S.FAILED)
+"""The states in which there is nothing more to do."""
+
+AT_WORK: Final = (_S.JOINING, _S.LIVE, _S.FENCED)
+"""The states of a node whose loop runs, and will go on."""
+
+STARTABLE: Final = (_S.NEW, _S.STOPPED, _S.FAILED)
+"""The states of a node that is nowhere, and may be started."""
+
+
+class SightState(str, Enum):
+    """What a node knows of the ring."""
+
+    UNKNOWN = "unknown"
+    CURRENT = "current"
+    BEHIND = "behind"
+    DEAF = "deaf"
+    UNCERTAIN = "uncertain"
+
+
+class SightEvent(str, Enum):
+    """What changes what a node knows of the ring."""
+
+    READ = "ring read"
+    SKIPPED = "message missing"
+    UNTOLD = "untold changes"
+    HEARD = "newer message"
+    CAUGHT_UP = "changes came"
+    MISCOUNTED = "entries differ"
+
+
+_V, _N = SightState, SightEvent
+_READ: Final = {_N.READ: _V.CURRENT}
+
+SIGHT: Final = StateTable(
+    {
+        _V.UNKNOWN: "no ring was read since start()",
+        _V.CURRENT: "every change since was heard",
+        _V.BEHIND: "messages are missing, and may still come",
+        _V.DEAF: "nobody told of changes; it subscribes anew, too",
+        _V.UNCERTAIN: "it may differ where nobody tells",
+    },
+    {
+        _V.UNKNOWN: _READ,
+        _V.CURRENT: {
+            **_READ,
+            _N.SKIPPED: _V.BEHIND,
+            _N.UNTOLD: _V.DEAF,
+            _N.MISCOUNTED: _V.UNCERTAIN,
+        },
+        _V.BEHIND: {
+            **_READ,
+            _N.SKIPPED: _V.BEHIND,
+            _N.UNTOLD: _V.DEAF,
+            _N.CAUGHT_UP: _V.CURRENT,
+            _N.MISCOUNTED: _V.UNCERTAIN,
+        },
+        _V.DEAF: {
+            **_READ,
+            _N.HEARD: _V.BEHIND,
+            _N.SKIPPED: _V.DEAF,
+            _N.MISCOUNTED: _V.DEAF,
+        },
+        _V.UNCERTAIN: {
+            **_READ,
+            _N.SKIPPED: _V.UNCERTAIN,
+            _N.UNTOLD: _V.DEAF,
+            _N.MISCOUNTED: _V.UNCERTAIN,
+        },
+    },
+)
+
+
+class ClaimState(str, Enum):
+    """How far a node is in claiming its name and its points."""
+
+    LOOKING = "looking"
+    CLAIMING = "claiming"
+    CONTESTING = "contesting"
+    HELD = "held"
+    YIELDED = "yielded"
+
+
+class ClaimEvent(str, Enum):
+    """What changes a node's claim."""
+
+    CHOSEN = "points chosen"
+    JOINED = "joined"
+    MOVED = "ring changed"
+    TAKEN = "name taken"
+    YIELD = "began later"
+
+
+_C, _K = ClaimState, ClaimEvent
+
+CLAIM: Final = StateTable(
+    {
+        _C.LOOKING: "reads the ring: which points it may have",
+        _C.CLAIMING: "joins with its points",
+        _C.CONTESTING: "reads which of two processes with its name began first",
+        _C.HELD: "has joined",
+        _C.YIELDED: "leaves its name to the other process",
+    },
+    {
+        _C.LOOKING: {_K.CHOSEN: _C.CLAIMING, _K.TAKEN: _C.CONTESTING},
+        _C.CLAIMING: {_K.JOINED: _C.HELD, _K.MOVED: _C.LOOKING, _K.TAKEN: _C.CONTESTING},
+        _C.CONTESTING: {
+            _K.CHOSEN: _C.CLAIMING,
+            _K.TAKEN: _C.CONTESTING,
+            _K.YIELD: _C.YIELDED,
+        },
+        _C.HELD: {_K.TAKEN: _C.CONTESTING},
+    },
+)
