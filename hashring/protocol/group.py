@@ -185,6 +185,9 @@ class Decider:
         self._member = member
         self._report = report
         self._flow: FlowRun[bool] | None = None
+        # The decision that stood last, and what the assignor wanted then.
+        self._known: tuple[str, GroupState | None] = ("", None)
+        self._plan: kernel.Plan | None = None
         self._again = False
         self._asked = self._answers = 0
         self._terms: Terms | None = None
@@ -258,19 +261,21 @@ class Decider:
         """
         decided = False
         for _ in range(TRIES):
-            reading: Reading = yield read(self._keys)
+            reading: Reading = yield read(self._keys, *self._known)
             state = reading.standing()
             if state is None:
                 return decided
             self._terms = state.terms
             self.follow(state.terms.assignor)
-            outcome = kernel.step(state, reading.facts, self.assignor)
+            outcome = kernel.step(state, reading.facts, self.assignor, self._plan)
+            self._plan = outcome.plan
             stays = self.stage is not DeciderStage.LAST
             done = yield commit(
                 self._keys, reading, outcome, self._member, goes_on=True, stays=stays
             )
             if done is None:
                 continue
+            self._known = done.tag, done.state
             decided = decided or outcome.state is not state
             if not done.again:
                 self._due = self._wait_for(outcome.due, done.now)

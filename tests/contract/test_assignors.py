@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import ne
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,8 @@ STICKY: list[Assignor] = [
 ]
 HEIRS: list[Assignor] = [a for a in ALL if not isinstance(a, RingOwner)]
 """Those for whom a member may stand in for another; to ``ring`` only names count."""
+
+LASTING: list[Assignor] = [a for a in ALL if getattr(a, "lasting", False)]
 
 every_assignor = pytest.mark.parametrize("assignor", ALL, ids=lambda a: a.name)
 
@@ -278,6 +281,21 @@ def test_a_member_in_the_place_of_one_that_is_gone_gets_what_that_one_had_and_no
     )
     expected = tuple("heir" if owner == gone.name else owner for owner in before)
     assert assignor.assign(replaced).interim == expected
+
+
+@pytest.mark.parametrize("assignor", LASTING, ids=lambda a: a.name)
+@given(situation=situations(), data=st.data())
+def test_a_lasting_answer_needs_no_more_moves_when_a_part_of_it_is_carried_out(
+    assignor: Assignor, situation: Situation, data: st.DataObject
+) -> None:
+    situation = replace(situation, heirs={}, warming={}, standbys={})
+    target = checked_target(assignor, situation).owners
+    before = (*situation.previous, *[None] * situation.partitions)[: situation.partitions]
+    done = data.draw(st.sets(st.integers(0, situation.partitions - 1)))
+    now = tuple(target[p] if p in done else before[p] for p in range(situation.partitions))
+    afresh = checked_target(assignor, replace(situation, previous=now)).owners
+    assert sum(map(ne, now, target)) == sum(map(ne, now, afresh))
+    assert Counter(afresh) == Counter(target)
 
 
 @given(situation=situations(active_only=True))

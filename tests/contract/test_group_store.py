@@ -110,7 +110,9 @@ def test_a_step_grants_and_a_renewal_learns_of_it(store: Store, keys: GroupKeys)
     store.run(join(keys, facts("a"), TERMS))
     before = beaten(store, keys, facts("a"))
     assert (before.due, before.view and before.view.seated) == (True, False)
-    assert step(store, keys) == Committed(pytest.approx(before.now, abs=60), False)
+    committed = step(store, keys)
+    assert committed is not None
+    assert (committed.now, committed.again) == (pytest.approx(before.now, abs=60), False)
     after = beaten(store, keys, facts("a"))
     assert after.view is not None
     assert sorted(after.view.held) == [0, 1, 2, 3]
@@ -497,3 +499,17 @@ def test_a_tag_that_is_none_is_refused_by_name(keys: GroupKeys) -> None:
         with pytest.raises(GroupFormatError, match="tag of the group is none"):
             store.run(beat(keys, facts("a"), 1000.0, ""))
         store.close()
+
+
+def test_a_decision_that_is_known_is_not_read_again(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    committed = step(store, keys)
+    assert committed is not None
+    whole = store.run(read(keys))
+    assert (whole.tag, whole.state) == (committed.tag, committed.state)
+    assert store.run(read(keys, committed.tag, committed.state)).state is committed.state
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys)
+    later = store.run(read(keys, committed.tag, committed.state))
+    assert later.state is not None
+    assert sorted(later.state.roster) == ["a", "b"]

@@ -27,6 +27,7 @@ class Balanced:
     """Counts as even as weights allow, by the fewest moves."""
 
     name = "balanced"
+    lasting = True
 
     def assign(self, situation: Situation) -> Target:
         """Who should own what."""

@@ -15,6 +15,7 @@ class Contiguous:
     """Contiguous chunks, in order of joining; chunks are proportional to weights."""
 
     name = "contiguous"
+    lasting = True
 
     def assign(self, situation: Situation) -> Target:
         """Who should own what; ``previous`` does not matter."""

@@ -178,6 +178,9 @@ class Assignor(Protocol):
     It must be deterministic, must not depend on the order of ``members`` or of any mapping, must
     give every partition exactly one of the members as long as there are members, and must come
     to rest: given its own answer as ``previous``, it answers the same.
+
+    One whose attribute ``lasting`` is true is not asked again while its answer is carried out, one
+    partition after the other: the answer stays as good as a new one would be.
     """
 
     @property

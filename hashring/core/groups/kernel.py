@@ -36,6 +36,7 @@ While **Rebalancing**, changes take effect at once.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -48,7 +49,6 @@ from hashring.core.assignors.protocol import (
     Situation,
     Target,
     checked_target,
-    counts,
 )
 from hashring.core.groups import loads, succession
 from hashring.core.groups.state import (
@@ -64,6 +64,7 @@ from hashring.core.groups.state import (
     Seat,
     Terms,
     check_partitions,
+    differing,
 )
 
 HELD_ALREADY: Final = "held it already"
@@ -81,25 +82,60 @@ class StepOutcome:
             never.
         dismissed: members, with the session of each, that have to join anew and say what they
             hold, since Redis may have lost what it told them.
+        plan: what the assignor wants; for the next step, which may go on with it.
     """
 
     state: GroupState
     events: tuple[GroupEvent, ...]
     due: float | None
     dismissed: tuple[tuple[str, str], ...] = ()
+    plan: Plan | None = None
 
 
-def step(state: GroupState, facts: Facts, assignor: Assignor) -> StepOutcome:
+@dataclass(frozen=True)
+class Plan:
+    """A target that is being carried out.
+
+    Attributes:
+        assignor: whose target it is.
+        situation: for which it was given.
+        target: the target.
+    """
+
+    assignor: Assignor
+    situation: Situation
+    target: Target
+
+    def serves(self, assignor: Assignor, situation: Situation) -> bool:
+        """Whether nothing has happened since but that a part of it was carried out."""
+        before, wanted = self.situation, self.target.owners
+        return (
+            assignor.name == self.assignor.name
+            and situation.members == before.members
+            and situation.partitions == before.partitions
+            and not (situation.warming or situation.standbys or situation.heirs)
+            and all(
+                situation.previous[partition] == wanted[partition]
+                for partition in differing(situation.previous, before.previous)
+            )
+        )
+
+
+def step(
+    state: GroupState, facts: Facts, assignor: Assignor, plan: Plan | None = None
+) -> StepOutcome:
     """The next decision.
 
     Args:
         state: the last one, as it was committed.
         facts: read at the same instant as the state, or later.
+        plan: of an earlier step. While parts of it are carried out, it spares asking an assignor
+            again whose answers are ``lasting``.
 
     Raises:
         AssignorError: the assignor gave a wrong answer; nothing is decided.
     """
-    return _Step(state, facts, assignor).run()
+    return _Step(state, facts, assignor, plan).run()
 
 
 def resize(state: GroupState, partitions: int) -> StepOutcome:
@@ -197,11 +233,14 @@ def _vacated(seat: Seat) -> Seat:
 class _Step:
     """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
 
-    def __init__(self, state: GroupState, facts: Facts, assignor: Assignor) -> None:
+    def __init__(
+        self, state: GroupState, facts: Facts, assignor: Assignor, plan: Plan | None
+    ) -> None:
         self.before = state
         self.now = facts.now
-        self.assignor = assignor
         self.terms = state.terms
+        self.assignor = rule(self.terms, assignor)
+        self.plan = plan
         self.facts = facts
         self.present = {m.name: m for m in facts.members if m.expires > facts.now}
         self.generation = state.generation + 1
@@ -227,6 +266,8 @@ class _Step:
         self.destined: dict[int, str] = {}
         # For members that are gone, who took their place in this step.
         self.heirs: dict[str, str] = {}
+        # The partitions that are not where they should be, or were granted in this step.
+        self.apart: set[int] = set()
         self.goes_on = False
 
     def run(self) -> StepOutcome:
@@ -426,8 +467,10 @@ class _Step:
             return
         # What members had that are gone, or that are back and have nothing yet.
         estates = {self.owners[p] for p in self.free}
+        if estates <= self.present.keys():
+            return
         busy = {
-            *(owner for p, owner in enumerate(self.owners) if p not in self.free),
+            *self._having(),
             *(handoff.to for handoff in self.handoffs.values()),
             *self.destined.values(),
             *self.warming.values(),
@@ -490,25 +533,25 @@ class _Step:
                 warming[partition] = to
             else:
                 previous[partition] = to
-        count = self.terms.partitions
+        size = self.terms.partitions
         situation = Situation(
             tuple(self.members.values()),
-            count,
-            tuple(previous[:count]),
-            {p: name for p, name in warming.items() if p < count},
-            {p: names for p, names in self.standbys.items() if p < count},
+            size,
+            tuple(previous[:size]),
+            {p: name for p, name in warming.items() if p < size},
+            {p: names for p, names in self.standbys.items() if p < size},
             {name: member.lags for name, member in self.present.items() if member.lags},
             self.heirs,
-            loads.reported(self.present.values(), self.owners.__getitem__, count),
+            loads.reported(self.present.values(), self.owners.__getitem__, size),
             len(loads.recent(self.load_moves, self.now)),
         )
-        target = checked_target(rule(self.terms, self.assignor), situation)
+        target = self._planned(situation)
         self.for_load = target.for_load
-        wanted: list[str | None] = [*target.interim, *previous[count:]]
+        wanted: list[str | None] = [*target.interim, *previous[size:]]
         # A partition that drains stays where it is; without an owner that can stay, it goes to
         # the member that has the least.
-        takers = situation.candidates()
-        having = counts(target.owners)
+        takers = situation.candidates() if self.draining else ()
+        having = Counter(target.owners if self.draining else ())
         names = {member.name for member in takers}
         for partition in sorted(self.draining):
             if wanted[partition] in names:
@@ -517,8 +560,18 @@ class _Step:
             if takers:
                 least = min(takers, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
                 wanted[partition] = least.name
-                having[least.name] = having.get(least.name, 0) + 1
+                having[least.name] += 1
+        self.apart.update(differing(self.owners, wanted))
         return target, wanted
+
+    def _planned(self, situation: Situation) -> Target:
+        """The assignor's target: that of an earlier step as long as it lasts."""
+        lasting = getattr(self.assignor, "lasting", False)
+        if not lasting or self.plan is None or not self.plan.serves(self.assignor, situation):
+            target = checked_target(self.assignor, situation)
+            self.plan = Plan(self.assignor, situation, target) if lasting else None
+            return target
+        return self.plan.target
 
     # --- 4: whether it may begin --------------------------------------------------------------
 
@@ -526,13 +579,19 @@ class _Step:
         """Held partitions that should go elsewhere, and have not been asked for yet."""
         return [
             partition
-            for partition, (owner, to) in enumerate(zip(self.owners, wanted, strict=True))
-            if owner != to
-            and to is not None
+            for partition in sorted(self.apart)
+            if self.owners[partition] != wanted[partition]
+            and wanted[partition] is not None
             and partition not in self.free
             and partition not in self.handoffs
             and (partition < self.terms.partitions or partition in self.draining)
         ]
+
+    def _having(self) -> Counter[str | None]:
+        """How many partitions each member holds that holds any."""
+        having = Counter(self.owners)
+        having.subtract(self.owners[partition] for partition in self.free)
+        return +having
 
     def _active(self) -> int:
         return sum(member.state is MemberState.ACTIVE for member in self.members.values())
@@ -577,13 +636,13 @@ class _Step:
 
     def _act(self, target: Target, wanted: list[str | None]) -> None:
         if self.phase is Phase.HOLDDOWN:
-            having = counts([o for p, o in enumerate(self.owners) if p not in self.free])
+            having = self._having()
             # Members that hold nothing, but are back, or have taken the place of another.
             back = {*self.heirs.values(), *(self.owners[p] for p in self.free)}
             entitled = {
                 name
                 for name, member in self.members.items()
-                if name in back and not having.get(name) and member.state is MemberState.ACTIVE
+                if name in back and not having[name] and member.state is MemberState.ACTIVE
             }
             for partition in sorted(self.free):
                 name = wanted[partition]
@@ -594,7 +653,7 @@ class _Step:
                     # be about to return. But a copy comes first.
                     if name == keeper or name not in self.standbys.get(partition, ()):
                         self._grant(partition, keeper)
-                elif name is not None and not having.get(name) and name not in entitled:
+                elif name is not None and not having[name] and name not in entitled:
                     self._grant(partition, name)
             self.warming = {p: n for p, n in self.warming.items() if n in self.members}
             return
@@ -619,40 +678,45 @@ class _Step:
         last, self.owners[partition] = self.owners[partition], name
         self.tokens[partition] = self.token
         self.free.discard(partition)
+        self.apart.add(partition)
         why = f"was {last}'s" if last not in (None, name) else ""
         self._tell(EventKind.GRANTED, name, partition, why=why)
 
     def _revoke(self, wanted: list[str | None]) -> None:
-        having = counts([o for p, o in enumerate(self.owners) if p not in self.free])
+        having = self._having()
         for handoff in self.handoffs.values():
             having[handoff.owner] -= 1
-            having[handoff.to] = having.get(handoff.to, 0) + 1
-        pending: dict[str, list[int]] = {}
+            having[handoff.to] += 1
+        # For each owner and taker the partitions that are to go from the one to the other.
+        pending: dict[str, dict[str, deque[int]]] = {}
         for partition in self._moves(wanted):
-            pending.setdefault(str(self.owners[partition]), []).append(partition)
+            takers = pending.setdefault(str(self.owners[partition]), {})
+            takers.setdefault(str(wanted[partition]), deque()).append(partition)
         for owner in [name for name in pending if name not in self.members]:
             # Its time to leave is over: no budget, no order.
-            for partition in pending.pop(owner):
-                self._ask(partition, str(wanted[partition]), "its time to leave is over")
+            for to, partitions in pending.pop(owner).items():
+                for partition in partitions:
+                    self._ask(partition, to, "its time to leave is over")
         busy = {handoff.owner for handoff in self.handoffs.values()}
         for owner in list(pending):
             member = self.members[owner]
             if member.state is MemberState.STALLED:
-                if owner in busy or self.roster[owner].sheds_after > self.now:
-                    del pending[owner]
-                else:
+                takers = pending.pop(owner)
+                if owner not in busy and self.roster[owner].sheds_after <= self.now:
                     # One at a time, and the next not before this one had all its time.
-                    del pending[owner][1:]
+                    to = min(takers, key=lambda name: takers[name][0])
+                    pending[owner] = {to: deque([takers[to][0]])}
         while pending and len(self.handoffs) < self.terms.handoffs:
             owner = max(pending, key=lambda n: (self._pressure(n, having), -self._place(n)))
-            choices = pending[owner]
-            partition = min(choices, key=lambda p: (self._load(str(wanted[p]), having), p))
-            to = str(wanted[partition])
-            choices.remove(partition)
-            if not choices:
+            takers = pending[owner]
+            to = min(takers, key=lambda name: (self._load(name, having), takers[name][0]))
+            partition = takers[to].popleft()
+            if not takers[to]:
+                del takers[to]
+            if not takers:
                 del pending[owner]
             having[owner] -= 1
-            having[to] = having.get(to, 0) + 1
+            having[to] += 1
             state = self.members[owner].state
             why = "" if state is MemberState.ACTIVE else f"is {state.value}"
             if partition in self.for_load:
@@ -666,10 +730,10 @@ class _Step:
     def _place(self, name: str) -> int:
         return self.roster[name].place
 
-    def _load(self, name: str, having: dict[str, int]) -> float:
-        return having.get(name, 0) / self.members[name].weight
+    def _load(self, name: str, having: Counter[str | None]) -> float:
+        return having[name] / self.members[name].weight
 
-    def _pressure(self, name: str, having: dict[str, int]) -> tuple[bool, float]:
+    def _pressure(self, name: str, having: Counter[str | None]) -> tuple[bool, float]:
         """Who has to give first: those that leave or are stalled, then those with the most."""
         return self.members[name].state is not MemberState.ACTIVE, self._load(name, having)
 
@@ -717,9 +781,9 @@ class _Step:
             load_moves=self.load_moves,
         )
         if after == self.before:
-            return StepOutcome(self.before, (), self._due(self.before))
+            return StepOutcome(self.before, (), self._due(self.before), plan=self.plan)
         after = replace(after, generation=self.generation, committed=None)
-        return StepOutcome(after, tuple(self.events), self._due(after), self.dismissed)
+        return StepOutcome(after, tuple(self.events), self._due(after), self.dismissed, self.plan)
 
     def _due(self, state: GroupState) -> float | None:
         if self.goes_on:

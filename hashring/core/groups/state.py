@@ -12,9 +12,12 @@ Times are seconds of Redis time, except where a name says otherwise. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import compress, count, repeat
+from operator import eq, ne
 from typing import Final
 
 from hashring.core.assignors.protocol import Owners, is_finite
@@ -320,39 +323,74 @@ class GroupState:
         seat = self.roster.get(member)
         if seat is None or seat.session != session:
             return MemberView(self.generation, self.phase)
-        return self.views()[member]
+        return self._view(member, self.asked())
+
+    def _view(self, member: str, asked: Mapping[str, Asked]) -> MemberView:
+        owned = compress(count(), map(eq, self.owners, repeat(member)))
+        held = {p: self.tokens[p] for p in owned if p not in self.free}
+        more = asked.get(member, Asked())
+        return MemberView(
+            self.generation,
+            self.phase,
+            held,
+            more.revoked,
+            frozenset(more.warming),
+            frozenset(more.draining),
+            seated=True,
+        )
+
+    def asked(self) -> dict[str, Asked]:
+        """What each member has to know besides what it holds, if there is anything."""
+        found: dict[str, Asked] = defaultdict(Asked)
+        for partition, handoff in self.handoffs.items():
+            found[handoff.to].warming.add(partition)
+            if self.holder(partition) == handoff.owner:
+                found[handoff.owner].revoked[partition] = handoff.deadline
+        for partition, name in self.warming.items():
+            found[name].warming.add(partition)
+        for partition, names in self.standbys.items():
+            for name in names:
+                found[name].warming.add(partition)
+        for partition in self.draining:
+            if (holder := self.holder(partition)) is not None:
+                found[holder].draining.add(partition)
+        return dict(found)
 
     def views(self) -> dict[str, MemberView]:
         """What each seated member has to know."""
         held: dict[str, dict[int, int]] = {n: {} for n, s in self.roster.items() if s.session}
-        warming: dict[str, set[int]] = {name: set() for name in held}
         for partition, owner in enumerate(self.owners):
             if partition not in self.free and owner in held:
                 held[owner][partition] = self.tokens[partition]
-        revoked: dict[str, dict[int, float]] = {name: {} for name in held}
-        for partition, handoff in self.handoffs.items():
-            if partition in held.get(handoff.owner, ()):
-                revoked[handoff.owner][partition] = handoff.deadline
-        warm = [
-            *self.warming.items(),
-            *((p, handoff.to) for p, handoff in self.handoffs.items()),
-            *((p, name) for p, names in self.standbys.items() for name in names),
-        ]
-        for partition, name in warm:
-            if name in warming:
-                warming[name].add(partition)
+        asked = self.asked()
         return {
             name: MemberView(
                 self.generation,
                 self.phase,
                 own,
-                revoked[name],
-                frozenset(warming[name]),
-                self.draining & own.keys(),
+                more.revoked,
+                frozenset(more.warming),
+                frozenset(more.draining),
                 seated=True,
             )
             for name, own in held.items()
+            for more in [asked.get(name, Asked())]
         }
+
+
+@dataclass
+class Asked:
+    """What a member has to know besides what it holds.
+
+    Attributes:
+        revoked: the partitions it has to let go of, with the deadline.
+        warming: those that it has to be warm for.
+        draining: those of its own that it has to empty.
+    """
+
+    revoked: dict[int, float] = field(default_factory=dict)
+    warming: set[int] = field(default_factory=set)
+    draining: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -379,20 +417,39 @@ class MemberView:
 
 def changed_views(before: GroupState | None, after: GroupState) -> dict[str, MemberView]:
     """The views that a decision changes, of members that have a seat."""
-    had = {} if before is None else before.views()
-    seats = {} if before is None else before.roster
+    if before is None:
+        return after.views()
+    size = min(len(before.owners), len(after.owners))
+    moved = {
+        *differing(before.owners[:size], after.owners[:size]),
+        *differing(before.tokens[:size], after.tokens[:size]),
+        *(before.free ^ after.free),
+        *range(size, max(len(before.owners), len(after.owners))),
+    }
+    names = {
+        state.owners[partition]
+        for state in (before, after)
+        for partition in moved
+        if partition < len(state.owners)
+    }
+    asked, asked_before = after.asked(), before.asked()
     found = {}
-    for name, view in after.views().items():
-        old = had.get(name)
-        same = name in seats and seats[name].session == after.roster[name].session
+    for name, seat in after.roster.items():
+        was = before.roster.get(name)
         # The generation and the phase are the group's, and stand elsewhere.
-        if (
-            old is None
-            or not same
-            or replace(old, generation=0, phase=view.phase) != replace(view, generation=0)
+        if seat.session and (
+            was is None
+            or was.session != seat.session
+            or name in names
+            or asked_before.get(name) != asked.get(name)
         ):
-            found[name] = view
+            found[name] = after._view(name, asked)
     return found
+
+
+def differing(one: Sequence[object], other: Sequence[object]) -> list[int]:
+    """The places at which two sequences of one length differ."""
+    return list(compress(count(), map(ne, one, other)))
 
 
 # --- history ----------------------------------------------------------------------------------

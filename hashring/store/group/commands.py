@@ -241,8 +241,12 @@ class Reading:
         return self.state
 
 
-def read(keys: GroupKeys) -> Command[Reading]:
-    """Read everything at one instant, and write nothing."""
+def read(keys: GroupKeys, known_tag: str = "", known: GroupState | None = None) -> Command[Reading]:
+    """Read everything at one instant, and write nothing.
+
+    Args:
+        known_tag, known: a decision that need not be read again if it still stands.
+    """
 
     def reading(raw: Any) -> Reading:
         at, tag_, text, changes, terms, reports, leases, server_, run = raw
@@ -260,7 +264,9 @@ def read(keys: GroupKeys) -> Command[Reading]:
                 garbage.append(name)
         return Reading(
             tag,
-            replace(load_state(text, committed), server=server) if text else None,
+            _served(
+                known if tag == known_tag else load_state(text, committed) if text else None, server
+            ),
             Facts(int(at) / 1e6, tuple(members), run.decode("utf-8", "replace")),
             int(changes),
             load_terms(terms) if terms else None,
@@ -268,7 +274,14 @@ def read(keys: GroupKeys) -> Command[Reading]:
             server,
         )
 
-    return Command(script("group", "read"), keys.script_keys(), (), reading)
+    return Command(script("group", "read"), keys.script_keys(), (known_tag,), reading)
+
+
+def _served(state: GroupState | None, server: str) -> GroupState | None:
+    """The state with the run of Redis that stands beside it; the same object if it has it."""
+    if state is None or state.server == server:
+        return state
+    return replace(state, server=server)
 
 
 @dataclass(frozen=True)
@@ -278,10 +291,13 @@ class Committed:
     Attributes:
         now: Redis time.
         again: whether another step is due at once.
+        tag, state: the decision that stands now.
     """
 
     now: float
     again: bool
+    tag: str
+    state: GroupState
 
 
 def commit(
@@ -338,7 +354,13 @@ def commit(
     )
 
     def read_(raw: Any) -> Committed | None:
-        return None if raw[0] == b"conflict" else Committed(int(raw[1]) / 1e6, bool(raw[2]))
+        if raw[0] == b"conflict":
+            return None
+        now, again = int(raw[1]) / 1e6, bool(raw[2])
+        if not decided:
+            return Committed(now, again, reading.tag, after)
+        tag = f"{after.generation}:{int(raw[1])}"
+        return Committed(now, again, tag, after.stamped(now))
 
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 

@@ -123,7 +123,7 @@ class GroupTwin(Twin):
         self._changed()
         return 1
 
-    def read(self) -> Any:
+    def read(self, known: str) -> Any:
         data = self.group
         reports = [
             part
@@ -134,7 +134,7 @@ class GroupTwin(Twin):
         return [
             self.at(),
             self._tag(),
-            data.fields.get("state", b""),
+            data.fields.get("state", b"") if self._tag() != known.encode() else b"",
             b"%d" % data.fields.get("changes", 0),
             data.fields.get("terms", b""),
             reports,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hashring.core.assignors import Learner, Situation, Target
+from hashring.core.assignors import Balanced, Learner, Situation, Target
 from hashring.core.groups import kernel
 from hashring.core.groups.state import EventKind, Phase, Terms
 from hashring.errors import AssignorError, ConfigError
@@ -506,3 +506,27 @@ def test_after_the_ttl_was_lowered_a_silent_owner_has_the_lease_it_had() -> None
         desk.set("a", expires=desk.now + 1.0)
         desk.step()
         assert desk.sizes["a"] == held
+
+
+def test_an_assignor_is_not_asked_again_while_its_answer_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Situation] = []
+    assign = Balanced.assign
+
+    def counted(self: Balanced, situation: Situation) -> Target:
+        asked.append(situation)
+        return assign(self, situation)
+
+    monkeypatch.setattr(Balanced, "assign", counted)
+    group = Desk(16).join("a").settle().join("b")
+    plan, state, before = None, group.state, len(asked)
+    for _ in range(4):
+        outcome = kernel.step(state, group.facts, Balanced(), plan)
+        plan, group.state = outcome.plan, outcome.state.stamped(group.now)
+        for partition in group.asked:
+            group.release("a", partition)
+        state = group.state
+    assert len(asked) == before + 1
+    kernel.step(state, group.join("c").facts, Balanced(), plan)
+    assert len(asked) == before + 2
