@@ -48,8 +48,24 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto are "
-    "believed; may be given more than once.",
+    help="The address or network of a proxy whose X-Forwarded-For, X-Forwarded-Proto and "
+    "X-Forwarded-User are believed; may be given more than once.",
+)
+@click.option(
+    "--view-user",
+    "view_users",
+    multiple=True,
+    metavar="NAME",
+    help="A user, named by a trusted proxy, who may look; may be given more than once; * for each "
+    "user. Without it, everybody may look.",
+)
+@click.option(
+    "--act-user",
+    "act_users",
+    multiple=True,
+    metavar="NAME",
+    help="A user, named by a trusted proxy, who may act without the token, and look; may be given "
+    "more than once; * for each user.",
 )
 @click.option(
     "--forget-after",
@@ -81,6 +97,8 @@ def command(
     base_path: str,
     allowed_hosts: tuple[str, ...],
     trusted_proxies: tuple[str, ...],
+    view_users: tuple[str, ...],
+    act_users: tuple[str, ...],
     forget_after: float,
     allow_actions: bool,
     grafana: str,
@@ -105,6 +123,12 @@ def command(
             f"--allow-actions needs a token of {SHORTEST_TOKEN} characters or more in the "
             "environment",
         )
+    if (view_users or act_users) and not trusted_proxies:
+        raise ConfigError(
+            "--act-user" if act_users else "--view-user",
+            (act_users or view_users)[0],
+            "give --trusted-proxy as well: only a trusted proxy can name users",
+        )
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
     with connected(settings) as connection:
         from hashring.web import Service, create_app  # noqa: PLC0415
@@ -124,6 +148,8 @@ def command(
             trusted_proxies=trusted_proxies,
             token=token,
             grafana=grafana,
+            view_users=view_users,
+            act_users=act_users,
         )
         try:
             server = Server(app, host, port)

@@ -67,12 +67,12 @@ class ActionRoutes:
         add("/act/<what>", "act", self._act, methods=["POST"])
 
     def _confirm(self, what: str) -> Any:
-        self._login.required_guard()
+        self._login.required_right()
         question = self._question(what, request.args)
         return self._page(what, question) if self._login.session() else self._sign_in(what)
 
     def _act(self, what: str) -> Any:
-        self._login.required_guard()
+        self._login.required_right()
         session = self._login.session()
         if session is None:
             return self._sign_in(what)

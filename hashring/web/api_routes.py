@@ -212,8 +212,10 @@ class ApiRoutes:
     # --- acting -------------------------------------------------------------------------------
 
     def _act(self, what: str) -> Response:
-        self._login.bearer()
+        user = self._login.bearer()
         asked = _body(self._actions.asked(what))
+        if user:
+            asked = msgspec.structs.replace(asked, by=user)
         deed = self._actions.do(asked, address_of(request))
         return _json(api.Done(done=deed.text, event=deed.event or None))
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from hashring.drawing.charts import SMALL_CHART_CSS
@@ -29,10 +29,13 @@ from hashring.web.page_routes import PageRoutes
 from hashring.web.parameters import MAX_BODY, check_query, status_of
 from hashring.web.plan_routes import PlanRoutes
 from hashring.web.service import Service
+from hashring.web.users import Users, current_user
 
 log = logging.getLogger("hashring.web")
 
 _STATIC_AGE: Final = 3600
+_OPEN: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/icon/")
+"""Where rights to look do not count: what programs ask for, and what is the same for everybody."""
 
 Wsgi = Callable[..., Iterable[bytes]]
 
@@ -46,6 +49,8 @@ def create_app(
     trusted_proxies: Iterable[str] = (),
     token: str | None = None,
     grafana: str = "",
+    view_users: Iterable[str] = (),
+    act_users: Iterable[str] = (),
 ) -> Flask:
     """The WSGI application that shows a service.
 
@@ -57,6 +62,9 @@ def create_app(
         trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
             ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
         token: the secret that actions need; ``None`` for no actions.
+        view_users: who may look, of those whom a trusted proxy names in ``X-Forwarded-User``;
+            ``*`` for each of them. Without any, everybody may.
+        act_users: who may act, and look, without the token; as ``view_users``.
         grafana: the address of the dashboard in Grafana, to which pages link; empty for none.
 
     Raises:
@@ -77,8 +85,11 @@ def create_app(
             )
         guard = Guard(token, monotonic)
     hosts = Hosts(allowed_hosts)
+    users = Users(view_users, act_users)
     check_grafana(grafana)
-    templates = Templates(base_path, redis_shown, actions=guard is not None, grafana=grafana)
+    templates = Templates(
+        base_path, redis_shown, actions=guard is not None or users.any_may_act, grafana=grafana
+    )
 
     @app.before_request
     def _before() -> Response | None:
@@ -90,6 +101,8 @@ def create_app(
                 "it with --allowed-host and the name.",
             )
         check_query(request)
+        if not request.path.startswith(_OPEN) and not users.may_look(current_user()):
+            abort(403, "You may not look: ask for your name to be among those of --view-user.")
         return None
 
     @app.after_request
@@ -124,7 +137,7 @@ def create_app(
     def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
         if request.path.startswith(("/api/", "/openapi.json")):
             return jsonify(error=text), status, headers
-        nobody = {"by": "", "csrf": "", "notice": None, "live": None}
+        nobody = {"by": "", "csrf": "", "notice": None, "known": False, "live": None}
         return templates.page("message.html", title=title, text=text, **nobody), status, headers
 
     @app.get("/static/picture.css")
@@ -134,7 +147,7 @@ def create_app(
 
     pages = LivePages(service, templates)
     service.listen(pages)
-    login = Login(templates, guard, Sessions(monotonic))
+    login = Login(templates, guard, Sessions(monotonic), users)
     actions, streams, turns = Actions(service), Streams(), Turns()
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),

@@ -38,6 +38,10 @@ _SESSIONS: Final = 1_000
 """How many sessions there are at once; of more, the newest."""
 
 
+_USER: Final = secrets.token_urlsafe(32)
+"""Before a user's name: no cookie can be the same."""
+
+
 class Guard:
     """Knows the token, and who has tried too often to guess it. Thread-safe.
 
@@ -126,12 +130,16 @@ class Sessions:
     def begin(self, by: str) -> str:
         """Sign a person in; the answer is what the cookie holds."""
         cookie = secrets.token_urlsafe(32)
+        self._begin(cookie, by)
+        return cookie
+
+    def _begin(self, name: str, by: str) -> Session:
         session = Session(by, secrets.token_urlsafe(24), self._monotonic() + SESSION_SECONDS)
         with self._lock:
-            self._sessions[cookie] = session
+            self._sessions[name] = session
             if len(self._sessions) > _SESSIONS:
                 self._sessions.popitem(last=False)
-        return cookie
+        return session
 
     def find(self, cookie: str) -> Session | None:
         """The session of a cookie; ``None`` when there is none, or it has ended."""
@@ -140,6 +148,16 @@ class Sessions:
             if session is not None and self._monotonic() >= session.ends:
                 del self._sessions[cookie]
                 session = None
+        return session
+
+    def of_user(self, user: str) -> Session:
+        """The session of a user whom a proxy has signed in; begun at the first request.
+
+        It ends as any other does, and another follows at once.
+        """
+        session = self.find(f"{_USER} {user}")
+        if session is None:
+            session = self._begin(f"{_USER} {user}", user)
         return session
 
     def end(self, cookie: str) -> None:

@@ -13,6 +13,7 @@ from hashring.web.actions import checked_by
 from hashring.web.live_pages import Templates
 from hashring.web.login import Guard, Session, Sessions
 from hashring.web.parameters import address_of
+from hashring.web.users import Users, current_user
 
 _COOKIE: Final = "hashring"
 
@@ -24,9 +25,13 @@ class Login:
         templates: what renders.
         guard: knows the token; ``None`` when nothing can be done.
         sessions: who is signed in.
+        users: the rights of those whom a proxy has signed in.
     """
 
-    def __init__(self, templates: Templates, guard: Guard | None, sessions: Sessions) -> None:
+    def __init__(
+        self, templates: Templates, guard: Guard | None, sessions: Sessions, users: Users
+    ) -> None:
+        self._users = users
         self._templates = templates
         self._guard = guard
         self._sessions = sessions
@@ -39,18 +44,29 @@ class Login:
     @property
     def possible(self) -> bool:
         """Whether anything can be done."""
-        return self._guard is not None
+        return self._guard is not None or self._users.any_may_act
 
     def session(self) -> Session | None:
         """The visitor's session; ``None`` when not signed in."""
-        return self._sessions.find(request.cookies.get(_COOKIE, ""))
+        user = current_user()
+        if self._users.may_act(user):
+            return self._sessions.of_user(user)
+        return (
+            None if self._guard is None else self._sessions.find(request.cookies.get(_COOKIE, ""))
+        )
 
     def visitor(self) -> dict[str, Any]:
         """What every page shows of the visitor."""
-        session = self.session() if self._guard is not None else None
+        session = self.session()
         if session is None:
-            return {"by": "", "csrf": "", "notice": None}
-        return {"by": session.by, "csrf": session.form_token, "notice": session.take_notice()}
+            return {"by": "", "csrf": "", "notice": None, "known": False}
+        return {
+            "by": session.by,
+            "csrf": session.form_token,
+            "notice": session.take_notice(),
+            # The proxy signs its users in and out.
+            "known": self._users.may_act(current_user()),
+        }
 
     def required(self) -> Session:
         """The session of a form that acts.
@@ -58,7 +74,7 @@ class Login:
         Raises:
             HTTPException: nobody is signed in, or the form is not this session's.
         """
-        self.required_guard()
+        self.required_right()
         session = self.session()
         if session is None:
             abort(401, "Your session has ended: go back and sign in again.")
@@ -71,12 +87,23 @@ class Login:
         sent = request.form.get("csrf", "")
         return hmac.compare_digest(sent.encode(), session.form_token.encode())
 
+    def required_right(self) -> None:
+        """Let a request pass if anybody may act at all.
+
+        Raises:
+            HTTPException: nobody may.
+        """
+        if not self.possible:
+            self.required_guard()
+
     def required_guard(self) -> Guard:
         """What knows the token.
 
         Raises:
             HTTPException: the service was started without one.
         """
+        if self._guard is None and self._users.any_may_act:
+            abort(403, "you may look, and not act: --act-user names those who may")
         if self._guard is None:
             abort(
                 403,
@@ -84,12 +111,18 @@ class Login:
             )
         return self._guard
 
-    def bearer(self) -> None:
-        """Let a request pass that carries the token.
+    def bearer(self) -> str:
+        """Let a request pass that carries the token, or is from a user who may act.
+
+        Returns:
+            The user; empty for a request with the token, which says itself who acts.
 
         Raises:
-            HTTPException: it does not, or must wait.
+            HTTPException: it is neither, or must wait.
         """
+        user = current_user()
+        if self._users.may_act(user):
+            return user
         self.required_guard()
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
@@ -98,6 +131,7 @@ class Login:
         if wrong is not None:
             status, text, wait = wrong
             abort(status, text, **({"retry_after": wait} if wait else {}))
+        return ""
 
     def _refusal(self, token: str) -> tuple[int, str, int] | None:
         guard, address = self.required_guard(), address_of(request)
@@ -123,6 +157,7 @@ class Login:
             by="",
             csrf="",
             notice=None,
+            known=False,
             live=None,
         )
 

@@ -300,6 +300,7 @@ def test_what_it_cannot_begin_with_is_said(running: Running) -> None:
         (("--allow-actions",), {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
         (("--port", str(running.port)), {}, "cannot listen there"),
         (("--url", "http://x"), {}, "url='http://x'"),
+        (("--act-user", "ada"), {}, "give --trusted-proxy as well"),
     ):
         status, said = refusal(*arguments, **environment)
         assert (status, text in said) == (2, True), said
