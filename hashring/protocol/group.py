@@ -33,7 +33,7 @@ from hashring.core.groups import kernel
 from hashring.core.groups.state import GroupState, MemberFacts, MemberView, Terms
 from hashring.core.states import StateTable
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
-from hashring.protocol.flow import Flow, FlowRun, committed
+from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
 from hashring.protocol.machine import Finished, Step, Wait
 from hashring.protocol.member import RETRY, MemberMachine, Stage
 from hashring.store.group.commands import (
@@ -50,9 +50,6 @@ from hashring.store.group.commands import (
 
 NAME_POLL: Final = 0.25
 """Seconds between two looks at whether a name in use is free."""
-
-TRIES: Final = 50
-"""How often a decision is tried against others before the next renewal is waited for."""
 
 
 # --- flows that need no member ------------------------------------------------------------------

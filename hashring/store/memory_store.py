@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final, TypeVar
 
 from hashring.store.challenge.twin import ChallengeTwin
@@ -46,6 +47,11 @@ _PARTS: Final = {
     "left": ("left",),
     "full": ("full",),
 }
+
+
+@cache
+def _epoch_key(ring: bytes) -> bytes:
+    return ring_keys(ring).epoch
 
 
 class MemoryServer:
@@ -185,7 +191,7 @@ class MemoryServer:
             }
 
     def _ring(self, name: bytes) -> RingData:
-        return self._keyspace.of(RingData, ring_keys(name).epoch)
+        return self._keyspace.of(RingData, _epoch_key(name))
 
 
 class MemoryStore:
