@@ -497,6 +497,12 @@ def test_a_named_node_that_expired_is_remembered(place: Place) -> None:
     assert place.look("n").remembered == (10, 20)
 
 
+def test_a_named_node_without_replicas_leaves_nothing_to_remember(place: Place) -> None:
+    place.join("n", A, 10, told={"named": True})
+    place.leave("n", A)
+    assert place.remembered() == set()
+
+
 @pytest.mark.parametrize("told", [{}, {"named": False}, {"named": 1}])
 def test_a_node_with_a_made_up_name_is_not_remembered(place: Place, told: dict[str, Any]) -> None:
     place.join("n", A, 10, told=told)

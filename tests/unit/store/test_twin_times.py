@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hashring.core.groups.state import MemberFacts, Terms
@@ -30,6 +32,23 @@ def server(clock: ManualClock) -> MemoryServer:
 
 def member(session: str) -> MemberFacts:
     return MemberFacts("a", session, 0, 0.0)
+
+
+def heartbeat(
+    server: MemoryServer, keys: RingKeys, node: str, session: str, point: int, **more: Any
+) -> ring.BeatReply:
+    return server.run(
+        ring.beat(
+            keys,
+            node=node,
+            session=session,
+            scoring=ring.Scoring.expiry(TTL),
+            replicas=[Replica(point, node, "1")],
+            told={},
+            joining=True,
+            **more,
+        )
+    )
 
 
 def test_a_members_lease_has_ended_at_its_end(server: MemoryServer, clock: ManualClock) -> None:
@@ -64,21 +83,21 @@ def test_a_lock_has_ended_at_its_end(server: MemoryServer, clock: ManualClock) -
 def test_a_node_is_on_the_ring_up_to_its_expiry(server: MemoryServer, clock: ManualClock) -> None:
     keys = ring_keys("accounts")
 
-    def heartbeat(node: str, session: str, point: int) -> ring.BeatReply:
-        return server.run(
-            ring.beat(
-                keys,
-                node=node,
-                session=session,
-                scoring=ring.Scoring.expiry(TTL),
-                replicas=[Replica(point, node, "1")],
-                told={},
-                joining=True,
-            )
-        )
-
-    heartbeat("a", A, 7)
+    heartbeat(server, keys, "a", A, 7)
     clock.advance(TTL)
-    assert heartbeat("b", B, 8).swept == 0
+    assert heartbeat(server, keys, "b", B, 8).swept == 0
     clock.advance(1e-3)
-    assert heartbeat("b", B, 8).swept == 1
+    assert heartbeat(server, keys, "b", B, 8).swept == 1
+
+
+def test_no_lock_is_taken_for_as_long_as_a_lost_one_may_be_believed_in(
+    server: MemoryServer, clock: ManualClock
+) -> None:
+    keys = ring_keys("accounts")
+    before = heartbeat(server, keys, "a", A, 7).history
+    clock.advance(1)
+    server.wipe()
+    reply = heartbeat(server, keys, "a", A, 7, history=before, lock_ttl=0.5)
+    assert reply.held_off == 0.5
+    clock.advance(0.5)
+    assert heartbeat(server, keys, "a", A, 7, history=before, lock_ttl=0.5).held_off == 0
