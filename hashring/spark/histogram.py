@@ -22,7 +22,7 @@ from hashring.spark.keys import column_type, key_point, quoted
 from hashring.spark.load import CODE, weighed
 from hashring.spark.range_lookup import array_columns, table_arrays, with_code
 from hashring.spark.range_table import Longs, overlay, ring_ranges
-from hashring.spark.reassign import MOST_RANGES, check_alike, joined, within
+from hashring.spark.reassign import MOST_RANGES, check_alike, within
 from hashring.spark.ring_columns import points_table
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ def load_of_histogram(
     Args:
         histogram: see :func:`point_histogram`.
         rows: the rows that the histogram counted. Those in buckets where the owner changes are
-            counted again; with a column ``point``, as :func:`hashring.spark.with_owner` adds it,
-            Spark reads only what may hold these. Without it, such a bucket is shared out by
-            the number of its points.
+            counted again, for which Spark reads their column ``point``, if they have it, or their
+            keys. Without the rows, such a bucket is shared out by the number of its points.
 
     Returns:
         As :func:`hashring.spark.load`, and ``estimated``: how many of ``keys`` were shared out.
@@ -153,7 +152,9 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
 ) -> DataFrame:
     """What goes from which node to which, from a histogram of points.
 
-    Computed at once. The arguments are those of :func:`load_of_histogram`.
+    Computed at once. The arguments are those of :func:`load_of_histogram`. Buckets are counted
+    again only at the bounds of what moves; of up to 64 such buckets and with a column ``point``,
+    Spark reads only what may hold them.
 
     Returns:
         As :func:`hashring.spark.moves`, and ``estimated``: how many of ``keys`` were shared out.
@@ -168,19 +169,28 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
     old_starts, old_codes, old_nodes = ring_ranges(before)
     new_starts, new_codes, new_nodes = ring_ranges(after)
     pairs = overlay(old_starts, old_codes, new_starts, new_codes)
+    moving = np.array(
+        [
+            old_nodes[b] != new_nodes[a]
+            for b, a in zip(pairs.before.tolist(), pairs.after.tolist(), strict=True)
+        ]
+    )
+    # Whatever stays is one range, so only the bounds of what moves are looked at again.
+    codes = np.where(moving[pairs.codes], pairs.codes + 1, 0)
+    first = np.ones(len(codes), dtype=bool)
+    first[1:] = codes[1:] != codes[:-1]
     algorithm = after.hash_algorithm.name
-    found = _counted(histogram, pairs.starts, pairs.codes, rows, key, weight, algorithm)
+    found = _counted(histogram, pairs.starts[first], codes[first], rows, key, weight, algorithm)
     told = [
-        (old_nodes[b], new_nodes[a], keys, heavy, estimated)
-        for b, a, keys, heavy, estimated in zip(
-            pairs.before.tolist(),
-            pairs.after.tolist(),
-            found.keys.tolist(),
-            found.weight.tolist(),
-            found.estimated.tolist(),
-            strict=True,
+        (
+            old_nodes[pairs.before[code - 1]],
+            new_nodes[pairs.after[code - 1]],
+            int(found.keys[code]),
+            float(found.weight[code]),
+            int(found.estimated[code]),
         )
-        if keys and old_nodes[b] != new_nodes[a]
+        for code in range(1, len(found.keys))
+        if found.keys[code]
     ]
     told.sort(key=lambda move: (-move[2], move[0], move[1]))
     names = ("before", "after", "keys", "weight", "estimated")
@@ -277,7 +287,9 @@ def _second_look(  # noqa: PLR0917 - as _counted
     has_point = "point" in rows.columns
     if has_point:
         column_type(rows, "point")
-        rows = rows.where(within(F.col("point"), joined(edges, MOST_RANGES)))
+        # Of many, what lies between them is most of the ring.
+        if len(edges) <= MOST_RANGES:
+            rows = rows.where(within(F.col("point"), edges))
     at: Column = F.col(quoted("point")) if has_point else key_point(rows, key, algorithm)
     bounds = sorted({0, *(edge.start for edge in edges), *(edge.end for edge in edges)})
     flags_at = np.array([bound for bound in bounds if bound < RING_SIZE], np.int64)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 CELL: Final = "cell"
 DEFAULT_CELLS: Final = 1024
 MOST_CELLS: Final = 2**16
-MOST_RANGES: Final = 256
-"""Of more ranges, neighbours are joined: a filter of so many parts is still planned quickly."""
+MOST_RANGES: Final = 64
+"""Of more ranges, neighbours are joined: Spark compiles a filter of so many parts."""
 _CODE: Final = "__hashring_code"
 _RING, _COUNT, _LOCK = "_ring.json", "_cells", "_lock"
 
@@ -83,7 +83,7 @@ def touched_cells(rings: Iterable[Ring], after: Ring, cells: int) -> list[int]:
 def may_move(before: Ring, after: Ring, point: str = "point") -> Column:
     """Whether a point may have another owner, as BETWEENs that Spark pushes down to files.
 
-    True for every point that moves. Of more than 256 ranges that move, those close to each other
+    True for every point that moves. Of more than 64 ranges that move, those close to each other
     are joined, and it is true for some points between them, too.
 
     Raises:

@@ -1,0 +1,103 @@
+"""What a change of the ring costs where owners are kept, and a load by a histogram of points.
+
+    python scripts/bench/spark_incremental.py
+    python scripts/bench/spark_incremental.py --keys 1e5 --rounds 1    does it work?
+
+The parts are medians over joins of different nodes; times are medians of the rounds.
+"""
+
+import argparse
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+from pyspark.sql import functions as F  # noqa: N812
+from spark_lookup import random_ring
+
+from hashring.core.ringfile import RingFile
+from hashring.spark import (
+    load,
+    load_of_histogram,
+    moves,
+    moves_of_histogram,
+    point_histogram,
+    reassign,
+)
+from hashring.spark.files import Input
+from hashring.spark.jobs import assign_job
+from hashring.spark.output import Output
+from hashring.spark.session import spark_session
+
+
+def seconds(action) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keys", type=float, default=1e8, help="how many; %(default)g")
+    parser.add_argument("--rounds", type=int, default=5, help="%(default)s")
+    parser.add_argument("--nodes", type=int, default=100, help="on the ring; %(default)s")
+    parser.add_argument("--cells", type=int, default=1024, help="%(default)s")
+    parser.add_argument("--memory", default="4g", help="of Java; %(default)s")
+    given = parser.parse_args()
+    spark = spark_session("local[2]", conf={"spark.driver.memory": given.memory})
+    keys = spark.range(int(given.keys)).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
+    ring = random_ring(given.nodes, 16)
+    folder = tempfile.mkdtemp()
+    try:
+        place = f"{folder}/owned"
+        source = Input(keys, "keys")
+        took = seconds(
+            lambda: assign_job(source, ring, Output(place, "parquet"), cells=given.cells)
+        )
+        print(f"{int(given.keys):,} keys assigned in {given.cells:,} cells: {took:.1f} s")
+        parts, times = [], []
+        for turn in range(given.rounds):
+            rng = random.Random(turn)
+            points = [rng.randrange(2**32) for _ in range(16)]
+            ring = ring.with_node(f"new{turn}", points)
+            began = time.perf_counter()
+            found = reassign(spark, place, RingFile(ring))
+            times.append(time.perf_counter() - began)
+            parts.append((found.files / given.cells, found.rows / given.keys, found.moved))
+        files, rows, moved = (statistics.median(column) for column in zip(*parts, strict=True))
+        print(
+            f"reassigned after a join in {statistics.median(times):.1f} s: {100 * files:.2f}% of "
+            f"the files and {100 * rows:.2f}% of the rows read, "
+            f"{100 * moved / given.keys:.2f}% moved"
+        )
+        owned = spark.read.parquet(place)
+        point_histogram(keys).coalesce(1).write.parquet(f"{folder}/histogram")
+        histogram = spark.read.parquet(f"{folder}/histogram")
+        after = ring.with_node("next", [point ^ 2**30 for point in points])
+        ways = {
+            "moves": lambda: moves(keys, ring, after).collect(),
+            "moves by the histogram and the rows": lambda: moves_of_histogram(
+                histogram, ring, after, owned
+            ).collect(),
+            "load": lambda: load(keys, ring).collect(),
+            "load by the histogram alone": lambda: load_of_histogram(histogram, ring).collect(),
+            "load by the histogram and the rows": lambda: load_of_histogram(
+                histogram, ring, owned
+            ).collect(),
+        }
+        took_by = {name: [] for name in ways}
+        for _ in range(given.rounds):
+            for name, way in ways.items():
+                took_by[name].append(seconds(way))
+        for name, found_times in took_by.items():
+            print(f"{name}: {statistics.median(found_times):.2f} s", flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
