@@ -1,4 +1,4 @@
-"""Waiting for coroutines of others, whatever they do with a cancel."""
+"""Wait for coroutines that may swallow a cancel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATIENCE: Final = 5.0
 
 
 async def outcome(work: Awaitable[T], within: float) -> T:
-    """What the work comes to, as by ``await``; but no cancel is lost, and no wait is for ever.
+    """Await the work; lose no cancel, and wait for a bounded time.
 
     Args:
         within: seconds that the work may take at most.
@@ -31,7 +31,7 @@ async def outcome(work: Awaitable[T], within: float) -> T:
 
 
 async def over(task: asyncio.Future[Any], within: float | None = None) -> bool:
-    """Wait until a task is over; whether it came to its end by itself.
+    """Wait until a task is over; return whether it ended by itself.
 
     A caller that is cancelled cancels the task until that is over, and then ends as cancelled.
     The task may have swallowed the first cancel, and go on as if nothing had happened:
@@ -41,7 +41,7 @@ async def over(task: asyncio.Future[Any], within: float | None = None) -> bool:
     Args:
         within: seconds after which it is cancelled.
 
-    Not guaranteed: that it is over. What swallows every cancel is left to itself.
+    Not guaranteed: that it is over. A task that swallows every cancel is left running.
     """
     cancelled = await _wait(task, within)
     if cancelled is None and task.done():
@@ -54,7 +54,7 @@ async def over(task: asyncio.Future[Any], within: float | None = None) -> bool:
     ended = task.done() and not task.cancelled()
     if cancelled is not None:
         if ended:
-            task.exception()  # Else asyncio complains that nobody looked.
+            task.exception()  # Otherwise asyncio logs that the exception was never retrieved.
         raise cancelled
     return ended
 

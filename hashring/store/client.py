@@ -148,7 +148,7 @@ def _derive_cluster(client: Any, package: str, prefix: str, timeout: float) -> A
     if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
         settings = {name: value for name, value in settings.items() if name in accepted}
     if hasattr(client, "cluster_error_retry_attempts"):
-        # From redis-py 6 on, the retry policy says it all.
+        # From redis-py 6 on, the retry policy alone decides.
         settings["cluster_error_retry_attempts"] = 0
     if getattr(manager, "address_remap", None):
         settings["address_remap"] = manager.address_remap
@@ -196,7 +196,7 @@ async def derive_subscriber(client: Any, channel: bytes) -> Any:
 
 
 def close(client: Any) -> None:
-    """Close the connections of a derived client that nobody uses; it can make new ones.
+    """Close the unused connections of a derived client; it can make new ones.
 
     One in use belongs to another thread, which may be reading from it: closed under its hands,
     its descriptor could be another connection's by the time of the next read. A subscription

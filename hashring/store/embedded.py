@@ -116,7 +116,7 @@ class RedisServer:
 
     It is a context manager. When the process that started it ends without :meth:`stop`, even by
     SIGKILL, server and temporary directory go within moments. Its methods are not thread-safe.
-    A forked child may call only :meth:`stop`, which says that the child is no user of it.
+    A forked child may call only :meth:`stop`, after which the child is no user of it.
 
     Raises:
         ConfigError: the port or the directory cannot be.

@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
             return 0
         if status is not None:
             # A crash leaves the socket behind; a server that could not start never made one, and
-            # one that was told to shut down has removed it.
+            # one that was asked to shut down has removed it.
             if mode == PRIVATE or not os.path.exists(SOCKET):
                 return status
             server = _spawn(command, server_lock)
@@ -180,7 +180,7 @@ def _status(server: int) -> int | None:
 def _end(server: int, signals: set[signal.Signals]) -> None:
     # Not waited for yet, so the pid is still the server's, dead or alive.
     os.kill(server, signal.SIGTERM)
-    os.kill(server, signal.SIGCONT)  # a paused server cannot hear the other
+    os.kill(server, signal.SIGCONT)  # a paused server gets the other only then
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         if _status(server) is not None:

@@ -58,11 +58,11 @@ class Store(Protocol):
         """Run a command.
 
         Raises:
-            StoreError: it was not done, or nobody knows whether it was.
+            StoreError: it was not done, or its outcome is unknown.
         """
 
     def subscribe(self, *channels: bytes) -> Subscription:
-        """Begin a subscription; a channel's stands once ``wait`` has told :class:`Subscribed`.
+        """Begin a subscription; a channel's stands once ``wait`` returned :class:`Subscribed`.
 
         Raises:
             StoreError: the connection cannot be made.

@@ -10,7 +10,7 @@ from typing import Final
 
 HEAD: Final = "_head.lua"
 
-# What people do to a lock is written into the ring's history, which the ring's head knows.
+# What people do to a lock is written into the ring's history, which needs the ring's head.
 _OTHER_HEADS: Final = {("locks", "take_away"): "ring"}
 
 

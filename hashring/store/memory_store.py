@@ -97,7 +97,7 @@ class MemoryServer:
         """Write a node's field of one of the ring's hashes behind its back.
 
         Args:
-            part: ``"nodes"``, what it tells of itself, or ``"left"``, where it was.
+            part: ``"nodes"``, what it reports, or ``"left"``, where it was.
         """
         with self._lock:
             getattr(self._ring(ring), part)[node.encode()] = entry
@@ -146,7 +146,7 @@ class MemoryServer:
         return self._ring(ring).began
 
     def holder(self, ring: bytes, node: str) -> str:
-        """The session that holds a node's name; empty when nobody does."""
+        """The session that holds a node's name; empty when none does."""
         return holder_of(self._ring(ring).nodes.get(node.encode(), b""))
 
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:

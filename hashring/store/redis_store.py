@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 # A client keeps to its timeouts, but a call may have many: of each sentinel, each node of a
 # cluster, each step of a handshake. After so many times the timeout, a call of an asyncio client
-# is given up whatever it waits for.
+# is given up.
 _GIVE_UP: Final = 10
 
 
@@ -67,7 +67,7 @@ class _RedisSubscription:
         try:
             self._pubsub.unsubscribe()
         except Exception:  # noqa: BLE001
-            # The connection is gone, which the waiting thread learns by itself.
+            # The connection is gone; the waiting thread gets an error of its own.
             return
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class AsyncRedisStore:
         """Run a command.
 
         Raises:
-            StoreError: it was not done, or nobody knows whether it was.
+            StoreError: it was not done, or its outcome is unknown.
         """
         try:
             raw = await outcome(self._evaluate(command), self._patience)
@@ -270,7 +270,7 @@ def _read(raw: Any, command: Command[T]) -> T:
     try:
         return command.read(raw)
     except GroupFormatError:
-        raise  # says more: what stands in Redis was not written by this version
+        raise  # the clearer error: another version wrote what stands in Redis
     except Exception as error:
         shown = repr(raw)
         shown = shown if len(shown) <= 80 else shown[:80] + "..."

@@ -8,13 +8,14 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.doctor.findings import Finding, Level, problem
-from hashring.cli.doctor.ring_checks import locking_nodes, ring_checks
+from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.errors import RedisRefused, WrongKeyType
 from hashring.store.ring.events import RingEvent, newest
+from hashring.store.ring.nodes import locking_nodes
 
 _EVENTS = 1000
 _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level.PROBLEM: "red"}

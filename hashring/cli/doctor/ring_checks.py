@@ -14,7 +14,7 @@ from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import NodeFacts, Sees, node_facts
+from hashring.store.ring.nodes import NodeFacts, Sees, locking_nodes, node_facts
 
 # By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
 # shares does so by chance, were they normal; they are skewed, so it is a little more often.
@@ -254,11 +254,6 @@ def _often(events: list[RingEvent], counts: Callable[[RingEvent], bool]) -> list
         event.change.nodes[0] for event in events if counts(event) and event.change is not None
     )
     return sorted(name for name, times in seen.items() if times >= _OFTEN)
-
-
-def locking_nodes(snapshot: Snapshot) -> frozenset[str]:
-    """The nodes that say that they lock keys."""
-    return frozenset(name for name, node in snapshot.nodes.items() if node.told.get("lock") is True)
 
 
 def _locks(snapshot: Snapshot, live: list[NodeFacts]) -> Finding:

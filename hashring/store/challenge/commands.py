@@ -1,4 +1,4 @@
-"""What the lease challenge asks of Redis: a table of leases (fixed), or two hashes (faithful)."""
+"""Commands of the lease challenge, on a table of leases (fixed) or two hashes (faithful)."""
 
 from __future__ import annotations
 
@@ -141,4 +141,4 @@ def end(keys: ChallengeKeys, partition: int, node: str) -> Command[None]:
 
 
 def _nothing(raw: Any) -> None:
-    """An answer that says nothing."""
+    """Ignore the answer."""

@@ -57,7 +57,7 @@ class GroupKeys:
 
     @property
     def channel(self) -> bytes:
-        """The channel that tells of decisions."""
+        """The channel of messages about decisions."""
         return self.control
 
     def script_keys(self) -> tuple[bytes, ...]:
@@ -124,7 +124,7 @@ def join(
     """Join as a new session.
 
     Args:
-        facts: ``joined`` and ``expires`` are Redis' to say, and not looked at.
+        facts: ``joined`` and ``expires`` are ignored: Redis sets them.
         terms: the member's; they become the group's when it has none.
         before: this process' own earlier session, whose name it may take.
     """
@@ -147,7 +147,7 @@ def join(
 
 @dataclass(frozen=True)
 class Beat:
-    """What a renewal learnt.
+    """The reply to a renewal.
 
     Attributes:
         now: Redis time.
@@ -221,7 +221,7 @@ class Reading:
         state: the decision; ``None`` before the first.
         facts: all members' reports.
         changes: counts changes of facts.
-        terms: the group's; ``None`` when nobody ever joined.
+        terms: the group's; ``None`` when no member ever joined.
         garbage: members whose report cannot be read.
         server: the run of the Redis server that was recorded last; empty when none was.
     """

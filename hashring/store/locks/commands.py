@@ -64,7 +64,7 @@ class HeldOff:
 
     Attributes:
         seconds: for how long no lock may be taken; ``None`` when Redis has another history than
-            the one that the node knows: its next heartbeat learns for how long.
+            the one that the node knows: the reply to its next heartbeat has the time.
     """
 
     seconds: float | None
@@ -143,7 +143,7 @@ class Renewed:
         lost: those that are not this session's any more.
         wanted: those that another node waits for, with its name.
         unknown: those that are not there, in another history than the one that the node knows. A
-            heartbeat tells it that Redis lost the ring; the next renewal puts them back.
+            heartbeat shows that Redis lost the ring; the next renewal puts them back.
     """
 
     lost: tuple[int, ...]
@@ -171,7 +171,7 @@ def renew(
         node: the session's node.
         history: the history of the ring that the node knows.
         put_back: the numbers of those locks that may be put back if Redis lost them: they are the
-            node's by its own clock, and were not renewed since it learnt of this history.
+            node's by its own clock, and were not renewed since it read this history.
     """
 
     def read(raw: Any) -> Renewed:
@@ -217,13 +217,13 @@ def take_away(
 ) -> Command[bool]:
     """Take a lock away from its holder; whether it was. For people, not for nodes.
 
-    The history tells of it. A holder that lives learns of it at its next heartbeat.
+    The history records it. A live holder loses the lease at its next heartbeat.
 
     Args:
         key: the key.
         by: who takes it away.
-        token: the token that was seen, so that nobody else loses a lock taken since; 0 is what
-            no node wrote; ``None`` takes away whatever stands there.
+        token: the token that was seen, which spares a lock taken since; 0 for an entry that no
+            node wrote; ``None`` for any entry.
     """
     arguments = (
         "" if token is None else token,
@@ -262,7 +262,7 @@ class Lock:
 
 
 def look(keys: RingKeys, *, locked: Sequence[bytes]) -> Command[dict[bytes, Lock]]:
-    """Who holds these locks; keys that nobody holds are left out. Writes nothing."""
+    """The holders of these locks; free locks are left out. Writes nothing."""
 
     def read(raw: Any) -> dict[bytes, Lock]:
         return {
@@ -287,7 +287,7 @@ class LockNews:
 
     Attributes:
         key: the key it is about.
-        wanted_by: the node that waits for it; ``None`` when it tells that the key was freed.
+        wanted_by: the node that waits for it; ``None`` when the key was freed.
     """
 
     key: bytes

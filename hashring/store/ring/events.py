@@ -26,7 +26,7 @@ class RingEvent:
         id: the stream's id; its first part is Redis time in milliseconds.
         kind: join, leave, expire, ...
         by: the node (or the tool) that made the entry.
-        change: the change of the ring it tells of; ``None`` for other kinds.
+        change: the change of the ring; ``None`` for other kinds.
         keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
             key whose lock was taken away.
     """

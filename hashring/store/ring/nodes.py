@@ -1,4 +1,4 @@
-"""What is known of each node of a ring, with whatever it tells of itself checked."""
+"""Each node of a ring as Redis shows it, with its own report checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hashring.store.ring.tables import node_rows
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
 
-_FAR: Final = 1e9  # seconds; a score written by hand may be infinite, which JSON cannot say
+_FAR: Final = 1e9  # seconds; a score written by hand may be infinite, which JSON cannot hold
 
 
 class Sees(str, Enum):
@@ -29,7 +29,7 @@ class Sees(str, Enum):
     ANOTHER = "another"
     """The history is this one's, the ring computed from it is not."""
     UNKNOWN = "-"
-    """It does not tell: not before its second heartbeat, and never when of redis-hashring."""
+    """Not reported: before its second heartbeat, and always by nodes of redis-hashring."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class NodeFacts:
 
     Attributes:
         name: its name.
-        host, pid: as it tells, or as its name says.
+        host, pid: as it reports, or from its name.
         replicas: how many it has.
         share: the part of the ring it owns, from 0 to 1; 0 once expired.
         delay: seconds since its last heartbeat.
         expires_in: seconds until it expires, negative once it has.
         expired: whether it has.
-        ttl, weight, started, version, hash_algorithm, zone: as it tells; ``None`` when it does not.
+        ttl, weight, started, version, hash_algorithm, zone: as it reports; ``None`` otherwise.
         held, limit: keys it holds and may hold; ``None`` without locks, or without a limit.
-        unserved: keys of its own that nobody serves, because every node is full.
-        fingerprint: of the ring it saw at its last heartbeat; ``None`` when it does not tell.
+        unserved: keys of its own that no node serves, because every node is full.
+        fingerprint: of the ring it saw at its last heartbeat; ``None`` when not reported.
         sees: which ring that was.
     """
 
@@ -124,18 +124,23 @@ def told_zones(nodes: Iterable[NodeFacts]) -> dict[str, str]:
     return {facts.name: facts.zone for facts in nodes if facts.zone and not facts.expired}
 
 
+def locking_nodes(snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that report that they lock keys."""
+    return frozenset(name for name, node in snapshot.nodes.items() if node.told.get("lock") is True)
+
+
 def told_algorithms(snapshot: Snapshot) -> set[str]:
-    """The hash algorithms that the ring's nodes say they use."""
+    """The hash algorithms that the ring's nodes report."""
     on_ring = {record.replica.node for record in snapshot.replicas if not record.expired}
     told = (snapshot.nodes[name].told for name in on_ring if name in snapshot.nodes)
     return {name for entry in told if (name := _text(entry.get("hash_algorithm")))}
 
 
 def ring_algorithm(snapshot: Snapshot, wanted: str | None = None, wire: str | None = None) -> str:
-    """The name of the function from key to point: as wanted, else as the nodes tell.
+    """The name of the function from key to point: as wanted, else as the nodes report.
 
     Args:
-        wire: ``"redis-hashring"`` for a ring whose nodes, when they do not tell, are of it.
+        wire: ``"redis-hashring"`` for a ring whose nodes are of it when they do not report.
 
     Raises:
         ConfigError: the nodes do not agree, or there is no function of the name that is wanted.
@@ -163,7 +168,7 @@ class _Rings:
         self._fingerprints: dict[str, str] = {}
         if len(ring) == len(snapshot.replicas):
             self._fingerprints[ring.hash_algorithm.name] = ring.fingerprint
-        # Expired ones too: a node takes them for members until somebody sweeps them.
+        # Expired ones too: a node takes them for members until a sweep.
         self._points: dict[str, list[int]] = {}
         for record in snapshot.replicas:
             self._points.setdefault(record.replica.node, []).append(record.replica.point)

@@ -10,7 +10,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
 
-# For a node that does not tell its ttl, as those of redis-hashring do not.
+# For nodes that do not report a ttl, as those of redis-hashring.
 _ASSUMED_TTL: Final = 60.0
 _LONGEST: Final = 1e9  # seconds
 
@@ -43,9 +43,9 @@ class NodeRow:
         size: how many points its replicas' ranges have.
         replicas: how many replicas it has.
         delay: seconds since the last heartbeat.
-        host, pid: as the node tells, or as its name says; printable.
+        host, pid: as the node reports, or from its name; printable.
         expired: whether the time of any replica is up.
-        told: everything the node tells of itself.
+        told: everything the node reports.
     """
 
     name: str
