@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("parquet", "csv", "json")
-_CORRUPT: Final = "_corrupt_record"
+CORRUPT: Final = "_corrupt_record"
+"""Spark's column for the text of a record that does not fit the schema."""
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -53,16 +54,17 @@ class Input:
         """
         if self._raw is None:
             return self.frame, lambda: 0
-        counts = Counts(self._raw, bad=F.count_if(_is_bad()))
+        counts = Counts(self._raw, bad=F.count_if(is_bad()))
         return _good(counts.frame), lambda: counts.get()["bad"]
 
 
-def _is_bad() -> Column:
-    return F.col(_CORRUPT).isNotNull()
+def is_bad() -> Column:
+    """Whether a record does not fit the schema."""
+    return F.col(CORRUPT).isNotNull()
 
 
 def _good(raw: DataFrame) -> DataFrame:
-    return raw.where(~_is_bad()).drop(_CORRUPT)
+    return raw.where(~is_bad()).drop(CORRUPT)
 
 
 def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> str:
@@ -124,7 +126,7 @@ def read_frame(
             wanted = reader.load(list(paths)).schema
         if wanted is not None:
             if name != "parquet" and wanted.fields:
-                wanted = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
+                wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
             reader = reader.schema(wanted)
         frame = reader.load(list(paths))
         columns = frame.columns
@@ -132,9 +134,9 @@ def read_frame(
         raise _refusal(error, name, source) from error
     if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
         raise InputDamaged(source, "its header line is not text in UTF-8")
-    if columns in ([], [_CORRUPT]):
+    if columns in ([], [CORRUPT]):
         raise NoDataError(source, f"holds no {name} record; is it of another format?")
-    if _CORRUPT not in columns:
+    if CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
 
@@ -171,6 +173,9 @@ def read_stream(
 ) -> DataFrame:
     """Read the files of one directory or glob as they come.
 
+    Of CSV and JSON, the records that do not fit the schema are in it, too, with their text in the
+    column :data:`CORRUPT`, which is null elsewhere.
+
     Raises:
         ConfigError: more than one path, no format, or no schema where the format has none (a
             stream has to know its columns before the first file comes).
@@ -185,9 +190,12 @@ def read_stream(
         wanted = read_frame(spark, paths, name).frame.schema
     else:
         wanted = _ddl(schema)
-    reader = spark.readStream.format(name).schema(wanted)
+    if name in ("csv", "json"):
+        wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
+    reader = spark.readStream.format(name).schema(wanted).option("mode", "PERMISSIVE")
     if name == "csv":
         reader = reader.option("header", True).option("enforceSchema", False)
+        reader = reader.option("columnPruning", False)
     return reader.load(paths[0])
 
 

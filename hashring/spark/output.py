@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 MODES: Final = ("error", "append", "overwrite")
-_FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
+FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 """Spark deletes what files of these formats held before it writes the new ones."""
 _ENDING: Final = 10.0  # seconds
 
@@ -69,7 +69,7 @@ class Output:
         self.check_format()
         local = local_path(spark, self.path)
         if local is None:
-            if self.mode == "overwrite" and self._format() in _FILE_FORMATS:
+            if self.mode == "overwrite" and self._format() in FILE_FORMATS:
                 raise OutputRefused(
                     self.path, "Spark would delete it first, and a job that fails lose it"
                 )
@@ -275,7 +275,7 @@ def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
     if spark.catalog.getTable(table).catalog != "spark_catalog":
         return False
     told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Provider'").collect()
-    return bool(told) and told[-1]["data_type"].lower() in (*_FILE_FORMATS, "hive")
+    return bool(told) and told[-1]["data_type"].lower() in (*FILE_FORMATS, "hive")
 
 
 @contextmanager

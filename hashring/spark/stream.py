@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -21,10 +22,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
 from hashring.files import check_new
+from hashring.spark.counting import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.failures import SPARK_ERRORS
-from hashring.spark.files import local_path
+from hashring.spark.files import CORRUPT, is_bad, local_path
 from hashring.spark.keys import check_free, key_text
+from hashring.spark.output import FILE_FORMATS
 from hashring.spark.owner import with_owner
 
 if TYPE_CHECKING:
@@ -72,6 +75,32 @@ def _is_whole(spark: SparkSession, directory: str) -> bool:
     return True
 
 
+@dataclass
+class StreamCounts:
+    """What a stream has written since it started. Over Spark Connect it stays at 0.
+
+    Attributes:
+        batches, rows: written.
+        bad_records: left out, because they did not fit the schema.
+        ring_changes: how often a batch had another ring than the batch before.
+        ring: the fingerprint of the last batch's ring.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    bad_records: int = 0
+    ring_changes: int = 0
+    ring: str | None = None
+
+    def add(self, rows: int, bad_records: int, ring: str) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.rows += rows
+        self.bad_records += bad_records
+        self.ring_changes += self.ring not in (None, ring)
+        self.ring = ring
+
+
 def tag_stream(
     rows: DataFrame,
     ring: RingNow,
@@ -80,8 +109,10 @@ def tag_stream(
     *,
     key: str = "key",
     interval: str | None = None,
+    format: str = "parquet",
+    counts: StreamCounts | None = None,
 ) -> StreamingQuery:
-    """Start to write the rows of a stream, with their owners, as Parquet.
+    """Start to write the rows of a stream, with their owners.
 
     Args:
         rows: a streaming frame.
@@ -90,6 +121,10 @@ def tag_stream(
         checkpoint: a directory of Spark's, kept together with the output.
         interval: time between batches, such as ``"10 seconds"``; ``None`` for all there is now,
             and then the end.
+        format: of the output. Files are written a directory a batch. Any other format, such as
+            delta, gets each batch appended, with the options ``txnAppId`` and ``txnVersion`` by
+            which it can tell a batch that it has.
+        counts: is kept up to date, if given.
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
@@ -104,9 +139,11 @@ def tag_stream(
             file raises OutputExists.
         ConfigError: ``interval`` is no length of time.
     """
+    known = counts or StreamCounts()
     key_text(rows, key)
     check_free(rows, "point", "owner", "ring", "batch")
     spark = rows.sparkSession
+    by_batch = format in FILE_FORMATS
     target = local_path(spark, output)
     place = local_path(spark, checkpoint)
     if place is not None and not place.is_dir():
@@ -114,26 +151,39 @@ def tag_stream(
     if target is not None:
         if not target.exists():
             check_new(target)
-        elif place is not None and not (place / "offsets").exists():
+        elif by_batch and place is not None and not (place / "offsets").exists():
             raise OutputExists(output)
         for left in target.glob(".batch=*"):  # of a process that was killed as it wrote
             shutil.rmtree(left, ignore_errors=True)
 
     def write(batch: DataFrame, number: int) -> None:
         session = batch.sparkSession
-        if target is not None and (target / f"batch={number}").exists():
+        if by_batch and target is not None and (target / f"batch={number}").exists():
+            return
+        place = f"{output.rstrip('/')}/batch={number}"
+        # What is there without its mark is of a process that was killed as it wrote.
+        if by_batch and target is None and _is_whole(session, place):
             return
         current = ring(session)
-        owned = with_owner(batch, current, key).withColumn("ring", F.lit(current.fingerprint))
-        if target is None:
-            place = f"{output.rstrip('/')}/batch={number}"
-            # What is there without its mark is of a process that was killed as it wrote.
-            if not _is_whole(session, place):
-                owned.write.mode("overwrite").parquet(place)
-            return
-        aside = target / f".batch={number}"
-        owned.write.mode("overwrite").parquet(f"file://{aside}")
-        aside.rename(target / f"batch={number}")
+        has_bad = CORRUPT in batch.columns
+        bad = F.count_if(is_bad()) if has_bad else F.count_if(F.lit(False))
+        told = Counts(batch, rows=F.count(F.lit(1)), bad=bad)
+        good = told.frame.where(~is_bad()).drop(CORRUPT) if has_bad else told.frame
+        owned = with_owner(good, current, key).withColumn("ring", F.lit(current.fingerprint))
+        write_to = owned.write.format(format)
+        if format == "csv":
+            write_to = write_to.option("header", True)
+        if not by_batch:
+            once = write_to.option("txnAppId", checkpoint).option("txnVersion", number)
+            once.mode("append").save(output)
+        elif target is None:
+            write_to.mode("overwrite").save(place)
+        else:
+            aside = target / f".batch={number}"
+            write_to.mode("overwrite").save(f"file://{aside}")
+            aside.rename(target / f"batch={number}")
+        found = told.get()
+        known.add(found["rows"] - found["bad"], found["bad"], current.fingerprint)
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     if interval is None:

@@ -16,7 +16,7 @@ from hashring.core.ringfile import RingFile
 from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists, OutputRefused
 from hashring.files import write_ring
 from hashring.spark.datasource import live_ring
-from hashring.spark.stream import fixed_ring, followed_ring, tag_stream
+from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
@@ -208,7 +208,7 @@ def test_the_command_tags_what_there_is(spark, redis_server, tmp_path):
             tmp_path / "out", "--checkpoint", tmp_path / "cp", "--url", redis_server.url,
             "--ring", RING,
         )  # fmt: skip
-    assert told["rows of the last 1 batches"] == "20"
+    assert (told["batches"], told["rows written"], told["bad records left out"]) == ("1", "20", "0")
     assert Path(tmp_path / "out" / "batch=0").exists()
 
 
@@ -216,3 +216,33 @@ def test_a_stream_of_csv_needs_a_schema(spark, tmp_path):
     with pytest.raises(ConfigError, match="a stream of csv needs one"):
         run("stream", "--input", tmp_path / "in.csv", "--output", "o", "--checkpoint", "c",
             "--url", "redis://x")  # fmt: skip
+
+
+def test_bad_records_of_a_stream_are_left_out_and_counted(spark, tmp_path):
+    ring = random_ring(4, 8)
+    write_ring(ring, tmp_path / "ring.json")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "keys.csv").write_text("key,w\na,1\nb,x\nc,3\nd\n")
+    told = run(
+        "stream", "--input", tmp_path / "in", "--format", "csv", "--schema", "key string, w double",
+        "--output", tmp_path / "out", "--checkpoint", tmp_path / "cp", "--output-format", "json",
+        "--ring-file", tmp_path / "ring.json", "--json",
+    )  # fmt: skip
+    assert (told["rows written"], told["bad records left out"]) == (2, 2)
+    found = spark.read.json(str(tmp_path / "out")).collect()
+    assert {(r.key, r.w, r.owner) for r in found} == {
+        ("a", 1.0, ring.owner("a")), ("c", 3.0, ring.owner("c")),
+    }  # fmt: skip
+
+
+def test_counts_of_a_stream_tell_of_changes_of_the_ring(spark, tmp_path):
+    rings = iter([random_ring(4, 8), random_ring(4, 8), random_ring(4, 8, seed=2)])
+    for number in range(3):
+        files(spark, tmp_path, number)
+    counts = StreamCounts()
+    tag_stream(
+        stream(spark, tmp_path), lambda _: next(rings), str(tmp_path / "out"),
+        str(tmp_path / "cp"), counts=counts,
+    ).awaitTermination()  # fmt: skip
+    ring = random_ring(4, 8, seed=2).fingerprint
+    assert counts == StreamCounts(batches=3, rows=60, ring_changes=1, ring=ring)

@@ -9,6 +9,7 @@ import click
 
 from hashring.cli.output import document
 from hashring.cli.settings import Settings
+from hashring.cli.spark.answer import shown
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import input_options, ring_file_options, session_options
 
@@ -17,6 +18,13 @@ from hashring.cli.spark.options import input_options, ring_file_options, session
 @input_options
 @click.option("--output", required=True, help="A directory; each batch goes to one in it.")
 @click.option("--checkpoint", required=True, help="Where Spark keeps its place in the input.")
+@click.option(
+    "--output-format",
+    default="parquet",
+    show_default=True,
+    help="Any that the session can write: files, a directory a batch; or a format with "
+    "transactions, such as delta, to which each batch is appended.",
+)
 @click.option(
     "--interval",
     help="Time between batches, such as '10 seconds', until Ctrl-C. Default: what there is now, "
@@ -38,6 +46,7 @@ def command(
     *,
     output: str,
     checkpoint: str,
+    output_format: str,
     interval: str | None,
     refresh: float,
     **options: Any,
@@ -55,7 +64,13 @@ def command(
           --output tagged --checkpoint state --ring-file ring.json --interval '10 seconds'
     """
     from hashring.spark.files import read_stream  # noqa: PLC0415 - optional
-    from hashring.spark.stream import fixed_ring, followed_ring, tag_stream  # noqa: PLC0415
+    from hashring.spark.session import is_connect  # noqa: PLC0415
+    from hashring.spark.stream import (  # noqa: PLC0415
+        StreamCounts,
+        fixed_ring,
+        followed_ring,
+        tag_stream,
+    )
 
     job = Job(ctx, options)
     settings = ctx.ensure_object(Settings)
@@ -67,7 +82,17 @@ def command(
         ring = followed_ring(settings.url, settings.ring, refresh)
     spark = job.session()
     rows = read_stream(spark, options["inputs"], options["format_"], options["schema"])
-    query = tag_stream(rows, ring, output, checkpoint, key=options["key"], interval=interval)
+    counts = StreamCounts()
+    query = tag_stream(
+        rows,
+        ring,
+        output,
+        checkpoint,
+        key=options["key"],
+        interval=interval,
+        format=output_format,
+        counts=counts,
+    )
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
@@ -76,9 +101,22 @@ def command(
         # Java may be gone before us, or asked something at this moment.
         with suppress(Exception):
             query.stop()
-    batches = query.recentProgress
-    rows_seen = sum(batch.numInputRows for batch in batches)
-    if settings.json:
-        document({"batches": len(batches), "rows": rows_seen})
+    facts: dict[str, Any]
+    if is_connect(spark):
+        # What is written there is counted there.
+        batches = query.recentProgress
+        read = sum(batch.numInputRows for batch in batches)
+        facts = {"batches of late": len(batches), "rows read in them": read}
     else:
-        click.echo(f"rows of the last {len(batches)} batches  {rows_seen:,}")
+        facts = {
+            "batches": counts.batches,
+            "rows written": counts.rows,
+            "bad records left out": counts.bad_records,
+            "ring changes": counts.ring_changes,
+            "ring fingerprint": counts.ring,
+        }
+    if settings.json:
+        document(facts)
+        return
+    for name, value in facts.items():
+        click.echo(f"{name.rjust(20)}  {shown(value)}")
