@@ -6,6 +6,7 @@ The rules, and what they promise, are in :mod:`hashring.testing.simulator.groups
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from hashring.core.assignors import ASSIGNORS, Balanced
 from hashring.core.groups import kernel, succession
 from hashring.core.groups.member import Held, Membership
 from hashring.core.groups.state import Handoff, Terms
-from hashring.protocol.group import GroupMachine
+from hashring.errors import MemberExists
+from hashring.protocol.group import NAME_POLL, GroupMachine
+from hashring.protocol.member import Stage, Turn
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.engine import LATENCY
@@ -175,6 +178,49 @@ def refusals(seed: int) -> GroupHistory:
     return few(seed, Event(at, "start", "p2"), Event(at + 0.001, "slow decision", "p2", 5.0))
 
 
+def slowness(seed: int) -> GroupHistory:
+    """A member whose first decision takes five times as long as is between two renewals."""
+    at = 20.0 + random.Random(seed).random()
+    history = few(seed, Event(at, "start", "p2"), Event(at + 0.001, "slow decision", "p2", 0.98))
+    specs = tuple(replace(spec, lag=0.0) for spec in history.processes)
+    return replace(history, processes=specs, interval=0.2)
+
+
+def stops(seed: int) -> GroupHistory:
+    """Members that stop while their applications need some time to let go."""
+    at = 20.0 + random.Random(seed).random()
+    history = few(seed, Event(at, "stop", "p0"), Event(at + 5.0, "start", "p2"))
+    return replace(history, handoff=1.0)
+
+
+def requests(seed: int) -> GroupHistory:
+    """The last member is asked to hand over again and again, and there is nobody to take over."""
+    asked = (Event(25.0 + 10.0 * n, "hand over", "p0") for n in range(6))
+    return few(seed, Event(20.0, "stop", "p1"), Event(20.0, "stop", "p2"), *asked)
+
+
+def successors(seed: int) -> GroupHistory:
+    """Processes that are killed, and started again under their names, twice each."""
+    rng = random.Random(seed)
+    history = few(seed)
+    specs = [
+        replace(spec, label=f"{spec.label}.{n}", lag=0.0)
+        for spec in history.processes
+        for n in range(2)
+    ]
+    events = [
+        *(Event(10.0 + rng.random(), "kill", spec.label) for spec in history.processes),
+        *(Event(10.0 + 2 * rng.random(), "start", spec.label) for spec in specs),
+        # The next that happens: until then it is watched.
+        Event(40.0, "lose reply", specs[0].label),
+    ]
+    return replace(
+        history,
+        processes=(*history.processes, *specs),
+        events=tuple(sorted([*history.events, *events], key=lambda event: event.at)),
+    )
+
+
 def losses(seed: int) -> GroupHistory:
     """Redis loses everything while a member cannot reach it for a moment."""
     at = 20.0 + random.Random(seed).random()
@@ -202,9 +248,11 @@ def found(
     pytest.fail(f"not found in {FAULT_BUDGET} histories")
 
 
-@pytest.mark.parametrize("make", [pauses, refusals, losses, older])
+@pytest.mark.parametrize(
+    "make", [pauses, refusals, slowness, stops, requests, successors, losses, older]
+)
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
-    for seed in range(10):
+    for seed in range(5):
         assert GroupSimulator().broken_rule(make(seed)) is None
 
 
@@ -232,10 +280,57 @@ class WithdrawsWhileItHolds(GroupMachine):
         self.membership = held
 
 
+class LeavesWhileItHolds(GroupMachine):
+    """It leaves before its application has let go."""
+
+    def _leave(self, now: float) -> None:
+        super()._leave(now)
+        self._turn(Turn.LET_GO)
+
+
+class PutsOffLeaving(GroupMachine):
+    """Asked to hand over once more, it begins to wait anew."""
+
+    def stop(self, now: float, *, handover: bool = False, patient: bool = True) -> None:
+        if handover and self.stage is Stage.HANDING_OVER:
+            self._leave_at = now + self.hand_over()
+        super().stop(now, handover=handover, patient=patient)
+
+
+class WaitsForTheAssignor(GroupMachine):
+    """It is no member, and renews nothing, before the first decision after it joined."""
+
+    def _begin_what_is_due(self, now: float) -> None:
+        if self.stage is not Stage.JOINED or self._awaited is None:
+            super()._begin_what_is_due(now)
+
+    def _wait_until(self) -> float:
+        return math.inf if self.stage is Stage.JOINED else super()._wait_until()
+
+
+class WaitsForNoName(GroupMachine):
+    """Whoever has the name, it gives up at once."""
+
+    def again_at(self, error: Exception, now: float) -> float | None:
+        return None
+
+
+class WaitsForAnyName(GroupMachine):
+    """It waits on for a name that another process renews."""
+
+    def again_at(self, error: Exception, now: float) -> float | None:
+        return now + NAME_POLL if isinstance(error, MemberExists) else None
+
+
 MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
     "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
     "a withdrawal while it holds": (WithdrawsWhileItHolds, refusals),
+    "leaving while it holds": (LeavesWhileItHolds, stops),
+    "leaving later each time": (PutsOffLeaving, requests),
+    "waiting for a slow assignor": (WaitsForTheAssignor, slowness),
+    "no waiting for a name": (WaitsForNoName, successors),
+    "waiting for a name in use": (WaitsForAnyName, successors),
 }
 
 
@@ -244,7 +339,7 @@ def test_a_fault_in_the_member_is_found_with_a_story_of_a_few_events(
     machine: type[GroupMachine], make: Make
 ) -> None:
     simulator = GroupSimulator(machine=machine)
-    history = found("holder|once|renewal", simulator, make)
+    history = found("holder|once|renewal|prompt", simulator, make)
     story = simulator.story(history)
     events = [line for line in story.splitlines() if line.endswith("<--")]
     assert 1 <= len(events) <= 8, story

@@ -134,6 +134,10 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
         at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
         spec = rng.choice(specs)
         events.append(_drawn(kind, round(at, 3), spec.label, rng))
+        if kind == "hand over" and rng.random() < 0.5:
+            # Somebody asks twice.
+            later = round(at + rng.uniform(0.1, terms.leave_timeout), 3)
+            events.append(Event(later, kind, spec.label))
         if kind in _ENDINGS and rng.random() < 0.5:
             # Somebody starts the process anew, under its name or under another one.
             label = f"{spec.label}.{len(specs)}"

@@ -11,6 +11,10 @@ that it knows to have succeeded.
 **Once.** What a process has given up, or lost, under a token it never counts as held again under
 that token.
 
+**Prompt.** While its connection works, a process is let in one ttl after it asks for a name that
+nobody renews. It counts as a member one heartbeat after it joined, however long the assignor takes.
+It has left ``leave_timeout`` and ``max_handoff_time`` after it was first asked to hand over.
+
 **Decisions.** Every decision has a greater generation than the one before it, speaks of existing
 partitions only, and grants under tokens that were never used. The status says where each partition
 is.
@@ -47,10 +51,11 @@ from hashring.core.groups.codec import load_events
 from hashring.core.groups.foresight import status
 from hashring.core.groups.member import Holding
 from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
+from hashring.errors import MemberExists
 from hashring.protocol.member import Stage
 from hashring.store.command import Command
-from hashring.store.group.commands import Committed, Reading
-from hashring.testing.simulator.engine import NEVER, Rule
+from hashring.store.group.commands import Beat, Committed, Joined, Reading
+from hashring.testing.simulator.engine import LATENCY, NEVER, Rule
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
 
@@ -137,6 +142,87 @@ class Once(HeldRule):
             raise self.broken(
                 world, f"{label} holds partition {partition} under {token}, which it had given up"
             )
+
+
+class Prompt(GroupRule):
+    name = "prompt"
+
+    def __init__(self) -> None:
+        # For each process, which of the bounded parts of its life it is in, and since when.
+        self._since: dict[str, tuple[str, float]] = {}
+        # For each name the time at which each process last had it in Redis.
+        self._named: dict[str, dict[str, float]] = defaultdict(dict)
+
+    def executed(
+        self, world: GroupWorld, process: GroupProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if isinstance(reply, Beat | Joined):
+            self._named[process.spec.name][process.spec.label] = world.now
+
+    def shown(self, world: GroupWorld, process: GroupProcess) -> None:
+        label, machine = process.spec.label, process.machine
+        part = _BOUNDED.get(machine.stage, "") if process.alive else ""
+        before, began = self._since.get(label, ("", NEVER))
+        gave_up = machine.stage is Stage.FAILED and not process.stopping
+        if gave_up and before == "asks to be let in":
+            self._look_at_name(world, process, began)
+        if part == before:
+            return
+        self._since[label] = part, world.now
+        if part:
+            self._look_later(world, process, part, world.now)
+
+    def _look_at_name(self, world: GroupWorld, process: GroupProcess, began: float) -> None:
+        machine = process.machine
+        named = self._named[process.spec.name]
+        others = [at for who, at in named.items() if who != process.spec.label]
+        if (
+            isinstance(machine.failure, MemberExists)
+            and machine.waits_for_name
+            and max(others, default=NEVER) < began
+        ):
+            raise self.broken(
+                world, f"{process.spec.label} gave up a name that nobody has renewed meanwhile"
+            )
+
+    def _look_later(
+        self, world: GroupWorld, process: GroupProcess, part: str, began: float
+    ) -> None:
+        terms = world.history.terms
+        # A loop notices the time when its call has ended.
+        call = 4 * LATENCY + 2 * float(process.spec.lag)
+        bound = (
+            call
+            + {
+                "asks to be let in": terms.ttl + world.history.interval + call,
+                "waits for a decision": world.history.interval,
+                "hands over": terms.leave_timeout,
+                "leaves": terms.max_handoff_time,
+            }[part]
+        )
+
+        def look() -> None:
+            if not process.alive or self._since[process.spec.label] != (part, began):
+                return
+            late = max(process.trouble_until, world.down_until, world.hang_until) + bound
+            if world.now < late:
+                world.at(late, look)
+            else:
+                raise self.broken(
+                    world, f"{process.spec.label} {part} since {began:.3f}: longer than {bound:g} s"
+                )
+
+        world.at(world.now + bound, look)
+
+
+_BOUNDED: Final = {
+    Stage.ENTERING: "asks to be let in",
+    Stage.WAITING: "asks to be let in",
+    Stage.JOINED: "waits for a decision",
+    Stage.HANDING_OVER: "hands over",
+    Stage.LEAVING: "leaves",
+}
+"""The parts of a member's life that are promised to end, and the stages of each."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +368,10 @@ class Needed(DecisionRule):
     def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
         before, facts = decision.before, decision.facts
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
-        if not asked or not isinstance(process.decider.assignor, Learner) or _owners_to_be(before):
+        learner = isinstance(process.decider.assignor, Learner) and (
+            before.terms.access != EXCLUSIVE
+        )
+        if not asked or not learner or _owners_to_be(before):
             return
         present = [each for each in facts.members if each.expires > facts.now]
         if any(each.leaving is not None or each.stalled for each in present) or before.free:
@@ -450,6 +539,7 @@ def group_rules() -> list[GroupRule]:
         Holder(),
         Renewal(),
         Once(),
+        Prompt(),
         Decisions(),
         Tokens(),
         StandbysFirst(),
