@@ -149,6 +149,9 @@ class Membership:
         self._deadlines: dict[int, float] = {}
         self._last = 0
         self.stalled = False
+        # What was held by the last view that was taken up, and what of it was to be emptied.
+        self._agreed: Mapping[int, int] = {}
+        self._draining: frozenset[int] = frozenset()
         self._lags: dict[int, float] = {}
         # With each load the monotonic time at which it is forgotten.
         self._loads: dict[int, tuple[float, float]] = {}
@@ -274,13 +277,7 @@ class Membership:
                     PartitionChangeKind.LOST, partition, partitions.pop(partition).token
                 )
             )
-        # A member may hold thousands, of which an answer changes a few: only those are looked at.
-        looked_at = {
-            partition
-            for partition, token in view.held.items()
-            if (held := partitions.get(partition)) is None or held.token != token or held.draining
-        }
-        for partition in sorted(looked_at | ({*view.revoked, *view.draining} & view.held.keys())):
+        for partition in self._to_look_at(view, partitions):
             token = view.held[partition]
             mine = partitions.get(partition)
             if mine is not None and mine.token != token:
@@ -334,6 +331,19 @@ class Membership:
         self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
         self._forget_loads(now)
         return earlier + self._with_activity(changes)
+
+    def _to_look_at(self, view: MemberView, partitions: Mapping[int, Held]) -> list[int]:
+        """The partitions of a view that may not be as they are held here, in rising order.
+
+        A member may hold thousands, of which an answer changes a few: only those are looked at.
+        """
+        found = {*self._draining, *view.revoked, *view.draining}
+        if view.held is not self._agreed:
+            found.update(partition for partition, _ in view.held.items() - self._agreed.items())
+        if len(partitions) < len(view.held):
+            found |= view.held.keys() - partitions.keys()
+        self._agreed, self._draining = view.held, view.draining
+        return sorted(found & view.held.keys())
 
     def tick(self, now: float) -> list[PartitionChange]:
         """Let go of what time has ended: everything with the lease, a handoff with its deadline.

@@ -274,3 +274,10 @@ def test_readers_keep_a_whole_picture() -> None:
     one.release(0, 1)
     assert picture.token(0, 1.0) == 1
     assert one.holding.token(0, 1.0) is None
+
+
+def test_a_view_that_came_too_late_is_taken_up_when_it_comes_again() -> None:
+    one = member({0: 1})
+    later = view(2, held={0: 1, 1: 5})
+    assert kinds(one.heard(later, 1.0, 5001.0, 11.0)) == [("lost", 0)]
+    assert kinds(one.heard(later, 11.0, 5011.0, 11.1)) == [("assigned", 1)]
