@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from hashring.core.groups import kernel
+from hashring.core.groups.state import PHASES, Phase
 from hashring.core.states import StateTable
 from hashring.protocol import group, member
 from hashring.testing.simulator import GroupSimulator, random_group_history
@@ -64,6 +66,7 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (member, member.LIFE, member.Stage),
     (group, group.DECIDER_LIFE, group.DeciderStage),
+    (kernel, PHASES, Phase),
 ]
 
 
@@ -83,17 +86,17 @@ def test_a_modules_text_shows_its_table(
     assert table.as_text() in (module.__doc__ or "")
 
 
-def test_the_page_about_groups_shows_the_life_of_a_member() -> None:
+@pytest.mark.parametrize("table", [member.LIFE, PHASES])
+def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> None:
     page = re.sub(r"^ +", "", PAGE.read_text(), flags=re.MULTILINE)
-    assert member.LIFE.as_text() in page
+    assert table.as_text() in page
 
 
-@pytest.mark.parametrize("name", ["LIFE", "DECIDER_LIFE"])
+@pytest.mark.parametrize("table", [member.LIFE, group.DECIDER_LIFE, PHASES])
 def test_histories_of_faults_go_every_way_that_a_table_has(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    table: StateTable[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What never happens has no business in a table."""
-    table: StateTable[Any, Any] = member.LIFE if name == "LIFE" else group.DECIDER_LIFE
     gone: set[tuple[Any, Any]] = set()
     after = StateTable.after
 

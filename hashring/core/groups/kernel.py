@@ -20,6 +20,24 @@ In one step, in this order:
 A partition is granted only when it is free, and becomes free only by 1 and 2. So two members
 never hold one partition, whatever an assignor says.
 
+The phases of a group:
+
+===============  =============================  ======================================
+state            meaning                        event -> next state
+===============  =============================  ======================================
+``Ready``        nothing is to be moved         members change -> Holddown
+\\                                               moves begin -> Rebalancing
+\\                                               count or access changes -> Rebalancing
+\\                                               Redis lost decisions -> Rebalancing
+``Holddown``     waits for the rebalance delay  nothing is left to move -> Ready
+\\                                               moves begin -> Rebalancing
+\\                                               count or access changes -> Rebalancing
+\\                                               Redis lost decisions -> Rebalancing
+``Rebalancing``  partitions are being moved     nothing is left to move -> Ready
+\\                                               count or access changes -> Rebalancing
+\\                                               Redis lost decisions -> Rebalancing
+===============  =============================  ======================================
+
 When a change of the membership calls for moves, the group goes into **Holddown** until the
 rebalance delay is over; the deadline is part of the state, later changes do not move it, and it
 survives whoever set it. The holddown ends early when
@@ -53,6 +71,7 @@ from hashring.core.assignors.protocol import (
 from hashring.core.groups import loads, succession
 from hashring.core.groups.state import (
     EXCLUSIVE,
+    PHASES,
     EventKind,
     Facts,
     GroupEvent,
@@ -61,6 +80,7 @@ from hashring.core.groups.state import (
     Holddown,
     MemberFacts,
     Phase,
+    PhaseTurn,
     Seat,
     Terms,
     check_partitions,
@@ -157,7 +177,7 @@ def resize(state: GroupState, partitions: int) -> StepOutcome:
         state,
         terms=replace(state.terms, partitions=partitions),
         generation=state.generation + 1,
-        phase=Phase.REBALANCING,
+        phase=PHASES.after(state.phase, PhaseTurn.ORDERED),
         holddown=None,
         owners=(*state.owners, *([None] * more))[:size],
         tokens=(*state.tokens, *([0] * more))[:size],
@@ -197,7 +217,8 @@ def migrate(state: GroupState, terms: Terms) -> StepOutcome:
         longest_ttl=state.longest_lease,
     )
     if terms.access != state.terms.access:
-        migrated = replace(migrated, phase=Phase.REBALANCING, holddown=None)
+        phase = PHASES.after(migrated.phase, PhaseTurn.ORDERED)
+        migrated = replace(migrated, phase=phase, holddown=None)
     return StepOutcome(migrated, (*outcome.events, event), None)
 
 
@@ -293,6 +314,11 @@ class _Step:
     ) -> None:
         self.events.append(GroupEvent(kind, member, partition, to, why))
 
+    def _turn(self, turn: PhaseTurn) -> None:
+        self.phase = PHASES.after(self.phase, turn)
+        if self.phase is not Phase.HOLDDOWN:
+            self.holddown = None
+
     # --- 0: when Redis has lost what was decided ----------------------------------------------
 
     def _loss(self) -> str:
@@ -353,8 +379,7 @@ class _Step:
             # A member that returns gets its place in the order of joining back.
             self.roster = {n: _vacated(seat) for n, seat in self.roster.items()}
             self.recovering = self.now + self.before.longest_lease
-            self.phase = Phase.REBALANCING
-            self.holddown = None
+            self._turn(PhaseTurn.LOSS)
             self._tell(EventKind.RECOVERING, why=why)
         if self.recovering is None:
             return
@@ -603,7 +628,7 @@ class _Step:
         if not moves and not self.free and target.settled:
             if self.phase is Phase.HOLDDOWN:
                 self._tell(EventKind.CANCELLED, why="nothing is left to move")
-            self.phase, self.holddown = Phase.READY, None
+                self._turn(PhaseTurn.NOTHING_LEFT)
             return
         if self.holddown is None:
             self.holddown = Holddown(self.now, self.now + self.terms.rebalance_delay)
@@ -611,10 +636,10 @@ class _Step:
         if why:
             if self.phase is Phase.HOLDDOWN and self.now < self.holddown.until:
                 self._tell(EventKind.CANCELLED, why=why)
-            self.phase, self.holddown = Phase.REBALANCING, None
+            self._turn(PhaseTurn.BEGIN)
             self._tell(EventKind.REBALANCING, why=why)
         elif self.phase is Phase.READY:
-            self.phase = Phase.HOLDDOWN
+            self._turn(PhaseTurn.CHANGED)
             self._tell(EventKind.HOLDDOWN, why=f"for {self.terms.rebalance_delay:g} s")
 
     def _begins(self, moves: list[int]) -> str:
@@ -755,7 +780,7 @@ class _Step:
             self.goes_on = True
         if self.phase is not Phase.READY:
             self._tell(EventKind.READY)
-        self.phase, self.holddown = Phase.READY, None
+            self._turn(PhaseTurn.NOTHING_LEFT)
         self.settled = self._active()
 
     def _outcome(self) -> StepOutcome:

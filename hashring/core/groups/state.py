@@ -21,6 +21,7 @@ from operator import eq, ne
 from typing import Final
 
 from hashring.core.assignors.protocol import Owners, is_finite
+from hashring.core.states import StateTable
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -164,6 +165,44 @@ class Phase(str, Enum):
     """Something is, once the rebalance delay is over."""
     REBALANCING = "Rebalancing"
     """Partitions are being moved."""
+
+
+class PhaseTurn(str, Enum):
+    """What leads from one phase of a group to the next."""
+
+    CHANGED = "members change"
+    BEGIN = "moves begin"
+    NOTHING_LEFT = "nothing is left to move"
+    ORDERED = "count or access changes"
+    LOSS = "Redis lost decisions"
+
+
+PHASES: Final = StateTable(
+    {
+        Phase.READY: "nothing is to be moved",
+        Phase.HOLDDOWN: "waits for the rebalance delay",
+        Phase.REBALANCING: "partitions are being moved",
+    },
+    {
+        Phase.READY: {
+            PhaseTurn.CHANGED: Phase.HOLDDOWN,
+            PhaseTurn.BEGIN: Phase.REBALANCING,
+            PhaseTurn.ORDERED: Phase.REBALANCING,
+            PhaseTurn.LOSS: Phase.REBALANCING,
+        },
+        Phase.HOLDDOWN: {
+            PhaseTurn.NOTHING_LEFT: Phase.READY,
+            PhaseTurn.BEGIN: Phase.REBALANCING,
+            PhaseTurn.ORDERED: Phase.REBALANCING,
+            PhaseTurn.LOSS: Phase.REBALANCING,
+        },
+        Phase.REBALANCING: {
+            PhaseTurn.NOTHING_LEFT: Phase.READY,
+            PhaseTurn.ORDERED: Phase.REBALANCING,
+            PhaseTurn.LOSS: Phase.REBALANCING,
+        },
+    },
+)
 
 
 @dataclass(frozen=True)

@@ -52,13 +52,14 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         return patience(history), RENEWALS_AT_REST * history.interval
 
     def recover(self, world: GroupWorld, until: float) -> None:
-        """Let time pass until the group has been at rest for a lease's length."""
+        """Let time pass until nothing was decided or reported for a lease's length."""
         world.run(max(world.now, world.late_until))
-        rested, generation = world.now, 0
+        rested, stood = world.now, ("", 0)
         while world.now < until:
             world.run(min(until, world.now + world.history.interval))
-            if unrest(world) or generation != world.state().generation:
-                rested, generation = world.now, world.state().generation
+            reading = world.reading()
+            if unrest(world) or stood != (reading.tag, reading.changes):
+                rested, stood = world.now, (reading.tag, reading.changes)
             elif world.now >= rested + world.history.terms.ttl:
                 return
 
