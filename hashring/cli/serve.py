@@ -5,20 +5,25 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import re
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from hashring.cli.connection import client_of, connected, without_password
 from hashring.cli.output import json_line
-from hashring.cli.settings import Settings, ring_options
+from hashring.cli.settings import Settings, served_options
 from hashring.errors import ConfigError
 
 TOKEN_VARIABLE: Final = "HASHRING_TOKEN"
 SHORTEST_TOKEN: Final = 16
 """Characters that the token must have; the service would refuse a shorter one."""
+_NAMED: Final = re.compile(r"([A-Za-z0-9_-]+)=(.*)")
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
 
@@ -87,7 +92,21 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
     metavar="URL",
     help="The address of the dashboard in Grafana, to which the pages of rings and groups link.",
 )
-@ring_options()
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    metavar="[NAME=]URL",
+    help="Where Redis is, as for other commands; may be given more than once, each with a name of "
+    "its own: eu=redis://eu.internal.",
+)
+@click.option(
+    "--servers",
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    metavar="FILE",
+    help="A file that has such a server a line; a line that begins with # is a comment.",
+)
+@served_options()
 @click.pass_obj
 def command(
     settings: Settings,
@@ -102,16 +121,20 @@ def command(
     forget_after: float,
     allow_actions: bool,
     grafana: str,
+    urls: tuple[str, ...],
+    servers: str | None,
 ) -> int | None:
     """Serve a page to watch rings and groups, an API, and metrics.
 
     All rings and groups on this Redis are found and shown; the ring that --ring names is shown
-    even while it has no nodes. Redis may go away, and come back. Needs the extra web.
+    even while it has no nodes. Redis may go away, and come back. Of several Redis servers each has
+    its own pages, and the first page shows how each is. Needs the extra web.
 
     \b
     Examples:
       hashring serve
       hashring serve --url redis://redis.internal:6379/0 --port 8080
+      hashring serve --url eu=redis://eu.internal --url us=redis://us.internal
       HASHRING_TOKEN=... hashring serve --allow-actions
       hashring serve --port 0 --json    # any free port; writes {"url": ...} once it listens
     """
@@ -130,27 +153,46 @@ def command(
             "give --trusted-proxy as well: only a trusted proxy can name users",
         )
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
-    with connected(settings) as connection:
-        from hashring.web import Service, create_app  # noqa: PLC0415
+    found = [*urls, *(_lines(servers) if servers else ())]
+    with ExitStack() as stack:
+        if len(found) == 1 and not _NAMED.fullmatch(found[0]):
+            settings.url, found = found[0], []
+        if not found:
+            found = [f"redis={stack.enter_context(connected(settings)).url}"]
+        from hashring.web import Access, Service, create_app  # noqa: PLC0415
         from hashring.web.server import Server  # noqa: PLC0415
+        from hashring.web.sites import Site, create_sites  # noqa: PLC0415
 
-        service = Service(
-            client_of(connection.url),
-            rings=[settings.ring] if "ring" in settings.given else [],
-            scoring=settings.scoring,
-            forget_after=forget_after * 86_400,
-        )
-        app = create_app(
-            service,
-            redis_shown=without_password(connection.url),
-            base_path=base_path,
+        sites = []
+        for number, text in enumerate(found, 1):
+            named = _NAMED.fullmatch(text)
+            name, url = (named[1], named[2]) if named else (f"redis-{number}", text)
+            service = Service(
+                client_of(url),
+                rings=[settings.ring] if "ring" in settings.given else [],
+                scoring=settings.scoring,
+                forget_after=forget_after * 86_400,
+            )
+            sites.append(Site(name, service, without_password(url)))
+        access = Access(
             allowed_hosts=[*allowed_hosts, host],
             trusted_proxies=trusted_proxies,
             token=token,
-            grafana=grafana,
             view_users=view_users,
             act_users=act_users,
         )
+        app: Any
+        if len(sites) > 1:
+            app = create_sites(sites, base_path=base_path, grafana=grafana, access=access)
+        else:
+            [site] = sites
+            app = create_app(
+                site.service,
+                redis_shown=site.redis_shown,
+                base_path=base_path,
+                grafana=grafana,
+                access=access,
+            )
         try:
             server = Server(app, host, port)
         except OSError as error:
@@ -160,14 +202,24 @@ def command(
         # Waited for, never handled: every thread inherits it, and none is interrupted.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
         server.start()
-        service.start()
+        for site in sites:
+            site.service.start()
         _say(server, base_path, json=settings.json)
         signal.sigwait(_ENDS)
         # Told twice, it ends at once.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-        service.stop()
+        for site in sites:
+            site.service.stop()
         server.stop(timeout=_STOPPING)
     return 0
+
+
+def _lines(path: str) -> Iterator[str]:
+    """The servers of a file."""
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        text = line.strip()
+        if text and not text.startswith("#"):
+            yield text
 
 
 def _say(server: Any, base_path: str, *, json: bool) -> None:

@@ -59,6 +59,11 @@ def ring_options(*, environment: bool = False) -> Callable[[F], F]:
     return _options("--url", "--ring", "--wire", "--json", environment=environment)
 
 
+def served_options() -> Callable[[F], F]:
+    """The same for a command about several servers, which has its own ``--url``."""
+    return _options("--ring", "--wire", "--json")
+
+
 def server_options() -> Callable[[F], F]:
     """The same for a command about something else on the server: no ``--ring``, no ``--wire``."""
     return _options("--url", "--json")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -40,56 +41,110 @@ _OPEN: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/icon/")
 Wsgi = Callable[..., Iterable[bytes]]
 
 
+@dataclass(frozen=True)
+class Access:
+    """Who may look, who may act, and by which way.
+
+    Attributes:
+        allowed_hosts: names that requests may ask for, besides IP addresses, ``localhost`` and
+            this machine's name; ``*`` for any.
+        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
+            ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
+        token: the secret that actions need; ``None`` for no actions with a token.
+        view_users: who may look, of those whom a trusted proxy names in ``X-Forwarded-User``;
+            ``*`` for each of them. Without any, everybody may.
+        act_users: who may act, and look, without the token; as ``view_users``.
+    """
+
+    allowed_hosts: Collection[str] = ()
+    trusted_proxies: Collection[str] = ()
+    token: str | None = None
+    view_users: Collection[str] = ()
+    act_users: Collection[str] = ()
+
+    @property
+    def users(self) -> Users:
+        """The rights of users."""
+        return Users(self.view_users, self.act_users)
+
+    def guard(self) -> Guard | None:
+        """What knows the token, if there is one.
+
+        Raises:
+            ConfigError: the token is too short.
+        """
+        if self.token is None:
+            return None
+        if len(self.token) < SHORTEST_TOKEN:
+            raise ConfigError(
+                "token", "*" * len(self.token), f"give {SHORTEST_TOKEN} characters or more"
+            )
+        return Guard(self.token, monotonic)
+
+
 def create_app(
     service: Service,
     *,
     redis_shown: str = "",
     base_path: str = "",
-    allowed_hosts: Iterable[str] = (),
-    trusted_proxies: Iterable[str] = (),
-    token: str | None = None,
     grafana: str = "",
-    view_users: Iterable[str] = (),
-    act_users: Iterable[str] = (),
+    access: Access | None = None,
+    above: str = "",
 ) -> Flask:
     """The WSGI application that shows a service.
 
     Args:
         redis_shown: where Redis is, as pages may show it: without a password.
         base_path: what every path begins with, such as ``/hashring``; empty for nothing.
-        allowed_hosts: names that requests may ask for, besides IP addresses, ``localhost`` and
-            this machine's name; ``*`` for any.
-        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
-            ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
-        token: the secret that actions need; ``None`` for no actions.
-        view_users: who may look, of those whom a trusted proxy names in ``X-Forwarded-User``;
-            ``*`` for each of them. Without any, everybody may.
-        act_users: who may act, and look, without the token; as ``view_users``.
         grafana: the address of the dashboard in Grafana, to which pages link; empty for none.
+        access: who may do what; by default everybody may look, and nobody act.
+        above: the address of the page about all servers; empty when this one is alone.
 
     Raises:
         ConfigError: an argument cannot work.
     """
+    access = access or Access()
     check_base_path(base_path)
+    check_grafana(grafana)
+    guard, users = access.guard(), access.users
+    actions_possible = guard is not None or users.any_may_act
+    templates = Templates(
+        base_path, redis_shown, actions=actions_possible, grafana=grafana, above=above
+    )
+    app = application(templates, access)
+    pages = LivePages(service, templates)
+    service.listen(pages)
+    login = Login(templates, guard, Sessions(monotonic), users)
+    actions, streams, turns = Actions(service), Streams(), Turns()
+    for routes in (
+        PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
+        ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
+        ActionRoutes(service, templates, actions, login),
+        PlanRoutes(service, templates, login, turns),
+        login,
+    ):
+        app.register_blueprint(routes.blueprint)
+    return mounted(app, base_path, access)
+
+
+def mounted(app: Flask, base_path: str, access: Access) -> Flask:
+    """The application below its base path, behind its proxies."""
+    if base_path:
+        app.wsgi_app = _under(base_path, app.wsgi_app)  # type: ignore[method-assign]
+    proxies = TrustedProxies(app.wsgi_app, access.trusted_proxies)
+    app.wsgi_app = proxies  # type: ignore[method-assign]
+    return app
+
+
+def application(templates: Templates, access: Access) -> Flask:
+    """An application without pages: it refuses what may not be, and answers errors."""
     app = Flask("hashring.web", template_folder=None)
     app.config.update(
         MAX_CONTENT_LENGTH=MAX_BODY,
         MAX_FORM_MEMORY_SIZE=1 << 16,
         SEND_FILE_MAX_AGE_DEFAULT=_STATIC_AGE,
     )
-    guard = None
-    if token is not None:
-        if len(token) < SHORTEST_TOKEN:
-            raise ConfigError(
-                "token", "*" * len(token), f"give {SHORTEST_TOKEN} characters or more"
-            )
-        guard = Guard(token, monotonic)
-    hosts = Hosts(allowed_hosts)
-    users = Users(view_users, act_users)
-    check_grafana(grafana)
-    templates = Templates(
-        base_path, redis_shown, actions=guard is not None or users.any_may_act, grafana=grafana
-    )
+    hosts, users = Hosts(access.allowed_hosts), access.users
 
     @app.before_request
     def _before() -> Response | None:
@@ -145,21 +200,6 @@ def create_app(
         age = {"Cache-Control": f"max-age={_STATIC_AGE}"}
         return Response(PICTURE_CSS + SMALL_CHART_CSS + GRID_CSS, mimetype="text/css", headers=age)
 
-    pages = LivePages(service, templates)
-    service.listen(pages)
-    login = Login(templates, guard, Sessions(monotonic), users)
-    actions, streams, turns = Actions(service), Streams(), Turns()
-    for routes in (
-        PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
-        ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
-        ActionRoutes(service, templates, actions, login),
-        PlanRoutes(service, templates, login, turns),
-        login,
-    ):
-        app.register_blueprint(routes.blueprint)
-    if base_path:
-        app.wsgi_app = _under(base_path, app.wsgi_app)  # type: ignore[method-assign]
-    app.wsgi_app = TrustedProxies(app.wsgi_app, trusted_proxies)  # type: ignore[method-assign]
     return app
 
 

@@ -81,9 +81,12 @@ class Templates:
         redis: where Redis is, for people: without a password.
         actions: whether there are buttons to act with.
         grafana: the address of the dashboard in Grafana; empty for none.
+        above: the address of the page about all servers; empty for none.
     """
 
-    def __init__(self, base_path: str, redis: str, *, actions: bool, grafana: str = "") -> None:
+    def __init__(
+        self, base_path: str, redis: str, *, actions: bool, grafana: str = "", above: str = ""
+    ) -> None:
         self.base_path = base_path
         self._grafana = grafana
         self._environment = Environment(
@@ -105,7 +108,7 @@ class Templates:
             spans=formatting.spans,
         )
         self._environment.globals.update(
-            link=self.link, redis=redis, actions=actions, package_version=__version__
+            link=self.link, redis=redis, actions=actions, above=above, package_version=__version__
         )
         # With the globals in it, which an import into a template would not have.
         self._parts: Any = self._environment.get_template("parts.html").module

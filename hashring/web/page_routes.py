@@ -74,7 +74,7 @@ class PageRoutes:
             ("/healthz", self._alive),
             ("/readyz", self._ready),
             ("/metrics", self._metrics),
-            ("/icon/<state>.svg", self._icon),
+            ("/icon/<state>.svg", icon),
         ):
             self.blueprint.add_url_rule(rule, view_func=view, methods=["GET"])
 
@@ -212,8 +212,7 @@ class PageRoutes:
         return told, 503
 
     def _metrics(self) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return Response(encode(self._registry), content_type=content_type)
+        return metrics_response(self._registry)
 
     # --- all of them --------------------------------------------------------------------------
 
@@ -238,12 +237,20 @@ class PageRoutes:
             response.headers["Content-Encoding"] = "gzip"
         return response
 
-    def _icon(self, state: str) -> Response:
-        if state not in ICONS:
-            abort(404)
-        return Response(
-            ICONS[state], mimetype="image/svg+xml", headers={"Cache-Control": "max-age=3600"}
-        )
+
+def metrics_response(registry: CollectorRegistry) -> Response:
+    """All metrics, in the form that the request asks for."""
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return Response(encode(registry), content_type=content_type)
+
+
+def icon(state: str) -> Response:
+    """The icon of a state."""
+    if state not in ICONS:
+        abort(404)
+    return Response(
+        ICONS[state], mimetype="image/svg+xml", headers={"Cache-Control": "max-age=3600"}
+    )
 
 
 def _redis_time(watcher: RingWatcher, view: RingView | None) -> float:

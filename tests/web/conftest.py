@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,7 +22,7 @@ from werkzeug.test import TestResponse
 
 from hashring import RingNode
 from hashring.store.embedded import RedisServer
-from hashring.web import Service, create_app
+from hashring.web import Access, Service, create_app
 from tests.conftest import PATIENCE, ROOT, eventually
 
 SESSION = "0123456789abcdef"
@@ -95,7 +95,11 @@ def visit(redis: Redis) -> Iterator[Visit]:
 
         def make(rings: Sequence[str] = (), **settings: Any) -> Visitor:
             service = Service(redis, rings=rings)
-            app = create_app(service, redis_shown="redis://test", **settings)
+            names = {each.name for each in fields(Access)}
+            rights = {name: settings.pop(name) for name in names & settings.keys()}
+            app = create_app(
+                service, redis_shown="redis://test", access=Access(**rights), **settings
+            )
             service.start()
             stack.callback(service.stop)
             return Visitor(service, app)

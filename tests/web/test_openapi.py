@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded import RedisServer
-from hashring.web import Service, create_app
+from hashring.web import Access, Service, create_app
 from hashring.web.openapi import document
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, put
@@ -36,7 +36,7 @@ def description(server_program: Path) -> Iterator[Any]:
         put(client, "dead", 9, expires_in=-5)
         client.xadd("{ring}:events", {"kind": "odd", "by": "nobody"})
         service = Service(client, rings=["ring", "0"])
-        app = create_app(service, token=TOKEN)
+        app = create_app(service, access=Access(token=TOKEN))
         service.start()
         try:
             with PartitionGroup(client, "0", partitions=3, member="m", rebalance_delay=0):
