@@ -43,7 +43,7 @@ from hashring.store.challenge import commands as challenge_commands
 from hashring.store.group import commands as group_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
-from hashring.store.ring import commands
+from hashring.store.ring import commands, events
 
 _VALUES = (
     *(None, True, False, 0, -1, 1, 2**32, 2**32 - 1, 2**63, 10**30, -(10**30), 0.5, -0.0),
@@ -237,7 +237,7 @@ def _entry(data: bytes) -> object:
 
 
 def _event(data: bytes) -> object:
-    event = commands.read_event((b"1700000000000-0", [b"kind", data[:8], b"data", data]))
+    event = events.read_event((b"1700000000000-0", [b"kind", data[:8], b"data", data]))
     return event.change
 
 
