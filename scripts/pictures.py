@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -341,8 +341,80 @@ def rooms() -> str:
     return svg(640, y + 24, parts)
 
 
+# --- ways through the code ------------------------------------------------------------------------
+
+# The files that one thing passes, in order, with what each does; a test follows both ways and
+# compares. Beside a way stand values, tables, and what only hands a call on.
+CONTAINS_WAY = {
+    "node/reader.py": "not held: the snapshot cannot say yes",
+    "node/sync.py": "runs the flow on the user's thread",
+    "node/asking.py": "the flow: ask, take, ask again",
+    "protocol/locks/book.py": "decides, and keeps the key's state",
+    "store/locks/commands.py": "the command acquire, and its reply",
+    "store/redis_store.py": "one call: store/locks/acquire.lua",
+}
+CONTAINS_BESIDE = (
+    "core/hashing.py",
+    "core/states.py",
+    "node/locks.py",
+    "protocol/flow.py",
+    "protocol/locks/key.py",
+    "protocol/locks/limit.py",
+    "store/keys.py",
+)
+CHANGE_WAY = {
+    "store/redis_store.py": "the message arrives on a subscription",
+    "running/loop.py": "listener to loop, through the inbox",
+    "node/machine.py": "does it continue what is known?",
+    "core/change.py": "the change, from the message's text",
+    "core/ring.py": "a new ring, with the change",
+    "node/sync.py": "publishes; calls on_change beside it",
+    "node/node.py": "the machine's new view",
+    "node/reader.py": "one assignment: the next answer uses it",
+}
+CHANGE_BESIDE = (
+    "core/bulk.py",
+    "node/log.py",
+    "node/runner.py",
+    "running/backend.py",
+    "store/keys.py",
+)
+
+
+def way(files: Mapping[str, str]) -> str:
+    parts = []
+    for number, (file, does) in enumerate(files.items()):
+        y = 8 + 56 * number
+        colour = GREEN if file.startswith(("core/", "protocol/")) else BLUE
+        parts.append(box(20, y, 230, 34, file, colour=colour))
+        parts.append(text(270, y + 21, does, anchor="start"))
+        if number:
+            parts.append(arrow(135, y - 22, 135, y))
+    return svg(640, 56 * len(files), parts)
+
+
+def contains_way() -> str:
+    return way(CONTAINS_WAY)
+
+
+def change_way() -> str:
+    return way(CHANGE_WAY)
+
+
 PICTURES = {
-    each.__name__: each for each in (join, key, fencing, handoff, change, crash, deployment, rooms)
+    each.__name__: each
+    for each in (
+        join,
+        key,
+        fencing,
+        handoff,
+        change,
+        crash,
+        deployment,
+        rooms,
+        contains_way,
+        change_way,
+    )
 }
 
 

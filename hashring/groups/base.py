@@ -19,7 +19,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,7 +30,13 @@ from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
 from hashring.protocol.machine import Machine
 from hashring.protocol.member import MemberMachine, Stage
-from hashring.running.backend import Latch, native_latch, native_lock, start_native_thread
+from hashring.running.backend import (
+    Latch,
+    NativeThreads,
+    native_latch,
+    native_lock,
+    start_native_thread,
+)
 from hashring.running.loop import Loop
 from hashring.store.client import is_async
 from hashring.store.interface import Store
@@ -356,14 +362,8 @@ class BaseMember(ABC):
         publish: Callable[[], None] = lambda: None,
         lock: AbstractContextManager[Any] | None = None,
     ) -> Loop:
-        return Loop(
-            machine,
-            self._new_store,
-            lambda target, name: self._thread(stay, target, name),
-            monotonic,
-            publish,
-            nullcontext() if lock is None else lock,
-        )
+        ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
+        return Loop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         """Start a thread of this stay's; what is set at its end."""

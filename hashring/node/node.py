@@ -91,7 +91,6 @@ class Node(Reader):
             zone=zone,
         )
         self._redis = redis
-        self._parent: int | None = None
         # Held while a start decides whether it is the only one. Reentrant: a signal handler may
         # run anywhere.
         self._launching = threading.RLock()
@@ -213,10 +212,6 @@ class Node(Reader):
         return f"<{type(self).__name__} {self.name!r} on ring {ring!r}: {self.state.value}>"
 
     # --- fork ---------------------------------------------------------------------------------
-
-    def _refuse_if_forked(self) -> None:
-        if self._parent is not None:
-            raise NodeForked(self.name, self._parent)
 
     def _abandon(self) -> None:
         """In a forked child: the node is the parent's, if it is anywhere."""

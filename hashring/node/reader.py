@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from hashring.core.bulk import cells_of, select_inside
 from hashring.core.hashing import HashAlgorithm, key_bytes
 from hashring.core.ring import Range, Ring
+from hashring.errors import NodeForked
 from hashring.node.machine import View, ownership_change
 from hashring.protocol.locks.key import Key, KeyState
 
@@ -35,6 +36,9 @@ class Reader:
     an empty one in its place: what the run learns after that is written where nobody looks.
     """
 
+    _parent: int | None = None
+    """In a forked child: the process that runs the node."""
+
     def _answer_from(
         self, view: View, held: dict[bytes, Key] | None, algorithm: HashAlgorithm
     ) -> None:
@@ -46,13 +50,14 @@ class Reader:
         # None in a forked child.
         self._lease: Shown | None = self._nothing
 
-    def _refuse_if_forked(self) -> None:
-        """Raise in a forked child.
-
-        Raises:
-            NodeForked: the node is the parent's.
-        """
+    @property
+    def name(self) -> str:
+        """The node's name on the ring."""
         raise NotImplementedError
+
+    def _refuse_if_forked(self) -> None:
+        if self._parent is not None:
+            raise NodeForked(self.name, self._parent)
 
     def _ask_book(self, data: bytes) -> bool:
         """Whether a key that is not known to be held may be worked on."""

@@ -13,7 +13,7 @@ from hashring.errors import NodeStateError, StoreError
 from hashring.node.asking import Asking
 from hashring.node.node import Node
 from hashring.node.reader import monotonic
-from hashring.node.runner import WAKE, Request, Runner, Stop
+from hashring.node.runner import Runner
 from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow
@@ -129,7 +129,7 @@ class RingNode(Node):
             # Not joined; or Ctrl-C, or what a signal handler raised: nobody will call stop().
             if (started := self._launched(backend)) is not None:
                 self._own_nothing()
-                started.inbox.put(Stop())
+                started.stop()
                 patience = 2 * self._machine.config.io_timeout
                 if started.cancel() or started.ended.wait(patience):
                     self._forget_runner()
@@ -153,7 +153,7 @@ class RingNode(Node):
         if runner is None:
             self._stop_by_hand()
             return
-        runner.inbox.put(Stop())
+        runner.stop()
         if runner.may_wait() and not (self._asking is not None and self._asking.book.entered):
             runner.ended.wait()
             if self._runner is runner:
@@ -277,10 +277,10 @@ class RingNode(Node):
     def _poke(self) -> None:
         runner = self._runner
         if runner is not None:
-            runner.inbox.put(WAKE)
+            runner.wake()
 
     def _release_late(self, asking: Asking) -> None:
-        # On connections of its own: whoever stops the node closes the others meanwhile.
+        # On connections of its own: stop() closes the node's others meanwhile.
         store = self._make_store()
         try:
             run_flow(store.run, asking.let_go())
@@ -386,20 +386,14 @@ class RingNode(Node):
                     f"node {self.name!r} runs already: call stop() before starting it again"
                 )
             self._adopt_in_child()
-            runner = Runner(
-                machine=self._machine,
-                store=self._get_store(),
-                backend=backend,
-                clock=monotonic,
-                publish=lambda: None,
-                label=f"hashring {self.name}",
-            )
+            label = f"hashring {self.name}"
+            runner = Runner(self._machine, self._get_store(), backend, monotonic, label)
             runner.publish = self._publisher(runner, self._begin_lease())
             self._runner = runner
         self._machine.start(monotonic(), strict=strict)
         if self._stops != stops:
             self._own_nothing()
-            runner.inbox.put(Stop())
+            runner.stop()
         return runner
 
     def _launched(self, backend: Backend) -> Runner | None:
@@ -466,8 +460,7 @@ class RingNode(Node):
         if runner is None:
             self._run_now(make())
             return
-        request = Request(make, runner.backend.latch())
-        runner.inbox.put(request)
+        request = runner.ask(make)
         while not request.latch.wait(1.0):
             if runner.ended.wait(0.001):
                 raise NodeStateError(f"node {self.name!r} has stopped")

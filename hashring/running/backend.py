@@ -92,9 +92,9 @@ class Backend(Protocol):
 
 
 class _QueueInbox:
-    def __init__(self) -> None:
+    def __init__(self, kind: type[queue.SimpleQueue[Any]] | None = None) -> None:
         # SimpleQueue.put is reentrant: a signal handler may interrupt a put with a put.
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Any] = (kind or queue.SimpleQueue)()
         self.put = self._queue.put
 
     def get(self, timeout: float) -> Any:
@@ -410,10 +410,38 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     return ended
 
 
-def native_queue() -> queue.SimpleQueue[Any]:
-    """A queue between threads; ``put`` never blocks. Do not wait for it in a greenlet."""
-    made: queue.SimpleQueue[Any] = _original("queue", "SimpleQueue")()
-    return made
+class NativeThreads:
+    """What a loop of a thread of the operating system's runs on. Do not wait here in a greenlet.
+
+    Args:
+        start: starts one more such thread; what is set at its end.
+    """
+
+    def __init__(self, start: Callable[[Callable[[], None], str], Latch]) -> None:
+        self._start = start
+        self._started: list[Latch] = []
+
+    def inbox(self) -> Inbox:
+        """An inbox between threads."""
+        return _QueueInbox(_original("queue", "SimpleQueue"))
+
+    def spawn(self, target: Callable[[], None], name: str) -> None:
+        """Start a thread."""
+        self._started = [each for each in self._started if not each.wait(0)]
+        self._started.append(self._start(target, name))
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a call."""
+        return function(*arguments)
+
+    def forward(self, error: BaseException) -> bool:
+        """Signal handlers run in the main thread alone."""
+        return False
+
+    def close(self) -> None:
+        """Wait until all that was spawned has ended."""
+        for each in self._started:
+            each.wait()
 
 
 def native_lock() -> Any:

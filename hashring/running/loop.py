@@ -1,42 +1,55 @@
-"""The loop that drives a machine in a thread of its own."""
+"""The loop that drives a machine over a sync store, in a thread or in a greenlet."""
 
 from __future__ import annotations
 
 import logging
-import queue
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from hashring.errors import StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
-from hashring.running.backend import Latch, native_queue
+from hashring.running.backend import Inbox
 from hashring.store.interface import Store, Subscribed, Subscription, Told, Unsubscribed
 
 logger = logging.getLogger("hashring")
 
+T = TypeVar("T")
+
 Word = Callable[[float], object]
-"""A call of the machine, with the time."""
+"""Something that a machine is told, with the time."""
 
-_LISTEN: Final = 0.2
-"""Seconds between two looks of a listener at whether it is over."""
 
-_LONGEST_WAIT: Final = 3600.0
+class Ground(Protocol):
+    """What a loop runs on: some of :class:`hashring.running.backend.Backend`."""
+
+    def inbox(self) -> Inbox:
+        """Where the loop is told things."""
+
+    def spawn(self, target: Callable[[], None], name: str) -> object:
+        """Run something beside the loop."""
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a call that may wait for I/O."""
+
+    def forward(self, error: BaseException) -> bool:
+        """Raise where it belongs what a signal handler raised here; whether it could."""
+
+    def close(self) -> None:
+        """The loop has ended: let go what it ran on."""
 
 
 def _nothing(now: float) -> None:
     """What wakes a loop, and says nothing."""
 
 
-@dataclass(eq=False)
 class Loop:
     """Drives one machine until it has finished; :meth:`run` is the thread's target.
 
     Args:
         machine: the protocol.
         make_store: makes a store for one thread.
-        spawn: runs a function in another thread of the same kind; what is set at its end.
+        ground: what the loop and its listener run on.
         clock: monotonic seconds.
         publish: called after every step, in the loop's thread.
         lock: held around each call of the machine's, where others call it, too.
@@ -44,19 +57,37 @@ class Loop:
     ``tell`` may be called by any thread, and in a signal handler.
     """
 
-    machine: Machine
-    make_store: Callable[[], Store]
-    spawn: Callable[[Callable[[], None], str], Latch]
-    clock: Callable[[], float]
-    publish: Callable[[], None] = lambda: None
-    lock: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    failures: ClassVar[type[Exception]] = Exception
+    """What a call may fail with; also an answer that nobody understands."""
 
-    def __post_init__(self) -> None:
-        self._inbox: queue.SimpleQueue[Word] = native_queue()
+    listen: ClassVar[float] = 0.2
+    """Seconds between two looks of a listener at whether it is over."""
+
+    label: str = ""
+    """What names of threads begin with."""
+
+    confirm_within: float | None = None
+    """Seconds within which a subscription must stand; ``None``: its machine sees to that."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        make_store: Callable[[], Store],
+        ground: Ground,
+        clock: Callable[[], float],
+        *,
+        publish: Callable[[], None] = lambda: None,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.clock = clock
+        self.publish = publish
+        self._make_store = make_store
+        self._ground = ground
+        self._lock = nullcontext() if lock is None else lock
+        self._inbox = ground.inbox()
         self._subscription: Subscription | None = None
         self._listening = 0
-        self._listeners: list[Latch] = []
-        self._store: Store | None = None
 
     def tell(self, word: Word) -> None:
         """Have the machine told something, at the next opportunity."""
@@ -68,24 +99,26 @@ class Loop:
 
     def run(self) -> None:
         """Drive the machine; returns when it has finished."""
-        self._store = store = self.make_store()
+        store = self._make_store()
         try:
-            while self._turn(store):
+            while self._step(store):
                 pass
         finally:
             self._drop_subscription()
             store.close()
-            for listener in self._listeners:
-                listener.wait()
+            self._ground.close()
 
-    def _turn(self, store: Store) -> bool:
-        while (word := self._hear(0.0)) is not None:
+    # --- turns --------------------------------------------------------------------------------
+
+    def _step(self, store: Store) -> bool:
+        """One step of the machine's, and all that was told before; whether there are more."""
+        while (word := self._inbox.get(0.0)) is not None:
             self._say(word)
-        with self.lock:
+        with self._lock:
             step = self.machine.next(self.clock())
         self.publish()
         if isinstance(step, Wait):
-            word = self._hear(step.until - self.clock())
+            word = self._inbox.get(max(0.0, step.until - self.clock()))
             if word is not None:
                 self._say(word)
         elif isinstance(step, Run):
@@ -95,68 +128,81 @@ class Loop:
             self._subscribe(step.number)
         return not isinstance(step, Finished)
 
-    def _hear(self, timeout: float) -> Word | None:
-        try:
-            return self._inbox.get(timeout=min(max(0.0, timeout), _LONGEST_WAIT))
-        except queue.Empty:
-            return None
-
     def _say(self, word: Word) -> None:
-        with self.lock:
+        with self._lock:
             word(self.clock())
 
-    def _run(self, step: Run, store: Store) -> None:
+    def _run(self, step: Run, store: Store) -> Exception | None:
+        """Run a command and tell the machine how it went; what went wrong."""
         sent = self.clock()
         try:
-            reply = store.run(step.command)
-        except Exception as error:  # noqa: BLE001 - also an answer that nobody understands
-            failure = error
-            with self.lock:
-                step.failed(failure, self.clock())  # type: ignore[arg-type]
-        else:
-            with self.lock:
-                step.done(reply, sent, self.clock())
+            reply = self._ground.call(store.run, step.command)
+        except self.failures as error:
+            with self._lock:
+                step.failed(error, self.clock())  # type: ignore[arg-type]
+            return error
+        with self._lock:
+            step.done(reply, sent, self.clock())
+        return None
 
     # --- the subscription ---------------------------------------------------------------------
 
     def _subscribe(self, number: int) -> None:
         self._drop_subscription()
         self._listening = number
-        self._listeners = [each for each in self._listeners if not each.wait(0)]
-        self._listeners.append(self.spawn(lambda: self._listen(number), "listener"))
+        self._ground.spawn(lambda: self._listener(number), f"{self.label} listener".lstrip())
 
     def _drop_subscription(self) -> None:
         self._listening = 0
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            subscription.end()
+            self._ground.call(subscription.end)
 
-    def _listen(self, number: int) -> None:
-        machine, store = self.machine, self.make_store()
+    def _listener(self, number: int) -> None:
+        store = self._make_store()
+        try:
+            self._listen(number, store)
+        finally:
+            store.close()
+
+    def _listen(self, number: int, store: Store) -> None:
+        machine, call = self.machine, self._ground.call
+        subscription = None
         failure: StoreError | None = None
         try:
-            subscription = store.subscribe(*machine.channels)
-            try:
-                if self._listening == number:
-                    self._subscription = subscription
-                while self._listening == number:
-                    notice = subscription.wait(_LISTEN)
-                    if isinstance(notice, Unsubscribed):
-                        break
-                    if isinstance(notice, Subscribed):
-                        self.tell(lambda now: machine.subscribed(number, now))
-                    elif isinstance(notice, Told):
-                        self._pass_on(number, notice)
-            finally:
-                subscription.close()
+            subscription = call(store.subscribe, *machine.channels)
+            if self._listening == number:
+                self._subscription = subscription
+            stands = False
+            while self._listening == number:
+                patience = self.listen if stands else self.confirm_within
+                notice = call(subscription.wait, patience or self.listen)
+                if isinstance(notice, Subscribed):
+                    stands = True
+                    self.tell(lambda now: machine.subscribed(number, now))
+                elif isinstance(notice, Told):
+                    self._pass_on(number, notice)
+                elif isinstance(notice, Unsubscribed) or (patience and not stands):
+                    break
         except StoreError as error:
             failure = error
         except Exception:
             logger.exception("hashring: unexpected error while listening")
+        except BaseException as raised:
+            # At once: cleaning up lets others run.
+            if not self._ground.forward(raised):
+                raise
         finally:
-            self.tell(lambda now: machine.unsubscribed(number, failure, now))
-            store.close()
+            self.tell(lambda now: self._unsubscribed(number, failure, now))
+            if subscription is not None:
+                self._close(subscription)
 
     def _pass_on(self, number: int, notice: Told) -> None:
         told = self.machine.told
         self.tell(lambda now: told(number, notice.channel, notice.payload, now))
+
+    def _unsubscribed(self, number: int, failure: StoreError | None, now: float) -> None:
+        self.machine.unsubscribed(number, failure, now)
+
+    def _close(self, subscription: Subscription) -> None:
+        self._ground.call(subscription.close)

@@ -10,11 +10,10 @@ node never holds more than its limit, whatever gets lost on the way.
 
 Overflow. A node at its limit that had to refuse a key is **full**, and says so on the ring. The
 others treat the ring as if it had left: each of its keys goes to the node that would inherit it.
-What the full node holds it keeps; the inheritors find those locks held, and ask for them again
-after ever longer waits: their holders may keep them, or may just not have come round to letting
-go of what the ring took from them, and nobody tells an inheritor. It has **room** again when a
-tenth of its limit is free (one key at least), or when nobody has asked it for more than it holds
-for ``idle`` seconds.
+The full node keeps what it holds. An inheritor that finds such a lock held asks for it again after
+ever longer waits: the holder may keep it, or may not have let go yet of what the ring took from it,
+and no message tells an inheritor. The node has **room** again when a tenth of its limit is free
+(one key at least), or when nobody has asked it for more than it holds for ``idle`` seconds.
 
 What overflowed comes back key by key, and only as fast as there is room: the owner asks for the
 lock, and keeps a place for it until it has it; only that makes the holder let go, once its loop
@@ -131,10 +130,9 @@ class LockBook:
         held: the keys that the node holds. ``contains`` reads it whatever else goes on.
         limit: how many they may be.
         left: whether the node has begun to leave.
-        stirred: whether there is something new for the loop to do; whoever wakes the loop resets
-            it.
+        stirred: whether there is something new for the loop to do; reset by what wakes the loop.
         outdated: whether Redis has another history of the ring than the last heartbeat learnt;
-            who makes the next one resets it.
+            reset by the next heartbeat.
     """
 
     def __init__(self, keys: RingKeys, config: LockConfig, retry: float) -> None:
@@ -227,7 +225,7 @@ class LockBook:
         yes: list[Asked] = []
         to_take: list[Asked] = []
         known = self.held.get
-        # Mostly nothing but its owner speaks against a key, and nothing is looked up.
+        # As a rule no key is in another state than held: then only its range decides.
         simple = self._simple and now < until
         for each in asked:
             key, point, _ = each
@@ -247,7 +245,7 @@ class LockBook:
                 held.asked = now
                 yes.append(each)
                 continue
-            # Not what somebody else may have made of it: each call lets in one caller.
+            # This class' own method: a subclass that locks has locked already.
             verdict = LockBook.ask(self, key, point, bounds, until, now)
             if verdict is Verdict.TAKE:
                 to_take.append(each)
@@ -275,7 +273,7 @@ class LockBook:
                 if key not in chosen_from:
                     chosen_from[key] = known or Key(key, point)
         # Its own first: they have the places, and for them it waits. Those that it waits for
-        # keep theirs: whoever has them lets go of them for this node.
+        # keep theirs: their holders let go of them for this node.
         chosen = (*kept.values(), *own.values(), *inherited.values())
         most = len(chosen)
         if self.limit.most is not None:
@@ -478,7 +476,7 @@ class LockBook:
         if self._keys.count(_S.WANTED):
             for held in self.held.values():
                 if held.state is _S.WANTED and not self._nearer(held.other, held.point):
-                    # Whoever waited has gone.
+                    # The node that waited has gone.
                     held.other = ""
                     self._keys.enter(_E.OWNER_GONE, held)
         for key in self._keys.of(_AWAITED, _S.ELSEWHERE, _RELEASING):
@@ -519,7 +517,7 @@ class LockBook:
             if key.until < idle:
                 self._keys.enter(_E.FORGOTTEN, key)
         for take in self._takes[:]:
-            # Whoever took it never came back: a greenlet, a signal handler that raised.
+            # The caller never came back: a greenlet, a signal handler that raised.
             if take.began < now - self.config.ttl:
                 self.acquire_failed(take, now)
         if self._refusal is not None and self._refusal[1] < idle:

@@ -23,6 +23,7 @@ from tests.unit.node import test_lock_histories, test_locks, test_machine
 from tests.unit.node.bookworld import World
 
 HISTORIES = 250
+NODES_PAGE = ROOT / "docs" / "explanation" / "architecture.rst"
 LOCKS_PAGE = ROOT / "docs" / "explanation" / "locks.rst"
 _S = NodeState
 Ways = set[tuple[Any, Any]]
@@ -63,6 +64,7 @@ def places(attribute: str, package: Any) -> list[str]:
 @pytest.mark.parametrize("table", [states.LIFE, states.SIGHT, states.CLAIM])
 def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     assert table.as_text() in (states.__doc__ or "")
+    assert table.as_text() in NODES_PAGE.read_text("utf-8")
     assert list(table.meanings) == list(type(next(iter(table.meanings))))
 
 

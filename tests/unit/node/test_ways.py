@@ -1,0 +1,88 @@
+"""The ways through the code that the documentation draws are those that a key and a change go."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hashring
+from hashring import RingNode
+from hashring.store.memory_store import MemoryStore
+from tests.conftest import ROOT, eventually
+
+PACKAGE = Path(hashring.__file__).parent
+TWINS = ("store/memory_store.py", "store/twin.py", "store/ring/twin.py", "store/locks/twin.py")
+READ_ONCE = ("store/lua.py",)
+
+
+def _pictures() -> Any:
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PICTURES = _pictures()
+
+
+class Passed:
+    """Notes the files of the package in which functions are called."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            self.files.add(path.relative_to(PACKAGE).as_posix())
+
+
+def _drawn(way: Iterable[str], beside: Iterable[str]) -> set[str]:
+    """What is passed where the twin is in the place of Redis."""
+    return {*way, *beside} - {"store/redis_store.py"}
+
+
+def test_the_first_question_about_a_locked_key_passes_the_files_that_are_drawn() -> None:
+    node = RingNode(MemoryStore(), "accounts", lock=True)
+    node.heartbeat()
+    passed = Passed()
+    sys.setprofile(passed)
+    try:
+        held = node.contains("k")
+    finally:
+        sys.setprofile(None)
+    assert held
+    drawn = _drawn(PICTURES.CONTAINS_WAY, PICTURES.CONTAINS_BESIDE)
+    assert passed.files - {*TWINS, *READ_ONCE} == drawn
+    assert len(PICTURES.CONTAINS_WAY) <= 6
+    node.stop()
+
+
+def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
+    store, passed = MemoryStore(), Passed()
+    node, *others = (RingNode(store, "accounts") for _ in range(3))
+    threading.setprofile(passed)
+    try:
+        node.start()
+    finally:
+        threading.setprofile(None)  # type: ignore[arg-type]
+    drawn = _drawn(PICTURES.CHANGE_WAY, PICTURES.CHANGE_BESIDE)
+    for count, other in enumerate(others, 2):
+        # Of the first one what belongs to the start may still be on its way.
+        passed.files.clear()
+        other.heartbeat()
+        eventually(lambda count=count: node.get_node_count() == count, "the message is heard")
+        eventually(lambda: drawn <= passed.files, "it is passed on")
+    files = passed.files - set(TWINS)
+    node.stop()
+    for other in others:
+        other.remove()
+    assert files == drawn
+    assert len(PICTURES.CHANGE_WAY) <= 8
