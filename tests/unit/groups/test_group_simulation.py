@@ -146,6 +146,17 @@ def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) ->
     assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
 
 
+def test_an_owner_says_soon_that_it_knows_a_deadline() -> None:
+    # Of an owner that dies after that, the group need not wait for the end of the lease, 40 s.
+    terms = Terms(2, ttl=40.0, rebalance_delay=0.0, max_handoff_time=2.0)
+    specs = (MemberSpec("p0", "m0"), MemberSpec("p1", "m1"))
+    events = (Event(0.0, "start", "p0"), Event(20.0, "start", "p1"), Event(21.0, "kill", "p0"))
+    history = GroupHistory(1, specs, events, terms, handoff=900.0, interval=12.0)
+    world = GroupSimulator().world(history)
+    world.run(20.0 + terms.max_handoff_time + 1.0)
+    assert len(world.processes["p1"].held()) == 1
+
+
 # --- planted faults ---------------------------------------------------------------------------
 
 

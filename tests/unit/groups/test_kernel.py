@@ -530,3 +530,13 @@ def test_an_assignor_is_not_asked_again_while_its_answer_is_carried_out(
     assert len(asked) == before + 1
     kernel.step(state, group.join("c").facts, Balanced(), plan)
     assert len(asked) == before + 2
+
+
+def test_several_handoffs_at_once_come_from_the_busiest_in_turn() -> None:
+    desk = Desk(12, handoffs=2).join("a", "b").settle().join("c").step()
+    assert sorted(owner for owner, _ in desk.asked.values()) == ["a", "b"]
+
+
+def test_several_handoffs_at_once_go_to_the_least_loaded_in_turn() -> None:
+    desk = Desk(12, "contiguous", handoffs=2).join("a").settle().join("b", "c").step()
+    assert sorted(to for _, to in desk.asked.values()) == ["b", "c"]
