@@ -622,9 +622,9 @@ class _Step:
         return sum(member.state is MemberState.ACTIVE for member in self.members.values())
 
     def _control(self, target: Target, wanted: list[str | None]) -> None:
-        moves = self._moves(wanted)
         if self.phase is Phase.REBALANCING:
             return
+        moves = self._moves(wanted)
         if not moves and not self.free and target.settled:
             if self.phase is Phase.HOLDDOWN:
                 self._tell(EventKind.CANCELLED, why="nothing is left to move")
@@ -708,6 +708,8 @@ class _Step:
         self._tell(EventKind.GRANTED, name, partition, why=why)
 
     def _revoke(self, wanted: list[str | None]) -> None:
+        if len(self.handoffs) >= self.terms.handoffs and self.present.keys() == self.members.keys():
+            return
         having = self._having()
         for handoff in self.handoffs.values():
             having[handoff.owner] -= 1
