@@ -1,8 +1,9 @@
 """The node's protocol against a Redis that takes its time: virtual time, many nodes.
 
-The protocol is the real :class:`hashring.node.machine.NodeMachine`, Redis' data its twin in
-memory. What is modelled is time: a network that takes a moment each way, and a Redis that does
-one thing after another, each as long as it was measured to take on a real one.
+The engine is the simulator's (:mod:`hashring.testing.simulator.engine`): nodes are the machines
+that ship, Redis' data its twin in memory. What is modelled here is time: a network that takes a
+moment each way, and a Redis that does one thing after another, each as long as it was measured to
+take on a real one.
 
 Of a ring of very many nodes a sample runs; the others are there as the time that Redis spends on
 them: whatever a node of the sample asks, it asks for as many nodes as it stands for, it receives
@@ -11,25 +12,24 @@ a change as late as if all were there, and an answer with the ring takes as long
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from hashring.core.hashing import hash_algorithm
 from hashring.node.machine import NodeConfig, NodeMachine
 from hashring.node.states import NodeState
-from hashring.protocol.machine import Run as RunStep
-from hashring.protocol.machine import Subscribe, Wait
+from hashring.protocol.machine import Step
 from hashring.store.keys import ring_keys
-from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import Scoring
+from hashring.testing.simulator.engine import EPOCH, Call, Loop, Process
+from hashring.testing.simulator.engine import World as Engine
+from hashring.testing.simulator.history import History
 
 KEYS = ring_keys("simulated")
 TTL, HEARTBEAT = 60.0, 10.0
 POINTS = 16
-START = 1_700_000_000.0
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,59 @@ class Costs:
     travel: float = 0.0005
 
 
-@dataclass
-class Node:
-    """A process with a node's protocol."""
+class Machine(NodeMachine):
+    """A node's protocol, which notes whether it asks before its heartbeat is due."""
 
-    machine: NodeMachine
-    weight: float
-    number: int = -1
-    listening: bool = False
-    busy: bool = False
-    alarm: int = 0
-    alive: bool = True
-    saw: dict[int, float] = field(default_factory=dict)
+    early = False
+
+    def next(self, now: float) -> Step:
+        """What to do now."""
+        self.early = self.state is NodeState.LIVE and now < self._at.beat
+        return super().next(now)
 
 
-class World:
+@dataclass(frozen=True)
+class Spec:
+    """What a process is called, and what its clock shows at the beginning."""
+
+    label: str
+    monotonic: float = 0.0
+
+
+class Node(Process):
+    """A process with a node; it stands for ``weight`` of them."""
+
+    world: World
+
+    def __init__(self, world: World, spec: Spec, machine: Machine, weight: float) -> None:
+        super().__init__(world, spec)
+        self.machine = machine
+        self.weight = weight
+        self.loop: Loop[Node] = Loop(self, machine, asynchronous=True)
+        self.saw: dict[int, float] = {}
+
+    def latency(self) -> float:
+        """How long the next message takes to it, in seconds."""
+        return next(self.world.ways)
+
+    def start(self) -> None:
+        """The node starts."""
+        self.machine.start(self.local(), strict=False)
+        self.loop.begin()
+
+    def show(self, loop: Loop[Any]) -> None:
+        """The node may know of another change of the ring."""
+        if self.machine.stamp is not None:
+            self.saw.setdefault(self.machine.stamp.epoch, self.world.now)
+
+    def send(self, call: Call) -> None:
+        """A call is on its way to Redis."""
+        world = self.world
+        world.extra += self.weight if self.machine.early else 0.0
+        world.at(world.now + world.costs.travel, lambda: world.arrive(self, call))
+
+
+class World(Engine[Node]):
     """A ring of so many nodes, of which a sample runs.
 
     Args:
@@ -73,7 +111,7 @@ class World:
     """
 
     def __init__(self, nodes: int, sample: int, costs: Costs, seed: int = 7) -> None:
-        self.now = 0.0
+        super().__init__(History(seed, (), ()), (), {})
         self._costs = costs
         self.costs = Costs(0.0, 0.0, 0.0, costs.travel)
         self.nodes = nodes
@@ -86,37 +124,20 @@ class World:
         """Heartbeats of live nodes that came before they were due: to sweep, or to fetch."""
         self.told = 0.0
         """Bytes told to subscribers."""
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
-        self.server = MemoryServer(lambda: START + self.now)
         self.running: list[Node] = []
+        self.ways = self._travel()
+        """How long each next message takes."""
         self._made = 0
-        self._publishing: list[bytes] = []
-        self.server.listen(KEYS.channel, self._publishing.append)
+        # Before all nodes: what follows is how each of them hears of it.
+        self.server.listen(KEYS.channel, self._tell)
         for _ in range(sample):
             self.at(self.rng.random() * HEARTBEAT, lambda: self.add(nodes / sample))
 
-    # --- time ---------------------------------------------------------------------------------
-
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, (max(when, self.now), self._count, what))
-
-    def run(self, seconds: float) -> None:
-        """Let time pass."""
-        until = self.now + seconds
-        while self._queue and self._queue[0][0] <= until:
-            self.now, _, what = heapq.heappop(self._queue)
-            what()
-        self.now = until
-
     def settle(self) -> None:
         """Let all come, which costs nothing; from then on Redis takes its time."""
-        self.run(2.5 * HEARTBEAT)
+        self.run(self.now + 2.5 * HEARTBEAT)
         self.costs, self.busy = self._costs, 0.0
-        self.run(HEARTBEAT)
-
-    # --- nodes --------------------------------------------------------------------------------
+        self.run(self.now + HEARTBEAT)
 
     def add(self, weight: float) -> Node:
         """A node starts."""
@@ -135,110 +156,56 @@ class World:
             follow_foreign=False,
             told={"host": "host", "pid": 1},
         )
-        node = Node(NodeMachine(config, random.Random(f"{self._made}")), weight)
+        machine = Machine(config, random.Random(f"{self._made}"))
+        node = Node(self, Spec(config.name), machine, weight)
         self.running.append(node)
-        node.machine.start(self.now, strict=False)
-        self.turn(node)
+        node.start()
         return node
 
     def crash(self, node: Node) -> None:
         """A node ends, and says nothing."""
-        node.alive = node.listening = False
+        node.kill()
         self.running.remove(node)
 
     def expires(self, node: Node) -> float:
         """When the node's time is up, in Redis."""
-        return self.server.members(KEYS.ring)[node.machine.replicas[0].member] - START
-
-    def turn(self, node: Node) -> None:
-        """The node's loop, until it waits."""
-        while node.alive and not node.busy:
-            early = node.machine.state is NodeState.LIVE and self.now < node.machine._at.beat
-            step = node.machine.next(self.now)
-            if isinstance(step, Wait):
-                self._wait(node, step.until)
-                return
-            if isinstance(step, Subscribe):
-                node.number, node.listening = step.number, True
-                for _ in node.machine.channels:
-                    node.machine.subscribed(step.number, self.now)
-            elif isinstance(step, RunStep):
-                node.busy = True
-                sent = self.now
-                self.extra += node.weight if early else 0.0
-                self.at(
-                    self.now + self.costs.travel,
-                    lambda step=step, sent=sent: self._arrive(node, step, sent),
-                )
-                return
-            else:
-                return
-
-    def _wait(self, node: Node, until: float) -> None:
-        node.alarm += 1
-        alarm = node.alarm
-
-        def ring() -> None:
-            if alarm == node.alarm:
-                self.turn(node)
-
-        self.at(until + 1e-9, ring)
+        return self.server.members(KEYS.ring)[node.machine.replicas[0].member] - EPOCH
 
     # --- Redis --------------------------------------------------------------------------------
 
-    def _arrive(self, node: Node, step: RunStep, sent: float) -> None:
+    def arrive(self, node: Node, call: Call) -> None:
         """A call is there: it is done when all before it are."""
         begin = max(self.now, self.free_at)
         # A node that has just come stands for itself, whatever others of the sample stand for.
         weight = 1.0 if node.machine.state is NodeState.JOINING else node.weight
         seconds = self.costs.beat * weight
-        flags = step.command.arguments[2] if step.command.script.name == "beat" else ""
-        if "s" in str(flags) or step.command.script.name == "snapshot":
+        flags = call.command.arguments[2] if call.command.script.name == "beat" else ""
+        if "s" in str(flags) or call.command.script.name == "snapshot":
             seconds += self.costs.fetch * POINTS * self.nodes * weight
         self._serve(begin + seconds, seconds)
-        self.at(begin + seconds, lambda: self._execute(node, step, sent))
+        self.at(begin + seconds, lambda: self.execute(node, call))
 
     def _serve(self, until: float, seconds: float) -> None:
         self.free_at = until
         self.busy += seconds
 
-    def _execute(self, node: Node, step: RunStep, sent: float) -> None:
-        reply: Any = self.server.run(step.command)
-        told, self._publishing[:] = list(self._publishing), []
-        for payload in told:
-            self._tell(payload)
-        self.at(
-            max(self.now, self.free_at) + self.costs.travel,
-            lambda: self._reply(node, step, reply, sent),
-        )
+    def execute(self, process: Node, call: Call) -> None:
+        """Redis runs a command, and tells of the changes that it makes."""
+        reply: Any = self.server.run(call.command)
+        self.ways = self._travel()
+        answered = max(self.now, self.free_at) + self.costs.travel
+        self.at(answered, lambda: call.arrived(call, reply))
+
+    def _travel(self) -> Iterator[float]:
+        while True:
+            yield self.costs.travel
 
     def _tell(self, payload: bytes) -> None:
         """The change goes to each subscriber in turn, which takes Redis its time."""
-        begin = max(self.now, self.free_at)
-        listening = [node for node in self.running if node.listening]
-        for place, node in enumerate(self.rng.sample(listening, len(listening))):
-            at = begin + self.costs.tell * self.nodes * (place + 1) / len(listening)
-            self.at(
-                at + self.costs.travel,
-                lambda node=node, number=node.number: self._hear(node, number, payload),
-            )
-        seconds = self.costs.tell * self.nodes
+        begin, seconds = max(self.now, self.free_at), self.costs.tell * self.nodes
         self._serve(begin + seconds, seconds)
         self.told += len(payload) * self.nodes
-
-    def _hear(self, node: Node, number: int, payload: bytes) -> None:
-        if node.alive:
-            node.machine.told(number, KEYS.channel, payload, self.now)
-            self._note(node)
-            self.turn(node)
-
-    def _reply(self, node: Node, step: RunStep, reply: Any, sent: float) -> None:
-        node.busy = False
-        if node.alive:
-            step.done(reply, sent, self.now)
-            self._note(node)
-            self.turn(node)
-
-    def _note(self, node: Node) -> None:
-        if node.machine.stamp is not None:
-            node.saw.setdefault(node.machine.stamp.epoch, self.now)
+        count = len(self.running)
+        places = self.rng.sample(range(1, count + 1), count)
+        first = begin - self.now + self.costs.travel
+        self.ways = iter([first + seconds * place / count for place in places])

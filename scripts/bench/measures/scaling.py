@@ -150,22 +150,22 @@ def take_simulated(run: Run) -> Result:
         world = World(nodes, sample, costs)
         world.settle()
         busy, began = world.busy, world.now
-        world.run(2 * HEARTBEAT)
+        world.run(world.now + 2 * HEARTBEAT)
         rest = (world.busy - busy) / (world.now - began)
         waits = []
         for _ in range(3):
             began = world.now
             joiner = world.add(1.0)
-            world.run(1)
+            world.run(world.now + 1)
             stamp = joiner.machine.stamp
             assert stamp is not None
             waits += [node.saw[stamp.epoch] - began for node in world.running if node is not joiner]
         victim = world.running[0]
         world.crash(victim)
         expires = world.expires(victim)
-        world.run(expires - world.now - 0.01)
+        world.run(expires - 0.01)
         before = world.extra
-        world.run(1.01)
+        world.run(world.now + 1.01)
         extra = world.extra - before
         late = [node for node in world.running if victim.machine.name in node.machine.ring]
         took = max(max(node.saw.values()) for node in world.running) - expires
