@@ -497,6 +497,17 @@ def test_a_named_node_that_expired_is_remembered(place: Place) -> None:
     assert place.look("n").remembered == (10, 20)
 
 
+def test_an_epoch_has_twelve_digits_at_most(place: Place) -> None:
+    place.set_epoch(b"999999999999 abcdef")
+    assert place.look().stamp.epoch == 999_999_999_999
+    place.set_epoch(b"1000000000000 abcdef")
+    assert place.look().stamp.epoch == 0
+
+
+def test_a_tag_has_sixteen_characters(place: Place) -> None:
+    assert len(place.join("n", A, 10).stamp.tag) == 16
+
+
 def test_a_named_node_without_replicas_leaves_nothing_to_remember(place: Place) -> None:
     place.join("n", A, 10, told={"named": True})
     place.leave("n", A)
