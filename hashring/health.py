@@ -211,7 +211,7 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
             State.DOWN,
             f"every node expired ({len(expired)}), the last one "
             f"{_seconds(min(-node.expires_in for node in expired))} ago: no key has an owner",
-            "start the nodes again",
+            "start the nodes again; if the ring is not needed any more, forget it",
         )
     if last is None:
         return Reason(State.STOPPED, "no node has joined yet")

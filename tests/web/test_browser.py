@@ -529,6 +529,8 @@ def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, sc
             "/ring?name=axe",
             "/ring?name=axe&node=well&key=hello",
             "/group?name=axes",
+            "/plan/ring?ring=axe&leave=well&join=x",
+            "/plan/group?group=axes&join=x",
             "/login",
             "/nothing",
         ):
