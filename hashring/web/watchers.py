@@ -84,6 +84,7 @@ class Watcher(Generic[V]):
         self.hour = LastHour()
         self.seen_at = 0.0
         self.took = 0.0
+        self._worked = 0.0
         self.failure: Failure | None = None
         self.fault: Exception | None = None
         self.looks = 0
@@ -171,7 +172,7 @@ class Watcher(Generic[V]):
         self._unsubscribe()
 
     def _again(self) -> None:
-        started = time.monotonic()
+        started, worked = time.monotonic(), time.thread_time()
         self.view = self.look()
         self._note(self.view)
         self.seen_at = time.monotonic()
@@ -180,6 +181,7 @@ class Watcher(Generic[V]):
             self.failure = None
         self._tell()
         self.took = time.monotonic() - started
+        self._worked = time.thread_time() - worked
 
     def _tell(self) -> None:
         with self._new:
@@ -196,9 +198,9 @@ class Watcher(Generic[V]):
             self.fault = None
 
     def _pause(self) -> None:
-        # All messages of this time are followed by one look: a storm of changes takes half of
-        # the time at most.
-        self._stopping.wait(max(_LEAST_PAUSE, self.took))
+        # All messages of this time are followed by one look: a storm of changes takes half of a
+        # processor at most. Where others use it, a look takes longer, and pauses need not.
+        self._stopping.wait(max(_LEAST_PAUSE, self._worked))
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return
