@@ -369,6 +369,7 @@ class GroupMachine(MemberMachine):
         self._warms_up = warms_up
         self._session = ""
         self._claims: dict[int, int] = {}
+        self._longest_lease = 0.0
         self._known = ""
         self._leaving: float | None = None
         self._redis_now = 0.0
@@ -438,6 +439,7 @@ class GroupMachine(MemberMachine):
         self.terms = self.offered = terms
         self.interval = min(self.interval, terms.ttl / 3)
         self.membership.ttl = terms.ttl
+        self._longest_lease = max(self._longest_lease, terms.ttl)
         self.grace = terms.max_handoff_time
 
     def _agreed_terms(self) -> Flow[Terms]:
@@ -485,6 +487,7 @@ class GroupMachine(MemberMachine):
             words.lags,
             self._claims,
             words.loads,
+            self._longest_lease,
         )
 
     def _join(self) -> Flow[None]:

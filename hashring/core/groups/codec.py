@@ -244,6 +244,7 @@ def dump_facts(facts: MemberFacts) -> str:
             "lags": facts.lags,
             "claims": facts.claims,
             "loads": facts.loads,
+            "lease": facts.lease,
         }
     )
 
@@ -270,6 +271,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _by_partition(body["lags"], _seconds),
             _counts_by_partition(body["claims"]),
             _by_partition(body["loads"], _load),
+            float(_seconds(body["lease"])),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error

@@ -347,8 +347,11 @@ class _Step:
 
     def _claims(self, member: MemberFacts) -> Mapping[int, int]:
         """What the member held when it joined; it says so until it has a seat."""
+        return {} if self._is_seated(member) else member.claims
+
+    def _is_seated(self, member: MemberFacts) -> bool:
         seat = self.roster.get(member.name)
-        return {} if seat is not None and seat.session == member.session else member.claims
+        return seat is not None and seat.session == member.session
 
     def _recover(self) -> None:
         why = self._loss()
@@ -383,6 +386,10 @@ class _Step:
             self._tell(EventKind.RECOVERING, why=why)
         if self.recovering is None:
             return
+        # The ttl may have been raised by a decision that is lost: others may have such leases.
+        leases = [m.lease for m in self.present.values() if not self._is_seated(m)]
+        if (longest := max(leases, default=0.0)) > self.before.longest_lease:
+            self.recovering = max(self.recovering, self.now + longest)
         claims = sorted(
             (
                 (token, member.name, partition)

@@ -121,6 +121,7 @@ class MemberFacts:
         lags: how far behind it is on partitions it does not own.
         claims: what it still held when it found its own entry gone, with the token.
         loads: how busy the partitions are that it holds, or held a moment ago.
+        lease: the longest ttl of the group that it took up so far, in seconds.
     """
 
     name: str
@@ -136,6 +137,7 @@ class MemberFacts:
     lags: Mapping[int, float] = field(default_factory=dict)
     claims: Mapping[int, int] = field(default_factory=dict)
     loads: Mapping[int, float] = field(default_factory=dict)
+    lease: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -411,6 +411,19 @@ def test_what_nobody_claims_is_granted_once_every_lease_of_before_has_ended() ->
     assert lost.wait(10).step().having == {"a": [0, 1]}
 
 
+def test_a_lost_decision_that_raised_the_ttl_is_waited_for_as_long_as_its_leases_last() -> None:
+    # The member that was cut off had taken up 60 s as well; another member reports that.
+    lost = Desk(2, ttl=10).join("a", seen=7, claims={0: 5}, lease=60.0).step()
+    assert lost.wait(11).step().having == {"a": [0]}
+    assert lost.wait(50).settle().having == {"a": [0, 1]}
+
+
+def test_a_raised_ttl_that_is_reported_later_is_waited_for_as_well() -> None:
+    lost = Desk(3, ttl=10).join("a", seen=7, claims={0: 5}).step().wait(5)
+    lost.join("b", seen=7, claims={1: 6}, lease=60.0).step().wait(11).step()
+    assert lost.having == {"a": [0], "b": [1]}
+
+
 def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
     lost = Desk(1).join("a", seen=7, claims={0: 5}).join("b", seen=7, claims={0: 6}).step()
     assert lost.having == {"b": [0]}
