@@ -343,8 +343,8 @@ def rooms() -> str:
 
 # --- ways through the code ------------------------------------------------------------------------
 
-# The files that one thing passes, in order, with what each does; a test follows both ways and
-# compares. Beside a way stand values, tables, and what only hands a call on.
+# The files that one thing passes, in order, with what each does; tests follow these ways and
+# compare. Beside a way stand values, tables, and what only hands a call on.
 CONTAINS_WAY = {
     "node/reader.py": "not held: the snapshot cannot say yes",
     "node/sync.py": "runs the flow on the user's thread",
@@ -379,6 +379,29 @@ CHANGE_BESIDE = (
     "running/backend.py",
     "store/keys.py",
 )
+HANDOFF_WAY = {
+    "core/groups/kernel.py": "asks the owner for a partition",
+    "protocol/group.py": "commits that, and renews",
+    "store/group/commands.py": "the decision: store/group/commit.lua",
+    "store/redis_store.py": "one call; and the message to the owner",
+    "running/loop.py": "passes the message to the owner's machine",
+    "protocol/member.py": "renews at once: store/group/beat.lua",
+    "core/groups/member.py": "revoked, until a deadline; then released",
+    "groups/base.py": "puts it into the inbox of the callbacks",
+    "groups/sync.py": "calls on_revoked; its return goes back",
+}
+HANDOFF_BESIDE = (
+    "core/assignors/balanced.py",
+    "core/assignors/protocol.py",
+    "core/assignors/quotas.py",
+    "core/groups/codec.py",
+    "core/groups/loads.py",
+    "core/groups/state.py",
+    "core/states.py",
+    "groups/group.py",
+    "protocol/flow.py",
+    "running/backend.py",
+)
 
 
 def way(files: Mapping[str, str]) -> str:
@@ -401,6 +424,10 @@ def change_way() -> str:
     return way(CHANGE_WAY)
 
 
+def handoff_way() -> str:
+    return way(HANDOFF_WAY)
+
+
 PICTURES = {
     each.__name__: each
     for each in (
@@ -414,6 +441,7 @@ PICTURES = {
         rooms,
         contains_way,
         change_way,
+        handoff_way,
     )
 }
 
