@@ -47,7 +47,7 @@ def test_as_json(client: Redis, run: Run) -> None:
     told = json.loads(run("status", "--ring", "dead", "--json", status=2).out)
     assert told["state"] == "down"
     assert told["verdicts"][0]["ring"] == "dead"
-    assert told["verdicts"][0]["reasons"][0]["remedy"] == "start the nodes again"
+    assert told["verdicts"][0]["reasons"][0]["remedy"].startswith("start the nodes again")
 
 
 def test_a_ring_that_cannot_be_read_does_not_hide_the_others(client: Redis, run: Run) -> None:
