@@ -389,7 +389,7 @@ def is_not_told_that_it_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MEMBERSHIPS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "forgets a release": (forgets_a_release, "rest"),
-    "takes up what it lost": (takes_up_what_it_lost, "holder|once"),
+    "takes up what it lost": (takes_up_what_it_lost, "holder|once|rest"),
     "answers for no warm-up": (answers_for_no_warm_up, "rest"),
     "is not told that it stands by": (is_not_told_that_it_stands_by, "told"),
 }
@@ -448,13 +448,6 @@ def takes_standbys_for_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def leaves_copies_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a holddown in which spare members took over, no step looks at the copies."""
-    monkeypatch.setattr(
-        kernel._Step, "goes_on", property(lambda self: False, lambda *_: None), False
-    )
-
-
 def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     assign = Balanced.assign
 
@@ -482,7 +475,6 @@ KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "keeps what was drained": (keeps_what_was_drained, "decisions"),
     "ignores copies": (ignores_copies, "standbys first"),
     "takes standbys for owners": (takes_standbys_for_owners, "needed"),
-    "leaves copies as they were": (leaves_copies_as_they_were, "rest"),
     "never rests": (never_rests, "rest|as before"),
     "looks at no access type": (looks_at_no_access_type, "rest"),
     "keeps those who know of no loss": (keeps_those_who_know_of_no_loss, "holder|rest|once"),

@@ -371,6 +371,17 @@ def test_warmups_wait_for_the_end_of_the_holddown() -> None:
     assert desk.state.warming == {0: "b"}
 
 
+def test_copies_follow_at_once_where_a_spare_member_ends_the_holddown() -> None:
+    # In a holddown no copies are placed, and nothing else would make a step due.
+    desk = Desk(2, Learner(standbys=1), rebalance_delay=60).join("a", "b", "c").step()
+    desk.warm("c", 0, 1).step().leave("a").step()
+    assert desk.phase is Phase.READY
+    assert desk.due == desk.now
+    before = desk.state.standbys
+    assert desk.step().state.standbys != before
+    assert desk.due is None
+
+
 # --- wrong answers and lost decisions ---------------------------------------------------------
 
 
