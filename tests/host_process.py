@@ -140,6 +140,8 @@ class Requests(LockRequests, GroupRequests):
         return found.gevent_stop() if GEVENT else found.stop()
 
     def call(self, node: str, method: str, arguments: list[Any]) -> Any:
+        # A plain call cannot wait for Redis in an event loop.
+        method = "fetch_owner" if ASYNC and method == "owner" else method
         found = getattr(self.nodes[node], method)
         return found(*arguments) if callable(found) else found
 

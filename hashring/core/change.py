@@ -46,14 +46,23 @@ class ChangeKind(str, Enum):
     LEAVE = "leave"
     """A node left, or was removed by hand."""
     EXPIRE = "expire"
-    """Nodes were not refreshed within their ttl, and a heartbeat swept them."""
+    """Nodes were not refreshed within their ttl, or nobody vouched for members."""
     FULL = "full"
     """A node holds as many keys as it may; the ring itself is as before."""
     ROOM = "room"
     """A node that was full is not any more; the ring itself is as before."""
 
 
-REASONS: Final = ("start", "restart", "return", "resize", "stop", "removed", "expired")
+REASONS: Final = (
+    "start",
+    "restart",
+    "return",
+    "resize",
+    "stop",
+    "removed",
+    "expired",
+    "unvouched",
+)
 """The words that this package gives as a change's reason."""
 
 
@@ -68,7 +77,7 @@ class Change:
         prev: the tag of the change before.
         stamp: the change's own place in history.
         session: for a join, the session that holds the name from now on.
-        reason: a word for people: start, restart, return, resize, stop, removed, expired.
+        reason: a word for people, one of :data:`REASONS` when this package made the change.
         was: how many members the ring's ZSET held just before it; ``None`` when it is not told.
             A reader that knows of another number has missed what somebody did without telling.
     """
@@ -87,6 +96,11 @@ class Change:
         """Its reason if it is one of :data:`REASONS`, else its kind: few words, to count by."""
         return self.reason if self.reason in REASONS else self.kind.value
 
+    @property
+    def takes_off(self) -> bool:
+        """Whether its nodes are off the ring after it."""
+        return self.kind in (ChangeKind.LEAVE, ChangeKind.EXPIRE)
+
     def apply(self, ring: Ring) -> Ring:
         """The ring after this change, from the ring just before it."""
         if self.kind is ChangeKind.JOIN:
@@ -101,6 +115,18 @@ def parse_change(payload: bytes | str) -> Change:
 
     Raises:
         MessageFormatError: it is anything else. redis-hashring's ``*`` is anything else, too.
+    """
+    return read_change(payload, with_points=True)
+
+
+def read_change(payload: bytes | str, *, with_points: bool) -> Change:
+    """:func:`parse_change`, also of a change that does not say which points a node joined with.
+
+    Args:
+        with_points: whether a join must say them.
+
+    Raises:
+        MessageFormatError: as there.
     """
     try:
         body = json.loads(payload)
@@ -123,7 +149,7 @@ def parse_change(payload: bytes | str) -> Change:
         session, reason = body.get("session", ""), body.get("reason", "")
         if not all(isinstance(text, str) for text in (prev, session, reason)):
             raise ValueError
-        if kind is ChangeKind.JOIN and (len(nodes) != 1 or not points):
+        if kind is ChangeKind.JOIN and (len(nodes) != 1 or (with_points and not points)):
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
         # Overflow: JSON's Infinity, which Python reads, is no integer.

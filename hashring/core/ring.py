@@ -309,6 +309,14 @@ class Ring:
                 break
         return tuple(islice(chain.from_iterable(rounds), n))
 
+    def nearer(self, point: int, node: str, other: str) -> bool:
+        """Whether a node comes before another one among the point's successors.
+
+        Raises:
+            ConfigError: the point is outside ``[0, 2**32)``.
+        """
+        return next((each for each in self.successors(point) if each in (node, other)), "") == node
+
     def ranges(self) -> Iterator[tuple[Range, str]]:
         """Every range with its owner, by rising start, without gaps, from point 0 to 2**32.
 

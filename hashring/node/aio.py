@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
-from hashring.errors import NodeStateError, RedisUnavailable, StoreError
+from hashring.core.ring import Ring
+from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable, StoreError
 from hashring.node.asking import Asking
 from hashring.node.log import NodeLog
 from hashring.node.node import Node
@@ -25,6 +26,7 @@ from hashring.store.command import Command
 from hashring.store.interface import Told
 from hashring.store.locks.commands import LOCKS_A_CALL
 from hashring.store.redis_store import AsyncRedisStore
+from hashring.store.ring.commands import owner, snapshot
 
 logger = logging.getLogger("hashring")
 
@@ -43,7 +45,9 @@ class AsyncRingNode(Node):
             mine = [key for key in keys if node.contains(key)]
 
     Arguments, promises and errors are those of :class:`hashring.RingNode`; ``contains``, ``owner``
-    and the other questions about keys are plain calls, since they do no I/O. ``on_change`` may be
+    and the other questions about keys are plain calls, since they do no I/O. With
+    ``follow=False``, ``owner`` and ``ring`` raise ``NodeStateError``: use :meth:`fetch_owner` and
+    :meth:`fetch_ring`, which ask Redis. ``on_change`` may be
     a coroutine function. With locks, ``contains`` cannot wait for Redis: the first time it is asked
     about a key the lock is taken beside it, and it says yes from the next time on; :meth:`select`
     and :meth:`hold` wait. A node belongs to the event loop that started it. A loop that is
@@ -137,6 +141,50 @@ class AsyncRingNode(Node):
         finally:
             if self._unpin(asking, lease):
                 await self._release_late(asking)
+
+    async def fetch_owner(self, key: str | bytes) -> str:
+        """The name of the node that owns the key. With ``follow=False`` it asks Redis.
+
+        Raises:
+            EmptyRingError: no node is on the ring.
+            KeyTypeError, KeyValueError: the key has no point.
+            RedisUnavailable, RedisRefused: Redis could not be asked.
+        """
+        if self._settings.follow:
+            return self.owner(key)
+        found = await self._ask(owner(self._settings.keys, self.key_as_ring_point(key)))
+        if found is None:
+            raise EmptyRingError
+        return found
+
+    async def fetch_ring(self) -> Ring:
+        """The ring as it is in Redis.
+
+        Raises:
+            RedisUnavailable, RedisRefused: Redis could not be asked.
+        """
+        config = self._machine.config
+        seen = await self._ask(snapshot(config.keys, scoring=config.scoring))
+        return seen.ring(config.algorithm)
+
+    async def _ask(self, command: Command[T]) -> T:
+        store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
+        try:
+            return await store.run(command)
+        finally:
+            await store.close()
+
+    def _ask_owner(self, point: int) -> str:
+        raise NodeStateError(
+            f"node {self.name!r} does not follow the ring, and a plain call cannot wait for Redis: "
+            "use `await node.fetch_owner(key)`"
+        )
+
+    def _ask_ring(self) -> Ring:
+        raise NodeStateError(
+            f"node {self.name!r} does not follow the ring, and a plain call cannot wait for Redis: "
+            "use `await node.fetch_ring()`"
+        )
 
     def _ask_book(self, data: bytes) -> bool:
         # A plain call cannot wait for Redis: what it may take is taken by the loop, at once,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -190,7 +191,7 @@ class Asking:
 
     def _not_held(self, data: bytes, *, waited: float) -> NotHeld:
         """Why a key cannot be held now."""
-        book, (_, until, ring) = self.book, self.window()
+        book, (bounds, until, ring) = self.book, self.window()
         shown = data.decode("utf-8", "replace")
         if self.clock() >= until:
             state = self.machine.state.value
@@ -200,11 +201,14 @@ class Asking:
             if waited:
                 return HoldTimeout(shown, holder, f"{holder} still held it after {waited:g} s")
             return NotHeld(shown, holder, f"{holder} holds it")
-        if not ring.node_count:
+        if not self.machine.config.follow:
+            # Of others it is not known what they own.
+            if not bisect_right(bounds, self.machine.config.algorithm.point_of_bytes(data)) & 1:
+                return NotHeld(shown, None, "another node owns it")
+        elif not ring.node_count:
             # Everybody's ttl was over, and somebody else was the first to come back and say so.
             return NotHeld(shown, None, "this node is not on the ring just now: try again")
-        owner = ring.owner(data)
-        if owner != self.machine.name:
+        elif (owner := ring.owner(data)) != self.machine.name:
             return NotHeld(shown, owner, f"{owner} owns it")
         if left := book.held_off_for(self.clock()):
             return NotHeld(

@@ -22,11 +22,12 @@ How a node stays right:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from hashring.core.change import Change, ChangeKind, Stamp, parse_change
 from hashring.core.hashing import HashAlgorithm
+from hashring.core.own_ranges import is_nearby
 from hashring.core.placement import balanced_points, random_points
 from hashring.core.replica import Replica
 from hashring.core.ring import Range, Ring, bounds_of, subtract
@@ -108,6 +109,7 @@ class NodeConfig:
         follow_foreign: whether others may change the ring without telling what they changed.
         locks: how it locks; ``None`` without locks and limit.
         told: what the node tells of itself, besides what the machine adds.
+        follow: whether it follows the whole ring, or knows only its own ranges.
     """
 
     keys: RingKeys
@@ -123,6 +125,7 @@ class NodeConfig:
     follow_foreign: bool
     told: Mapping[str, Any]
     locks: LockConfig | None = None
+    follow: bool = True
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,15 @@ class View:
             from nodes that are full.
         deadline: monotonic seconds; from then on the node owns nothing.
         ranges: the own ranges.
-        ring: the ring as the node knows it.
+        ring: the ring as the node knows it; empty when it knows only its own ranges.
+        node_count: how many nodes are on the ring, as the node knows it.
     """
 
     bounds: tuple[int, ...]
     deadline: float
     ranges: tuple[Range, ...]
     ring: Ring
+    node_count: int = 0
 
 
 @dataclass
@@ -209,6 +214,7 @@ class NodeMachine:
         self._at = _Schedule()
         self._strict = False
         self._drop: tuple[Replica, ...] = ()
+        self._left_behind: tuple[Replica, ...] = ()
         self._expect: str | None = None
         self._take_from = ""
         # Of a named node: the sessions that it had itself, and those that had the name before it,
@@ -218,7 +224,7 @@ class NodeMachine:
         # What it has missed goes up to here.
         self._behind: Stamp | None = None
         # What was told since the heartbeat under way was sent; None when none is.
-        self._heard: list[Change] | None = None
+        self._heard: list[Any] | None = None
         self._subscription = 0
         self._subscribed = False
         self._may_be_on_ring = False
@@ -321,13 +327,13 @@ class NodeMachine:
                 bounds = known.bounds
             if own_bounds == bounds:
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
-            self._view = View(bounds, deadline, ranges, self.ring)
+            self._view = View(bounds, deadline, ranges, self.ring, self.ring.node_count)
             self._viewed_full = self.full_nodes
             if self.book is not None and owns:
                 # A node that is fenced for a while has not lost its keys to anybody yet.
                 self.book.see(self.ring, bounds, own_bounds, now)
         elif known.deadline != deadline:
-            self._view = View(known.bounds, deadline, known.ranges, known.ring)
+            self._view = replace(known, deadline=deadline)
         return self._view
 
     @property
@@ -384,11 +390,7 @@ class NodeMachine:
         if number != self._subscription:
             return
         if channel != self.config.keys.channel:
-            news = parse_lock_news(payload)
-            if news is None or self.book is None:
-                self.counters.bad_messages += 1
-            else:
-                self.book.news(news, now)
+            self._told_alone(payload, now)
             return
         try:
             change = parse_change(payload)
@@ -402,6 +404,16 @@ class NodeMachine:
         if self._heard is not None:
             self._heard.append(change)
         self._change(change, now)
+
+    def _told_alone(self, payload: bytes, now: float) -> None:
+        """A message on the node's own channel."""
+        if is_nearby(payload):
+            return  # The ring's channel tells of the same.
+        news = parse_lock_news(payload)
+        if news is None or self.book is None:
+            self.counters.bad_messages += 1
+        else:
+            self.book.news(news, now)
 
     # --- the channel's changes ----------------------------------------------------------------
 
@@ -546,12 +558,6 @@ class NodeMachine:
         joining = self.state is NodeState.JOINING
         if not self.replicas:
             self._place(Ring(hash_algorithm=config.algorithm), [])
-        # Nodes of redis-hashring change the ring without a new epoch: only looking finds it.
-        fetch = (
-            self.state is not NodeState.LIVE
-            or self._at.fetch < float("inf")
-            or config.follow_foreign
-        )
         command = beat(
             config.keys,
             node=self.name,
@@ -561,9 +567,9 @@ class NodeMachine:
             told=self._told(),
             joining=joining,
             take_from=self._take_from if joining else "",
-            fetch=fetch,
+            **self._questions(),
             expect=self._expect if joining else None,
-            drop=self._drop,
+            drop=(*self._drop, *self._left_behind),
             full=self._announcing(),
             history=self.history,
             lock_ttl=config.locks.ttl if config.locks and config.locks.locking else 0.0,
@@ -580,6 +586,16 @@ class NodeMachine:
 
         return Run(command, done, self._beat_failed)
 
+    def _questions(self) -> dict[str, Any]:
+        """What a heartbeat asks of the ring; arguments of :func:`beat`."""
+        # Nodes of redis-hashring change the ring without a new epoch: only looking finds it.
+        fetch = (
+            self.state is not NodeState.LIVE
+            or self._at.fetch < float("inf")
+            or self.config.follow_foreign
+        )
+        return {"fetch": fetch}
+
     def _announcing(self) -> bool:
         self._announced_full = self.book is not None and self.book.limit.full
         return self._announced_full
@@ -590,8 +606,7 @@ class NodeMachine:
             told["replaced"] = self._replaced
         if self._started_at:
             told["started"] = self._started_at / 1e6
-        if self.stamp is not None:
-            told["sees"] = {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}
+        told |= self._seen_ring()
         if self.book is not None:
             told |= {
                 "limit": self.book.limit.most,
@@ -602,7 +617,13 @@ class NodeMachine:
             }
         return told
 
-    def _beaten(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
+    def _seen_ring(self) -> dict[str, Any]:
+        """What it tells of the ring that it knows."""
+        if self.stamp is None:
+            return {}
+        return {"sees": {"tag": self.stamp.tag, "fingerprint": self.ring.fingerprint}}
+
+    def _beaten(self, reply: BeatReply, heard: list[Any], sent: float, now: float) -> None:
         self.counters.heartbeats += 1
         self.failed_since = None
         if self.state in (NodeState.LEAVING, *ENDED):
@@ -623,7 +644,7 @@ class NodeMachine:
         else:
             self._lose_name(now)
 
-    def _renewed(self, reply: BeatReply, heard: list[Change], sent: float, now: float) -> None:
+    def _renewed(self, reply: BeatReply, heard: list[Any], sent: float, now: float) -> None:
         config = self.config
         self.last_beat = now
         self.beat_took = now - sent
@@ -632,7 +653,7 @@ class NodeMachine:
         # node's own clock it has at most this long.
         self.deadline = sent + config.ttl
         self._started_at = self._started_at or reply.stamp.at
-        self._drop = ()
+        self._drop = self._left_behind = ()
         if self.history not in ("", reply.history):
             self.counters.losses += 1
         self.history = reply.history
@@ -644,9 +665,19 @@ class NodeMachine:
             moment = self._moment() * self.rng.random()
             at.sweep = now + max(reply.soonest, 0.0) + 0.001 + moment
 
+        self._learn(reply, heard, now)
+        if self.book is not None:
+            self.book.heartbeat(self._all_full(reply), now, reply.history, reply.held_off)
+
+    def _all_full(self, reply: BeatReply) -> bool:
+        """Whether every node of the ring holds as many keys as it may."""
+        return self.full_nodes.issuperset(self.ring.nodes)
+
+    def _learn(self, reply: BeatReply, heard: list[Any], now: float) -> None:
+        """What the answer to a heartbeat says of the ring."""
         if reply.members is not None:
             self.counters.fetches += 1
-            ring, self.garbage = ring_of(reply.members, config.algorithm)
+            ring, self.garbage = ring_of(reply.members, self.config.algorithm)
             self._refresh_subscription(now)
             self._has_read()
             self._adopt(ring, reply.stamp)
@@ -663,17 +694,19 @@ class NodeMachine:
                 # between is not known.
                 self._doubt(now)
             else:
-                self._enter(NodeEvent.RENEWED)
-                self._strict = False
-                if self.claim is ClaimState.CLAIMING:
-                    self._claim(ClaimEvent.JOINED)
+                self._become_live()
         if reply.members is not None:
             # Told while the answer was on its way, so perhaps later than what it says.
             for change in heard:
                 self._change(change, now)
-        if self.book is not None:
-            everyone_full = self.full_nodes.issuperset(self.ring.nodes)
-            self.book.heartbeat(everyone_full, now, reply.history, reply.held_off)
+
+    def _become_live(self) -> None:
+        """The heartbeat was answered, and what the node must know of the ring is known."""
+        if self.state is not NodeState.LIVE:
+            self._enter(NodeEvent.RENEWED)
+            self._strict = False
+            if self.claim is ClaimState.CLAIMING:
+                self._claim(ClaimEvent.JOINED)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
         mine = self.stamp
@@ -734,11 +767,13 @@ class NodeMachine:
             return
         # A made-up name that two processes happen to share (two containers, both pid 1): be
         # somebody else.
+        # The members that it has under the old one would count as the other's until they expire.
+        self._left_behind = self.replicas
         base = self.config.name
         self.name = f"{base}.{self._hex(4)}"
         self.replicas, self.claim = (), self._first_claim
         self._join_anew(now)
-        if self.book is not None:
+        if self.channels != (self.config.keys.channel,):
             # Its own channel has its name.
             self._subscribed = False
             self._at.subscribe = now

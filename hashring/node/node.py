@@ -11,8 +11,8 @@ from hashring.core.hashing import HashAlgorithm
 from hashring.errors import ConfigError, NodeForked
 from hashring.node.asking import Asking
 from hashring.node.forks import own_name, remember
-from hashring.node.machine import NodeMachine, View
-from hashring.node.reader import Change, Reader, Shown, monotonic
+from hashring.node.own_ranges import machine_of
+from hashring.node.reader import Change, Reader, Shown, monotonic, without_ranges
 from hashring.node.settings import (
     DEFAULT_HEARTBEAT_INTERVAL,
     DEFAULT_REPLICAS,
@@ -37,7 +37,7 @@ def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
 class Node(Reader):
     """A node that something else runs: :class:`hashring.RingNode`, :class:`hashring.AsyncRingNode`.
 
-    It is made of checked settings, a machine that follows the ring, and, with locks or a limit,
+    It is made of checked settings, a machine with the protocol, and, with locks or a limit,
     of a book of them and the flows that ask it.
     """
 
@@ -66,6 +66,7 @@ class Node(Reader):
         max_handoff_time: float | None = None,
         wire: str | None = None,
         zone: str | None = None,
+        follow: bool = True,
     ) -> None:
         redis = _one_of("redis", redis, "conn", conn)
         ring = _one_of("ring", ring, "key", key)
@@ -89,6 +90,7 @@ class Node(Reader):
             idle=idle,
             max_handoff_time=max_handoff_time,
             zone=zone,
+            follow=follow,
         )
         self._redis = redis
         # Held while a start decides whether it is the only one. Reentrant: a signal handler may
@@ -101,13 +103,17 @@ class Node(Reader):
         """A machine of its own, of that name, which has not started."""
         config = self._settings.node(name)
         # Seeded by the operating system: forked or cloned processes must not place alike.
-        self._machine = NodeMachine(config, random.SystemRandom())
+        self._machine = machine_of(config, random.SystemRandom())
         book = self._machine.book
         self._asking = None
         if book is not None:
             self._asking = Asking(self._machine, book, self._window, monotonic, self._poke)
         held = None if book is None else book.held
         self._answer_from(self._machine.view(monotonic()), held, self._settings.algorithm)
+
+    @property
+    def _follows(self) -> bool:
+        return self._settings.follow
 
     @property
     def _loops(self) -> bool:
@@ -225,7 +231,7 @@ class Node(Reader):
         self._lease = None
         if self._asking is not None:
             self._asking.book.abandon()
-        self._view = View((), float("-inf"), (), self._view.ring)
+        self._view = without_ranges(self._view)
 
     def _adopt_in_child(self) -> None:
         """Become a node of this process, before it starts here."""

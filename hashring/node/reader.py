@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hashring.core.bulk import cells_of, select_inside
@@ -126,13 +127,31 @@ class Reader:
         """The name of the node that owns the key, on the ring as this node last saw it.
 
         However long ago that was: a node that is fenced answers from its last ring, and one that a
-        forked child inherited from the last ring of the parent's.
+        forked child inherited from the last ring of the parent's. With ``follow=False`` there is
+        no such ring, and each call asks Redis.
 
         Raises:
-            EmptyRingError: it has seen no node yet, or has left the ring.
+            EmptyRingError: it has seen no node yet, or has left the ring; with ``follow=False``,
+                no node is on the ring.
             KeyTypeError, KeyValueError: the key has no point.
+            RedisUnavailable, RedisRefused: with ``follow=False``, Redis could not be asked.
         """
-        return self._view.ring.owner(key)
+        if self._follows:
+            return self._view.ring.owner(key)
+        return self._ask_owner(self.key_as_ring_point(key))
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the view has the whole ring."""
+        raise NotImplementedError
+
+    def _ask_owner(self, point: int) -> str:
+        """Ask Redis for the owner of a point."""
+        raise NotImplementedError
+
+    def _ask_ring(self) -> Ring:
+        """Ask Redis for the ring."""
+        raise NotImplementedError
 
     def key_as_ring_point(self, key: str | bytes) -> int:
         """The key's point, in ``[0, 2**32)``.
@@ -150,13 +169,20 @@ class Reader:
         return view.ranges if monotonic() < view.deadline else ()
 
     def get_node_count(self) -> int:
-        """How many nodes are on the ring, as this node last saw it; 0 once it has left the ring."""
-        return self._view.ring.node_count
+        """How many nodes are on the ring, as this node last saw it; 0 once it has left the ring.
+
+        A node with ``follow=False`` counts them at its heartbeats.
+        """
+        return self._view.node_count
 
     @property
     def ring(self) -> Ring:
-        """The ring as this node last saw it (see :meth:`owner`); frozen."""
-        return self._view.ring
+        """The ring as this node last saw it (see :meth:`owner`); frozen.
+
+        Raises:
+            RedisUnavailable, RedisRefused: with ``follow=False``, Redis could not be asked.
+        """
+        return self._view.ring if self._follows else self._ask_ring()
 
     # --- what is shown ------------------------------------------------------------------------
 
@@ -208,4 +234,9 @@ class Reader:
     def _shown(self) -> View:
         """The last view, without ranges once ``stop()`` was called."""
         view = self._view
-        return View((), float("-inf"), (), view.ring) if self._stopping else view
+        return without_ranges(view) if self._stopping else view
+
+
+def without_ranges(view: View) -> View:
+    """The view of a node that owns nothing."""
+    return replace(view, bounds=(), deadline=float("-inf"), ranges=())

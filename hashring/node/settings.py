@@ -49,6 +49,7 @@ class NodeSettings:
         locks: how the node locks; ``None`` without locks and limit.
         on_change: called with the ranges gained and lost.
         zone: where the node runs, as the user names it; ``None`` when not given.
+        follow: whether it follows the whole ring, or knows only its own ranges.
     """
 
     keys: RingKeys
@@ -64,6 +65,7 @@ class NodeSettings:
     locks: LockConfig | None
     on_change: OnChange | None
     zone: str | None
+    follow: bool
 
     @property
     def ring_name(self) -> str:
@@ -90,6 +92,7 @@ class NodeSettings:
         idle: Any,
         max_handoff_time: Any,
         zone: Any,
+        follow: Any,
     ) -> NodeSettings:
         """The settings that these arguments make.
 
@@ -102,6 +105,14 @@ class NodeSettings:
             raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
         if on_change is not None and not callable(on_change):
             raise ConfigError("on_change", on_change, "give a callable of (gained, lost)")
+        if not isinstance(follow, bool):
+            raise ConfigError("follow", follow, "say True or False")
+        if wire and not follow:
+            raise ConfigError(
+                "follow",
+                follow,
+                "a ring that is shared with redis-hashring has no index: leave it out",
+            )
         ttl = _checked_seconds("ttl", ttl)
         heartbeat_interval = _checked_seconds("heartbeat_interval", heartbeat_interval)
         if ttl < 2 * heartbeat_interval:
@@ -128,6 +139,7 @@ class NodeSettings:
             locks=_checked_locks(
                 lock, limit, lock_ttl, idle, max_handoff_time, ttl, heartbeat_interval
             ),
+            follow=follow,
             name=None if name is None else check_node_name(name),
         )
 
@@ -156,6 +168,7 @@ class NodeSettings:
             algorithm=self.algorithm,
             placement=self.placement,
             follow_foreign=self.wire is not None,
+            follow=self.follow,
             locks=self.locks,
             told={
                 "host": socket.gethostname(),

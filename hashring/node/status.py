@@ -22,7 +22,8 @@ class NodeStatus:
         share: the part of the ring it owns, from 0 to 1.
         node_count: nodes on the ring, as the node knows it.
         epoch: number of the ring's last change it has seen; ``None`` before the first fetch.
-        fingerprint: of the ring it sees; equal on nodes that agree.
+        fingerprint: of the ring it sees; equal on nodes that agree. Empty for a node with
+            ``follow=False``.
         expires_in: seconds until it owns nothing unless it renews; ``None`` when it owns nothing.
         last_heartbeat: seconds since a heartbeat was answered; ``None`` before the first.
         heartbeat_took: seconds from sending the heartbeat that was answered last to its answer;
@@ -97,9 +98,9 @@ def status_of(machine: NodeMachine, view: View, now: float, ring: str) -> NodeSt
         ring=ring,
         owns=owns,
         share=sum(end - start for start, end in view.ranges) / RING_SIZE if owns else 0.0,
-        node_count=view.ring.node_count,
+        node_count=view.node_count,
         epoch=machine.stamp.epoch if machine.stamp else None,
-        fingerprint=view.ring.fingerprint,
+        fingerprint=view.ring.fingerprint if machine.config.follow else "",
         expires_in=view.deadline - now if owns else None,
         last_heartbeat=_since(machine.last_beat, now),
         heartbeat_took=machine.beat_took,

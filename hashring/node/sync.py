@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from hashring.errors import NodeStateError, StoreError
+from hashring.core.ring import Ring
+from hashring.errors import EmptyRingError, NodeStateError, StoreError
 from hashring.node.asking import Asking
 from hashring.node.node import Node
 from hashring.node.reader import monotonic
@@ -25,7 +26,7 @@ from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import snapshot, sweep
+from hashring.store.ring.commands import owner, snapshot, sweep
 from hashring.store.ring.tables import ring_tables
 
 logger = logging.getLogger("hashring")
@@ -72,6 +73,9 @@ class RingNode(Node):
         max_handoff_time: seconds that a lease may go on once the key belongs to another node;
             the ttl unless given.
         wire: ``"redis-hashring"`` shares a ring with nodes of redis-hashring 0.7.
+        follow: whether the node follows the whole ring. With ``False`` it knows only its own
+            ranges, and Redis tells it of changes next to them: it costs the same whatever the
+            ring's size, and :meth:`owner`, :attr:`ring` and :meth:`update` ask Redis.
         zone: where the node runs, such as ``"eu-1a"``. It is shown beside the node, and
             :meth:`hashring.Ring.owners` reads it; it does not change who owns a key.
 
@@ -286,6 +290,21 @@ class RingNode(Node):
             run_flow(store.run, asking.let_go())
         finally:
             store.close()
+
+    def _ask_owner(self, point: int) -> str:
+        found = self._ask_redis(owner(self._settings.keys, point))
+        if found is None:
+            raise EmptyRingError
+        return found
+
+    def _ask_ring(self) -> Ring:
+        config = self._machine.config
+        command = snapshot(config.keys, scoring=config.scoring)
+        return self._ask_redis(command).ring(config.algorithm)
+
+    def _ask_redis(self, command: Command[T]) -> T:
+        runner, run = self._runner, self._get_store().run
+        return runner.backend.call_for_user(run, command) if runner else run(command)
 
     # --- by hand ------------------------------------------------------------------------------
 

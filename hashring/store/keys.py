@@ -21,7 +21,8 @@ class RingKeys:
 
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
-        epoch, nodes, events, left, full, token: see docs/reference/redis-layout.rst.
+        epoch, nodes, events, left, full, points, full_points, token: see
+            docs/reference/redis-layout.rst.
         locks: what every lock's key begins with.
     """
 
@@ -31,6 +32,8 @@ class RingKeys:
     events: bytes
     left: bytes
     full: bytes
+    points: bytes
+    full_points: bytes
     token: bytes
     locks: bytes
 
@@ -41,14 +44,23 @@ class RingKeys:
 
     def script_keys(self) -> tuple[bytes, ...]:
         """The KEYS of every script, in their order."""
-        return (self.ring, self.epoch, self.nodes, self.events, self.left, self.full)
+        return (
+            self.ring,
+            self.epoch,
+            self.nodes,
+            self.events,
+            self.left,
+            self.full,
+            self.points,
+            self.full_points,
+        )
 
     def lock(self, key: bytes) -> bytes:
         """The name of a key's lock."""
         return self.locks + key
 
     def node_channel(self, node: str) -> bytes:
-        """The channel that tells one node of locks: freed ones it waits for, wanted ones it has."""
+        """The channel that tells one node of its ranges, of freed locks, and of wanted ones."""
         return self.locks[: -len(b"lock:")] + b"to:" + node.encode()
 
 
@@ -95,6 +107,8 @@ def ring_keys(name: str | bytes) -> RingKeys:
         events=base + b":events",
         left=base + b":left",
         full=base + b":full",
+        points=base + b":points",
+        full_points=base + b":full-points",
         token=base + b":token",
         locks=base + b":lock:",
     )

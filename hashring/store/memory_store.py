@@ -22,6 +22,7 @@ from hashring.store.interface import Notice, Subscribed, Subscription, Told, Uns
 from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.ring.commands import holder_of
+from hashring.store.ring.point_index import Index
 from hashring.store.ring.twin import RingData, RingTwin
 from hashring.store.twin import Keyspace, Twin
 
@@ -46,6 +47,7 @@ _PARTS: Final = {
     "events": ("events",),
     "left": ("left",),
     "full": ("full",),
+    "points": ("index",),
 }
 
 
@@ -136,6 +138,10 @@ class MemoryServer:
     def members(self, ring: bytes) -> Mapping[bytes, float]:
         """The ring's ZSET as it is now: the members with their scores."""
         return self._ring(ring).members
+
+    def index(self, ring: bytes) -> Index:
+        """The ring's members by their points."""
+        return self._ring(ring).index
 
     def tag(self, ring: bytes) -> str:
         """The tag of the ring's last change."""

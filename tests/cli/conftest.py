@@ -162,8 +162,7 @@ def put(
     seconds, microseconds = client.time()
     score = seconds + microseconds / 1e6 + expires_in
     client.zadd("ring", {f"{point}:{node}:{number}": score for number, point in enumerate(points)})
-    if told is not None:
-        client.hset("{ring}:nodes", node, SESSION + json.dumps(told))
+    client.hset("{ring}:nodes", node, SESSION + json.dumps(told or {}))
 
 
 def until(holds: Callable[[], Any], what: str) -> Any:

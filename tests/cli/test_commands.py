@@ -443,7 +443,7 @@ def test_remove_takes_a_node_off_and_says_that_a_live_one_comes_back(
         "it comes back with its next heartbeat\n"
     )
     assert client.zrange("ring", 0, -1) == [b"9:other:0"]
-    assert client.hkeys("{ring}:nodes") == []
+    assert client.hkeys("{ring}:nodes") == [b"other"]
     (event,) = run("events", "--json").json_lines
     assert (event["kind"], event["nodes"], event["reason"]) == ("leave", ["dead"], "removed")
     assert event["by"].startswith("hashring remove on ")
@@ -545,6 +545,7 @@ def test_options_stand_before_the_command_or_after_it_and_the_nearer_wins(
 def test_the_environment_names_ring_and_redis(client: Redis, redis_server: RedisServer) -> None:
     put(client, "only", 5)
     client.rename("ring", "accounts")
+    client.rename("{ring}:nodes", "{accounts}:nodes")
     environment = {"HASHRING_REDIS_URL": redis_server.url, "HASHRING_RING": "accounts"}
     done = finished(spawn("hashring", "owner", "k", env=environment))
     assert done == (0, "k\tonly\n", "")

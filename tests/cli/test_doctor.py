@@ -449,7 +449,7 @@ def look(
     for some, entry in nodes:
         members += some
         entries += entry
-    raw = (b"7", b"now", b"%d" % (NOW * 10**6), members, entries, b"")
+    raw = (b"7", b"now", b"%d" % (NOW * 10**6), members, entries, b"", len(members) // 2)
     read = snapshot(ring_keys("ring"), scoring=scoring).read(raw)
     return {
         found.check: (found.level.value, found.text)
@@ -466,6 +466,27 @@ def event(seconds_ago: int, node: str, reason: str) -> RingEvent:
 
 def told(tag: str) -> dict[str, Any]:
     return {"ttl": 60, "hash_algorithm": "crc-32", "sees": {"tag": tag, "fingerprint": "f"}}
+
+
+def test_a_member_that_nobody_vouches_for_is_a_problem_and_the_next_heartbeat_removes_it(
+    client: Redis, run: Run
+) -> None:
+    with nodes_on(client, "alder", **CALM) as (node,):
+        client.zadd("ring", {"7:phantom:x": 1e12})
+        found = finding(run("doctor", "--json", status=1), "index")
+        assert (found["level"], found["details"]) == ("problem", ["7:phantom:x"])
+        assert "no node vouches for 1 member" in found["text"]
+        node.heartbeat()
+        assert finding(run("doctor", "--json"), "index")["level"] == "ok"
+
+
+def test_an_index_that_lost_a_member_is_a_note(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", **CALM):
+        member = client.zrange("{ring}:points", 0, 0)[0]
+        client.zrem("{ring}:points", member)
+        found = finding(run("doctor", "--json"), "index")
+        assert found["level"] == "note"
+        assert "differs from the ring by 1" in found["text"]
 
 
 def test_what_has_just_expired_is_only_a_note() -> None:

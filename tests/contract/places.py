@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from redis import Redis
 
+from hashring.core.change import Change, parse_change
+from hashring.core.own_ranges import Nearby, parse_nearby
 from hashring.core.replica import Replica
 from hashring.core.ring import Ring
-from hashring.store.interface import Store
+from hashring.store.interface import Store, Subscribed, Subscription, Told
 from hashring.store.keys import RingKeys
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring.commands import (
@@ -25,6 +28,7 @@ from hashring.store.ring.commands import (
     sweep,
 )
 from hashring.store.ring.events import RingEvent, read_event
+from tests.conftest import PATIENCE
 
 TTL = 1000.0
 """Seconds: nothing expires during a test unless a test makes it."""
@@ -50,6 +54,18 @@ class Place:
         raise NotImplementedError
 
     def zset(self) -> dict[bytes, float]:
+        raise NotImplementedError
+
+    def index(self) -> dict[bytes, tuple[int, bool]]:
+        """The members on the index: their points, and whether they are among the full nodes'."""
+        raise NotImplementedError
+
+    def index_alone(self, member: bytes, point: int) -> None:
+        """Put a member on the index of nodes with room."""
+        raise NotImplementedError
+
+    def unindex(self, member: bytes) -> None:
+        """Take a member off the index."""
         raise NotImplementedError
 
     def hset(self, node: str, entry: bytes) -> None:
@@ -137,6 +153,20 @@ class RealPlace(Place):
     def zset(self) -> dict[bytes, float]:
         return dict(self.client.zrange(self.keys.ring, 0, -1, withscores=True))
 
+    def index(self) -> dict[bytes, tuple[int, bool]]:
+        return {
+            member: (int(point), full)
+            for full, key in ((False, self.keys.points), (True, self.keys.full_points))
+            for member, point in self.client.zrange(key, 0, -1, withscores=True)
+        }
+
+    def index_alone(self, member: bytes, point: int) -> None:
+        self.client.zadd(self.keys.points, {member: point})
+
+    def unindex(self, member: bytes) -> None:
+        self.client.zrem(self.keys.points, member)
+        self.client.zrem(self.keys.full_points, member)
+
     def hset(self, node: str, entry: bytes) -> None:
         self.client.hset(self.keys.nodes, node, entry)
 
@@ -175,9 +205,21 @@ class TwinPlace(Place):
         self.server.zrem(self.keys.ring, member)
 
     def zset(self) -> dict[bytes, float]:
-        found = self.look()
-        members = {record.replica.member: record.score for record in found.replicas}
-        return members | {member: float("nan") for member, _ in found.garbage}
+        return dict(self.server.members(self.keys.ring))
+
+    def index(self) -> dict[bytes, tuple[int, bool]]:
+        index = self.server.index(self.keys.ring)
+        return {
+            member: (point, full)
+            for full, each in ((False, index.room), (True, index.full))
+            for member, point in each.items()
+        }
+
+    def index_alone(self, member: bytes, point: int) -> None:
+        self.server.index(self.keys.ring).room.add(member, point)
+
+    def unindex(self, member: bytes) -> None:
+        self.server.index(self.keys.ring).take_off([member])
 
     def hset(self, node: str, entry: bytes) -> None:
         self.server.hset(self.keys.ring, node, entry)
@@ -200,3 +242,45 @@ class TwinPlace(Place):
 
     def raw_events(self) -> list[Any]:
         return self.server.events(self.keys.ring)
+
+
+class Listener:
+    """A subscription to the ring's channel, and to those of nodes."""
+
+    def __init__(self, place: Place, *nodes: str) -> None:
+        self._place = place
+        channels = {place.keys.node_channel(node): node for node in nodes}
+        self._subscription: Subscription = place.store.subscribe(place.keys.channel, *channels)
+        for _ in (place.keys.channel, *channels):
+            while not isinstance(self._subscription.wait(PATIENCE), Subscribed):
+                pass
+        self._channels = channels
+        self._marks = 0
+
+    def payloads(self) -> list[bytes]:
+        """What was told since the last call."""
+        return [payload for node, payload in self._heard() if not node]
+
+    def nearby(self) -> list[tuple[str, Nearby]]:
+        """The nodes that were told of their ranges since the last call, and what."""
+        heard = [(node, parse_nearby(payload)) for node, payload in self._heard() if node]
+        return [(node, news) for node, news in heard if news is not None]
+
+    def _heard(self) -> Iterator[tuple[str, bytes]]:
+        self._marks += 1
+        mark = b"mark %d %d" % (id(self), self._marks)
+        self._place.publish(mark)
+        while True:
+            notice = self._subscription.wait(PATIENCE)
+            assert isinstance(notice, Told)
+            if notice.payload == mark:
+                return
+            if not notice.payload.startswith(b"mark "):
+                yield self._channels.get(notice.channel, ""), notice.payload
+
+    def changes(self) -> list[Change]:
+        """What was told since the last call, as changes."""
+        return [parse_change(payload) for payload in self.payloads()]
+
+    def close(self) -> None:
+        self._subscription.close()

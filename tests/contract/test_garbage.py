@@ -27,7 +27,7 @@ from hashring.store.keys import ring_keys
 from hashring.store.locks import commands as lock_commands
 from hashring.store.lua import actions, script
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, beat, forget, leave, snapshot, sweep
+from hashring.store.ring.commands import Scoring, beat, forget, leave, owner, snapshot, sweep
 from tests.conftest import PATIENCE, servers
 from tests.contract.places import TTL, Place, RealPlace, TwinPlace, replicas
 
@@ -120,6 +120,16 @@ def _ring() -> list[Command[Any]]:
         sweep(KEYS, scoring=SCORING, by="somebody"),
         forget(KEYS, scoring=SCORING, by="somebody"),
         snapshot(KEYS, scoring=SCORING, remembered="gone"),
+        owner(KEYS, 15),
+        beat(
+            KEYS,
+            node="live",
+            session=A,
+            scoring=SCORING,
+            replicas=replicas("live", 10),
+            told={"ranges": ""},
+            digest="",
+        ),
     ]
 
 

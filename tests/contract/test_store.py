@@ -17,7 +17,6 @@ from hashring.core.change import Change, ChangeKind, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
-from hashring.store.interface import Subscribed, Subscription
 from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import (
     BeatReply,
@@ -27,40 +26,21 @@ from hashring.store.ring.commands import (
     SweepReply,
     beat,
     forget,
+    owner,
     read_members,
 )
-from tests.conftest import PATIENCE
-from tests.contract.places import AVAILABLE, LONG_AGO, TTL, Place, RealPlace, TwinPlace, replicas
+from tests.contract.places import (
+    AVAILABLE,
+    LONG_AGO,
+    TTL,
+    Listener,
+    Place,
+    RealPlace,
+    TwinPlace,
+    replicas,
+)
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
-
-
-class Listener:
-    """A subscription to the ring's channel."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._subscription: Subscription = place.store.subscribe(place.keys.channel)
-        while not isinstance(self._subscription.wait(PATIENCE), Subscribed):
-            pass
-        self._marks = 0
-
-    def payloads(self) -> list[bytes]:
-        """What was told since the last call."""
-        self._marks += 1
-        mark = b"mark %d" % self._marks
-        self._place.publish(mark)
-        found = []
-        while (notice := self._subscription.wait(PATIENCE)).payload != mark:  # type: ignore[union-attr]
-            assert notice.channel == self._place.keys.channel  # type: ignore[union-attr]
-            found.append(notice.payload)  # type: ignore[union-attr]
-        return found
-
-    def changes(self) -> list[Change]:
-        return [parse_change(payload) for payload in self.payloads()]
-
-    def close(self) -> None:
-        self._subscription.close()
 
 
 @pytest.fixture
@@ -166,7 +146,8 @@ def test_dropping_what_is_not_there_is_no_change(place: Place, channel: Listener
 
 def test_the_soonest_expiry_is_told_in_seconds(place: Place) -> None:
     place.join("n", A, 10)
-    place.zadd(b"20:m:x", place.now() + TTL / 2)
+    place.join("m", B, 20)
+    place.zadd(b"20:m:id20", place.now() + TTL / 2)
     soonest = place.beat("n", A, 10).soonest
     assert soonest is not None
     assert TTL / 4 < soonest <= TTL / 2
@@ -535,6 +516,7 @@ def test_what_somebody_did_without_telling_shows_in_the_next_change(
     place: Place, channel: Listener
 ) -> None:
     place.join("n", A, 10)
+    place.hset("phantom", b"nobody wrote this")
     place.zadd(b"20:phantom:x", place.now() + TTL)
     place.join("m", B, 30)
     changes = channel.changes()
@@ -794,7 +776,10 @@ def test_a_ring_is_in_the_keys_that_the_documentation_names(real: RealPlace) -> 
         b"{accounts}:events",
         b"{accounts}:left",
         b"{accounts}:full",
+        b"{accounts}:full-points",
     }
+    real.join("n", A, 10)
+    assert b"{accounts}:points" in real.client.keys("*")
 
 
 # --- size -------------------------------------------------------------------------------------
@@ -896,16 +881,18 @@ def _random_deed(rng: random.Random, place: Place, sessions: dict[str, str]) -> 
     node = rng.choice(["a", "b:1", "ç"])
     points = [int.from_bytes(node.encode(), "big") % 50 + i for i in range(rng.choice((1, 2, 3)))]
     session = rng.choice([A, B])
-    told = {"named": rng.random() < 0.5}
-    match rng.randrange(9):
+    told = {"named": rng.random() < 0.5, **rng.choice(({}, {"ranges": "x"}))}
+    options: dict[str, Any] = {"told": told, "full": rng.random() < 0.3}
+    options["digest"] = rng.choice((None, "", ""))
+    match rng.randrange(11):
         case 0 | 1:
             seen = rng.choice(["", A, B])
             drop = replicas(node, *range(points[-1] + 1, points[0] + 3))
             return place.join(
-                node, session, *points, take_from=seen, told=told, drop=drop, fetch=True
+                node, session, *points, take_from=seen, drop=drop, fetch=True, **options
             )
         case 2 | 3:
-            return place.beat(node, session, *points, told=told, fetch=rng.random() < 0.5)
+            return place.beat(node, session, *points, fetch=rng.random() < 0.5, **options)
         case 4:
             return place.leave(node, rng.choice(["", session]), *points)
         case 5:
@@ -916,6 +903,11 @@ def _random_deed(rng: random.Random, place: Place, sessions: dict[str, str]) -> 
             return place.sweep()
         case 8:
             place.set_epoch(rng.choice([b"7 abc", b"junk"]))
+        case 9:
+            place.unindex(replicas(node, points[0])[0].member)
+            place.index_alone(b"%d:x:x" % points[-1], points[-1])
+        case 10:
+            return place.store.run(owner(place.keys, points[0]))
     return None
 
 
@@ -923,13 +915,25 @@ def _timeless(answer: Any) -> Any:
     """An answer without what differs from run to run: tags, times."""
     if isinstance(answer, BeatReply):
         members = None if answer.members is None else sorted(answer.members)
-        return (answer.status, answer.stamp.epoch, answer.stamp.members, answer.swept, members)
+        return (
+            answer.status,
+            answer.stamp.epoch,
+            answer.stamp.members,
+            answer.swept,
+            members,
+            answer.full,
+            answer.nodes,
+            answer.all_full,
+            answer.ranges,
+            answer.soonest is not None and round(answer.soonest, -2),
+        )
     return answer
 
 
 def _play(seed: int, place: Place) -> list[Any]:
     rng = random.Random(seed)
     listener = Listener(place)
+    near = Listener(place, "a", "b:1", "ç")
     told: list[Any] = []
     for _ in range(40):
         answer = _random_deed(rng, place, {})
@@ -946,9 +950,14 @@ def _play(seed: int, place: Place) -> list[Any]:
                 {name: (record.session, record.told) for name, record in seen.nodes.items()},
                 seen.remembered,
                 seen.stamp.epoch,
+                {(node, news.reaches, news.change.kind) for node, news in near.nearby()},
+                place.index(),
+                seen.unindexed,
+                sorted(record.replica for record in seen.unvouched),
             )
         )
     listener.close()
+    near.close()
     return told
 
 

@@ -59,8 +59,7 @@ def put(
     seconds, microseconds = client.time()
     score = seconds + microseconds / 1e6 + expires_in
     client.zadd(ring, {f"{point}:{node}:{n}": score for n, point in enumerate(points)})
-    if told is not None:
-        client.hset(f"{{{ring}}}:nodes", node, SESSION + json.dumps(told))
+    client.hset(f"{{{ring}}}:nodes", node, SESSION + json.dumps(told or {}))
 
 
 class Visitor:

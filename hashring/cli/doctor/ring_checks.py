@@ -40,6 +40,7 @@ def ring_checks(
     recent = [event for event in events if event.at > snapshot.now - _HISTORY]
     yield _nodes(nodes, live)
     yield _garbage(snapshot)
+    yield _index(snapshot)
     yield _duplicates(snapshot, mixed=mixed)
     yield _expired(nodes, live)
     yield _stray(snapshot)
@@ -78,6 +79,24 @@ def _garbage(snapshot: Snapshot) -> Finding:
         "find out who writes to this key, and ZREM the members",
         tuple(printable(why) for _, why in snapshot.garbage[:_SHOWN]),
     )
+
+
+def _index(snapshot: Snapshot) -> Finding:
+    if snapshot.unvouched:
+        members = counted(len(snapshot.unvouched), "member")
+        return problem(
+            "index",
+            f"no node vouches for {members}: readers ignore them, and a heartbeat removes them",
+            "find out who writes to this key",
+            tuple(printable(str(record.replica)) for record in snapshot.unvouched[:_SHOWN]),
+        )
+    if snapshot.unindexed:
+        return note(
+            "index",
+            f"the index of points differs from the ring by {abs(snapshot.unindexed):,}; "
+            "the next heartbeat repairs it",
+        )
+    return ok("index", "the index of points has every member of the ring")
 
 
 def _duplicates(snapshot: Snapshot, *, mixed: bool) -> Finding:

@@ -33,7 +33,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from hashring.core.ring import Ring
 from hashring.errors import StoreError
@@ -82,6 +82,19 @@ class LockConfig:
     ttl: float
     idle: float
     max_handoff_time: float
+
+
+class Surroundings(Protocol):
+    """What the book asks of the ring: a :class:`Ring`, or what a node knows that follows none."""
+
+    def __contains__(self, node: object) -> bool:
+        """Whether a node may be on the ring."""
+
+    def owner_of_point(self, point: int) -> str:
+        """The node that owns a point; empty when that is not known."""
+
+    def nearer(self, point: int, node: str, other: str) -> bool:
+        """Whether a node would own a point before another one."""
 
 
 class Verdict(Enum):
@@ -144,7 +157,7 @@ class LockBook:
         self.held = self._keys.held
         self._renewal = Renewal(config.ttl)
         self._leases: set[Key] = set()
-        self._ring = Ring()
+        self._ring: Surroundings = Ring()
         self._bounds: tuple[int, ...] = ()
         self._own_bounds: tuple[int, ...] = ()
         self._forget("", "")
@@ -455,7 +468,7 @@ class LockBook:
         self._forget(node, session)
 
     def see(
-        self, ring: Ring, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float
+        self, ring: Surroundings, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float
     ) -> None:
         """The ring as it is now.
 
@@ -822,8 +835,7 @@ class LockBook:
 
     def _nearer(self, node: str, point: int) -> bool:
         """Whether a node would own the point before this one."""
-        nearest = (each for each in self._ring.successors(point) if each in (node, self._node))
-        return next(nearest, self._node) == node != self._node
+        return node != self._node and self._ring.nearer(point, node, self._node)
 
     def _refuse(self, key: bytes, point: int, now: float) -> None:
         if self.limit.most is None or self.left:

@@ -8,7 +8,13 @@
 --   4  {<ring>}:events   stream   history, capped
 --   5  {<ring>}:left     hash     node -> JSON of the points a named node had when it went
 --   6  {<ring>}:full     set      the nodes that hold as many keys as they may
--- The channel has the name of KEYS[1].
+--   7  {<ring>}:points   ZSET     the members of nodes with room, scored by their point; by -1 those
+--                                 that no reader counts
+--   8  {<ring>}:full-points  ZSET the same of nodes that are full
+-- The channel has the name of KEYS[1]; a node's own channel is {<ring>}:to:<node>.
+--
+-- KEYS 7 and 8 together are an index of KEYS[1]: they have the same members. A ring in the form of
+-- redis-hashring has none, since its nodes would not keep it.
 --
 -- Time is this server's; no client's clock is ever used.
 
@@ -24,6 +30,8 @@ redis.call('HLEN', KEYS[3])
 redis.call('XLEN', KEYS[4])
 redis.call('HLEN', KEYS[5])
 redis.call('SCARD', KEYS[6])
+redis.call('ZCARD', KEYS[7])
+redis.call('ZCARD', KEYS[8])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -118,6 +126,211 @@ local function announce(body, growth, by, history)
   log(history, 'kind', body.kind, 'epoch', body.epoch, 'by', by, 'data', message)
 end
 
+local RING_SIZE = 4294967296
+
+-- Call a command with many arguments; no more at a time than fit into Lua's stack.
+local function in_parts(command, key, arguments)
+  local count = 0
+  for i = 1, #arguments, 1000 do
+    count = count + redis.call(command, key, unpack(arguments, i, math.min(i + 999, #arguments)))
+  end
+  return count
+end
+
+local function take_off_index(members)
+  in_parts('ZREM', KEYS[7], members)
+  in_parts('ZREM', KEYS[8], members)
+end
+
+local function put_on_index(members, full)
+  local scored = {}
+  for _, member in ipairs(members) do
+    scored[#scored + 1] = point_of(member)
+    scored[#scored + 1] = member
+  end
+  in_parts('ZREM', full and KEYS[7] or KEYS[8], members)
+  in_parts('ZADD', full and KEYS[8] or KEYS[7], scored)
+end
+
+local function decimal(number)
+  return string.format('%.0f', number)
+end
+
+-- The point of a member of the index; nil for one that is no replica, which somebody else wrote.
+local function place_of(member)
+  return tonumber(string.match(member, '^(%d+):.+:[^:]+$'))
+end
+
+-- How far it is from one point to another, around the ring; all of it to the point itself.
+local function distance(from, to)
+  local far = (to - from) % RING_SIZE
+  return far == 0 and RING_SIZE or far
+end
+
+-- The replicas on an index at `point`.
+local function at_point(index, point)
+  local found = {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', index, decimal(point), decimal(point))) do
+    if place_of(member) then
+      found[#found + 1] = member
+    end
+  end
+  return found
+end
+
+-- The next point on an index after `point`, as a distance from it, with a member there. The whole
+-- ring when there is none but the point itself; nothing on an empty index.
+local function ahead(index, point)
+  for _, span in ipairs({{'(' .. decimal(point), '+inf'}, {'0', decimal(point)}}) do
+    while true do
+      local found = redis.call('ZRANGEBYSCORE', index, span[1], span[2], 'LIMIT', 0, 1)[1]
+      local place = found and place_of(found)
+      if place then
+        return distance(point, place), found
+      end
+      if not found then
+        break
+      end
+      redis.call('ZREM', index, found)
+    end
+  end
+end
+
+-- What follows a replica of a node, as distances from its point: to the end of its own range, and to
+-- the end of what it may take keys in, which goes on over the ranges of full nodes. Both 0 for a
+-- replica whose point another node owns. Third the member at the end of its own range.
+local function reach_of(point, node)
+  -- On a point that several nodes have, the one whose name comes last is the owner. Full nodes are
+  -- passed over; this one is not, whether it is full or not.
+  local owns, inherits = true, true
+  for _, member in ipairs(at_point(KEYS[7], point)) do
+    local other = node_of(member) or ''
+    owns = owns and other <= node
+    inherits = inherits and other <= node
+  end
+  for _, member in ipairs(at_point(KEYS[8], point)) do
+    owns = owns and (node_of(member) or '') <= node
+  end
+  local room, with_room = ahead(KEYS[7], point)
+  local full, with_full = ahead(KEYS[8], point)
+  room, full = room or RING_SIZE, full or RING_SIZE
+  local own = owns and math.min(room, full) or 0
+  local last = with_room
+  if full < room or not with_room then
+    last = with_full
+  end
+  if redis.call('SISMEMBER', KEYS[6], node) == 1 then
+    return own, own, last
+  end
+  return own, inherits and room or 0, last
+end
+
+-- The same as text, 'point own reach', of the member of a node; then the member at the end, and
+-- whether the member itself was seen on the index.
+-- Every heartbeat asks this of each of its members, so there is a short way: when nobody is full and
+-- nobody else is on the point, one look at the index says it all.
+local function range_text(member, node, nobody_full)
+  local point = string.match(member, '^%d+')
+  if nobody_full then
+    local found = redis.call('ZRANGEBYSCORE', KEYS[7], point, '+inf', 'LIMIT', 0, 2)
+    if found[1] == member then
+      local last = found[2] or redis.call('ZRANGEBYSCORE', KEYS[7], '0', '+inf', 'LIMIT', 0, 1)[1]
+      local place = place_of(last)
+      if place and (last == member or place ~= tonumber(point)) then
+        local own = decimal(distance(tonumber(point), place))
+        return point .. ' ' .. own .. ' ' .. own, last, true
+      end
+    end
+  end
+  local own, reach, last = reach_of(tonumber(point), node)
+  return point .. ' ' .. decimal(own) .. ' ' .. decimal(reach), last
+end
+
+-- Tell the nodes that know only their own ranges, and whose ranges end at these points or reach on
+-- over them, what they have now. They find it out at their next heartbeat in any case.
+--
+-- `change` is what was announced; `own` the node that needs not be told; `gone` are nodes that are
+-- told that it happened to them.
+local function tell_neighbours(points, change, own, gone)
+  if redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) == 0 and #gone == 0 then
+    return
+  end
+  local concerned, order = {}, {}
+  local function concern(member)
+    local node, point = node_of(member), place_of(member)
+    if not node or node == own then
+      return
+    end
+    if concerned[node] == nil then
+      -- Nodes that follow the ring hear of the change on its channel.
+      local entry = redis.call('HGET', KEYS[3], node)
+      concerned[node] = entry and string.find(entry, '"ranges":', 1, true) and {} or false
+      if concerned[node] then
+        order[#order + 1] = node
+      end
+    end
+    if not concerned[node] then
+      return
+    end
+    concerned[node][point] = member
+  end
+  local nobody_full = redis.call('ZCARD', KEYS[8]) == 0
+  local indexes = nobody_full and {KEYS[7]} or {KEYS[7], KEYS[8]}
+  for _, point in ipairs(points) do
+    for _, index in ipairs(indexes) do
+      -- As a rule there is one member on the point, or none, and one on the point before.
+      local found = redis.call('ZREVRANGEBYSCORE', index, decimal(point), '0', 'LIMIT', 0, 3)
+      local before, certain
+      for _, member in ipairs(found) do
+        local place = place_of(member) or point
+        if place < point and not before then
+          before = place
+        elseif place < point and place < before then
+          certain = true
+          break
+        end
+        concern(member)
+      end
+      if not before then
+        -- None below the point, or many on it.
+        for _, member in ipairs(at_point(index, point)) do
+          concern(member)
+        end
+        found = redis.call('ZREVRANGEBYSCORE', index, '(' .. decimal(point), '0', 'LIMIT', 0, 1)
+        if #found == 0 then
+          found = redis.call('ZREVRANGEBYSCORE', index, '+inf', '0', 'LIMIT', 0, 1)
+        end
+        before = found[1] and place_of(found[1])
+      end
+      if before and not certain then
+        for _, member in ipairs(at_point(index, before)) do
+          concern(member)
+        end
+      end
+    end
+  end
+  change.points = nil
+  local head = 'ranges\n' .. string.sub(cjson.encode(change), 1, -2) .. ',"ranges":"'
+  local channel = string.sub(KEYS[7], 1, -7) .. 'to:'
+  for _, node in ipairs(order) do
+    local ranges, ends = {}, {}
+    for point in pairs(concerned[node]) do
+      ends[#ends + 1] = point
+    end
+    table.sort(ends)
+    for i, point in ipairs(ends) do
+      ranges[i] = range_text(concerned[node][point], node, nobody_full)
+    end
+    redis.call('PUBLISH', channel .. node, head .. table.concat(ranges, ',') .. '"}')
+  end
+  for _, node in ipairs(gone) do
+    if not concerned[node] then
+      redis.call('PUBLISH', channel .. node, head .. '"}')
+    end
+  end
+end
+
+
 -- Remember where a named node was, so that a restart under the name goes back there.
 local function remember(node, points)
   redis.call('HSET', KEYS[5], node, cjson.encode({points = points, at = time[1]}))
@@ -150,7 +363,7 @@ end
 -- Take away what expired before `horizon`; returns how many members went.
 -- 1000 at a time keeps the arguments of one ZREM within Lua's stack.
 local function sweep(horizon, by, history)
-  local swept, nodes, points, since = 0, {}, {}, nil
+  local swept, nodes, points, since, ends = 0, {}, {}, nil, {}
   while true do
     local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon),
       'WITHSCORES', 'LIMIT', 0, 1000)
@@ -167,10 +380,12 @@ local function sweep(horizon, by, history)
           points[node] = {}
         end
         table.insert(points[node], point_of(expired[i]))
+        ends[#ends + 1] = point_of(expired[i])
         since = since or seconds(tonumber(expired[i + 1]))
       end
     end
     redis.call('ZREM', KEYS[1], unpack(members))
+    take_off_index(members)
     swept = swept + #members
   end
   if swept == 0 then
@@ -188,11 +403,70 @@ local function sweep(horizon, by, history)
       redis.call('SREM', KEYS[6], node)
     end
   end
-  announce({
+  local change = {
     kind = 'expire',
     reason = 'expired',
     since = since,
     nodes = #gone > 0 and gone or nil,
-  }, -swept, by, history)
+  }
+  announce(change, -swept, by, history)
+  tell_neighbours(ends, change, by, gone)
   return swept
+end
+
+-- Make the index hold the members of the ring again, when somebody wrote to one of them alone.
+--
+-- A member that is not on the index was put there by nobody who keeps one. It stays, and counts, if
+-- its node has an entry, and does not itself know all its ranges from the index: a node of a version
+-- without. Any other is taken away. An index that was lost as a whole is made anew. Returns how many
+-- members went.
+local function reconcile(by, history)
+  local count = redis.call('ZCARD', KEYS[1])
+  local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8])
+  if count == indexed then
+    return 0
+  end
+  local present, known = {}, {}
+  local all = redis.call('ZRANGE', KEYS[1], 0, -1)
+  for _, member in ipairs(all) do
+    present[member] = true
+  end
+  for i = 7, 8 do
+    local stale = {}
+    for _, member in ipairs(redis.call('ZRANGE', KEYS[i], 0, -1)) do
+      if not present[member] or known[member] then
+        stale[#stale + 1] = member
+      else
+        known[member] = true
+      end
+    end
+    in_parts('ZREM', KEYS[i], stale)
+  end
+  local entries, room, full, away, gone = {}, {}, {}, {}, {}
+  for _, member in ipairs(all) do
+    local node = not known[member] and node_of(member)
+    if node and entries[node] == nil then
+      entries[node] = redis.call('HGET', KEYS[3], node)
+      if not entries[node] then
+        gone[#gone + 1] = node
+      end
+    end
+    if known[member] then
+      -- It is where it should be.
+    elseif not node then
+      redis.call('ZADD', KEYS[7], -1, member)
+    elseif entries[node] and (indexed == 0 or told_of(entries[node]).ranges == nil) then
+      table.insert(redis.call('SISMEMBER', KEYS[6], node) == 1 and full or room, member)
+    else
+      away[#away + 1] = member
+    end
+  end
+  put_on_index(room, false)
+  put_on_index(full, true)
+  if #away > 0 then
+    in_parts('ZREM', KEYS[1], away)
+    announce({kind = 'expire', reason = 'unvouched', nodes = #gone > 0 and gone or nil},
+      -#away, by, history)
+  end
+  return #away
 end

@@ -1,17 +1,22 @@
 -- A node's heartbeat: join or refresh, sweep what expired, say where the ring stands.
 --
 -- ARGV  1 node          2 session (16 characters)
---       3 flags: j join, s answer with the ring, f it holds as many keys as it may
+--       3 flags: j join, s answer with the ring, f it holds as many keys as it may,
+--         r answer with the node's own ranges
 --       4 the session that a join may take the name from, as it was seen; '' = from nobody
 --       5 lead: a score is now + lead    6 lag: a member is dead when its score < now - lag
 --       7 '=' and the tag the ring must have; '' = any
 --       8 what the node tells of itself, JSON      9 how many events to keep
 --       10 when the history began that the node knows; '' = it knows none
 --       11 seconds that its locks last; 0 = it takes none
---       12 how many members to drop                13... those, then the node's own members
+--       12 a digest of the ranges that the node knows; '' = it knows none
+--       13 how many members to drop                14... those, then the node's own members
 -- Answer  status, epoch, tag, tag before this call's own change, members, Redis time in
---         microseconds, seconds until the next member expires, how many were swept, when this
---         history began, seconds for which no lock may be taken,
+--         microseconds, seconds until the next member expires (with r, of those at the ends of the
+--         node's ranges), how many were swept, when this history began, seconds for which no lock
+--         may be taken, how many nodes there are, 1 when all of them are full,
+--         the node's ranges when asked for: '=' for those of the digest, else 'point own reach' for
+--         each of its members, with commas between,
 --         then, when asked for, the ring's members as one text (JSON, which a client reads in a
 --         fraction of the time that as many answers take), and the nodes that are full.
 --         status: ok, taken (the name is in use by another session than the one seen), superseded
@@ -21,7 +26,12 @@ local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
 local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
 local joining = string.find(flags, 'j', 1, true)
 
+local indexed = lag == 0
+
 local swept = sweep(now - lag, node, history)
+if indexed then
+  swept = swept + reconcile(node, history)
+end
 local _, before = stamp()
 
 -- How many keys nobody serves, as a node tells it.
@@ -43,13 +53,19 @@ elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
   status = 'moved'
 end
 
+local full = string.find(flags, 'f', 1, true) ~= nil
+local drop = tonumber(ARGV[13])
+local own = {}
+for i = 14 + drop, #ARGV do
+  own[#own + 1] = ARGV[i]
+end
+
 if status == 'ok' then
-  local drop = tonumber(ARGV[12])
-  local dropped = 0
-  for i = 1, drop, 1000 do
-    dropped = dropped
-      + redis.call('ZREM', KEYS[1], unpack(ARGV, 12 + i, 12 + math.min(i + 999, drop)))
+  local dropping = {}
+  for i = 1, drop do
+    dropping[i] = ARGV[13 + i]
   end
+  local dropped = in_parts('ZREM', KEYS[1], dropping)
   if not joining then
     -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
     -- to write: so that it begins. No node has an empty name; a member, which is garbage, may.
@@ -57,11 +73,11 @@ if status == 'ok' then
   end
   local score = seconds(now + lead)
   local added = 0
-  for i = 13 + drop, #ARGV, 500 do
+  for i = 1, #own, 500 do
     local scored = {}
-    for j = i, math.min(i + 499, #ARGV) do
+    for j = i, math.min(i + 499, #own) do
       scored[#scored + 1] = score
-      scored[#scored + 1] = ARGV[j]
+      scored[#scored + 1] = own[j]
     end
     added = added + redis.call('ZADD', KEYS[1], unpack(scored))
   end
@@ -76,9 +92,17 @@ if status == 'ok' then
   -- A ring without a tag (its epoch was evicted, or deleted) gets one from the first heartbeat:
   -- two such times must not look the same to a node that slept from one to the other.
   if added > 0 or dropped > 0 or other or before == '' then
-    local points = {}
-    for i = 13 + drop, #ARGV do
-      points[#points + 1] = point_of(ARGV[i])
+    local points, ends = {}, {}
+    for i, member in ipairs(own) do
+      points[i] = point_of(member)
+      ends[i] = points[i]
+    end
+    if indexed then
+      take_off_index(dropping)
+      put_on_index(own, full)
+      for _, member in ipairs(dropping) do
+        ends[#ends + 1] = point_of(member)
+      end
     end
     local reason = 'return'
     if other then
@@ -86,22 +110,48 @@ if status == 'ok' then
     elseif joining then
       reason = entry and 'resize' or 'start'
     end
-    announce({
+    local change = {
       kind = 'join',
       nodes = {node},
       points = points,
       session = session,
       reason = reason,
-    }, added - dropped, node, history)
+    }
+    announce(change, added - dropped, node, history)
+    if indexed then
+      tell_neighbours(ends, change, node, other and {node} or {})
+    end
     redis.call('HDEL', KEYS[5], node)
   end
 end
 
-if status == 'ok' then
-  local full = string.find(flags, 'f', 1, true) ~= nil
-  if full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
-    redis.call(full and 'SADD' or 'SREM', KEYS[6], node)
-    announce({kind = full and 'full' or 'room', nodes = {node}}, 0, node, history)
+-- Its own members are where they should be on the index, whoever wrote to that. With r it is seen
+-- below.
+local asked = string.find(flags, 'r', 1, true)
+if status == 'ok' and indexed and not asked then
+  for i = 1, #own, 1000 do
+    local scores = redis.call('ZMSCORE', full and KEYS[8] or KEYS[7],
+      unpack(own, i, math.min(i + 999, #own)))
+    for j, score in ipairs(scores) do
+      if not score or tonumber(score) ~= point_of(own[i + j - 1]) then
+        put_on_index(own, full)
+        break
+      end
+    end
+  end
+end
+
+if status == 'ok' and full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then
+  redis.call(full and 'SADD' or 'SREM', KEYS[6], node)
+  local change = {kind = full and 'full' or 'room', nodes = {node}}
+  announce(change, 0, node, history)
+  if indexed then
+    local points = {}
+    for i, member in ipairs(own) do
+      points[i] = point_of(member)
+    end
+    put_on_index(own, full)
+    tell_neighbours(points, change, node, {})
   end
 end
 
@@ -117,11 +167,52 @@ if status == 'ok' and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
     set_stamp(epoch, tag, began, till)
   end
 end
-local soonest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+
+-- The node's ranges, and the score of the first member to expire of those at their ends.
+local function own_ranges()
+  local nobody_full = redis.call('ZCARD', KEYS[8]) == 0
+  local ranges, ends = {}, {}
+  for i, member in ipairs(own) do
+    local seen
+    ranges[i], ends[i], seen = range_text(member, node, nobody_full)
+    local score = seen or redis.call('ZSCORE', full and KEYS[8] or KEYS[7], member)
+    if not seen and (not score or tonumber(score) ~= point_of(member)) then
+      put_on_index(own, full)
+      return own_ranges()
+    end
+  end
+  local soonest
+  for i = 1, #ends, 1000 do
+    local last = math.min(i + 999, #ends)
+    for j, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ends, i, last))) do
+      if not score then
+        -- It is on the index alone.
+        take_off_index({ends[i + j - 1]})
+        return own_ranges()
+      end
+      score = tonumber(score)
+      soonest = soonest and math.min(soonest, score) or score
+    end
+  end
+  return table.concat(ranges, ','), soonest
+end
+
+local ranges, soonest = ''
+if status == 'ok' and asked then
+  ranges, soonest = own_ranges()
+  if redis.sha1hex(ranges) == ARGV[12] then
+    ranges = '='
+  end
+else
+  soonest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+end
+local members = redis.call('ZCARD', KEYS[1])
+local with_room = redis.call('ZCOUNT', KEYS[7], 0, '+inf')
 local reply = {
-  status, epoch, tag, before, redis.call('ZCARD', KEYS[1]), at,
-  soonest[2] and seconds(tonumber(soonest[2]) + lag - now) or '', swept,
+  status, epoch, tag, before, members, at,
+  soonest and seconds(tonumber(soonest) + lag - now) or '', swept,
   began, seconds(math.max(0, till - tonumber(at)) / 1000000),
+  redis.call('HLEN', KEYS[3]), indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
 }
 if string.find(flags, 's', 1, true) then
   reply[#reply + 1] = cjson.encode(redis.call('ZRANGE', KEYS[1], 0, -1))

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from hashring.core.change import Stamp
 from hashring.core.hashing import HashAlgorithm
+from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import ReplicaFormatError
@@ -81,6 +82,10 @@ class BeatReply:
         history: names the history that the stamp is part of: another one means that Redis lost
             the ring meanwhile. Empty when nobody wrote it there.
         held_off: seconds for which no lock may be taken, since Redis lost the locks.
+        nodes: how many nodes tell of themselves.
+        all_full: whether every node holds as many keys as it may.
+        ranges: how far the node's ranges go, when that was asked for; ``None`` when they are those
+            of the digest.
     """
 
     status: BeatStatus
@@ -92,6 +97,9 @@ class BeatReply:
     full: frozenset[str] = frozenset()
     history: str = ""
     held_off: float = 0.0
+    nodes: int = 0
+    all_full: bool = False
+    ranges: tuple[Reach, ...] | None = None
 
 
 def beat(
@@ -110,6 +118,7 @@ def beat(
     drop: Iterable[Replica] = (),
     history: str = "",
     lock_ttl: float = 0.0,
+    digest: str | None = None,
     events_kept: int = EVENTS_KEPT,
 ) -> Command[BeatReply]:
     """Join or refresh, sweep what expired, and learn where the ring stands: one atomic step.
@@ -128,12 +137,19 @@ def beat(
         history: the history that the node knows; empty when it knows none. When Redis has another
             by now, it lost the ring, and no lock may be taken for a while.
         lock_ttl: seconds that the node's locks last unless renewed; 0 when it takes none.
+        digest: answer with the node's own ranges, unless this is a digest of them (see
+            :mod:`hashring.core.own_ranges`), and with the soonest expiry at their ends; ``None``
+            for a node that follows the whole ring.
     """
     members = tuple(replica.member for replica in replicas)
     if members:
         # By which a sweep sees whether this heartbeat still holds.
         told = {**told, _ANCHOR: members[0].decode()}
-    flags = ("j" if joining else "") + ("s" if fetch else "") + ("f" if full else "")
+    flags = "".join(
+        letter
+        for letter, wanted in (("j", joining), ("s", fetch), ("f", full), ("r", digest is not None))
+        if wanted
+    )
     dropped = [replica.member for replica in drop]
     arguments: tuple[Argument, ...] = (
         node,
@@ -147,6 +163,7 @@ def beat(
         events_kept,
         history,
         lock_ttl,
+        digest or "",
         len(dropped),
         *dropped,
         *members,
@@ -156,16 +173,20 @@ def beat(
 
 def _read_beat(raw: Any) -> BeatReply:
     status, epoch, tag, before, members, at, soonest, swept, history, held_off = raw[:10]
+    nodes, all_full, ranges = raw[10:13]
     return BeatReply(
         BeatStatus(text(status)),
         Stamp(int(epoch), text(tag), int(members), int(at)),
         text(before),
         float(soonest) if soonest else None,
         int(swept),
-        _read_members(raw[10]) if len(raw) > 10 else None,
-        frozenset(text(node) for node in raw[11]) if len(raw) > 11 else frozenset(),
+        _read_members(raw[13]) if len(raw) > 13 else None,
+        frozenset(text(node) for node in raw[14]) if len(raw) > 14 else frozenset(),
         text(history),
         float(held_off),
+        int(nodes),
+        bool(int(all_full)),
+        None if ranges == b"=" else read_reaches(text(ranges)),
     )
 
 
@@ -304,6 +325,10 @@ class Snapshot:
         garbage: members that are no replicas, with why.
         nodes: what nodes tell of themselves, by name.
         remembered: points that the asked-for name had when it went; empty when unknown.
+        unvouched: members that are replicas of nodes without an entry, and that no node put on the
+            ring's index: nobody vouches for them, so they do not count.
+        unindexed: how many members the index lacks, negative when it has more than the ring; 0 on
+            a ring in the form of redis-hashring, which has no index.
     """
 
     stamp: Stamp
@@ -311,6 +336,8 @@ class Snapshot:
     garbage: tuple[tuple[bytes, str], ...]
     nodes: Mapping[str, NodeRecord]
     remembered: tuple[int, ...] = field(default=())
+    unvouched: tuple[ReplicaRecord, ...] = field(default=())
+    unindexed: int = 0
 
     @property
     def now(self) -> float:
@@ -338,7 +365,7 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
     """
 
     def read(raw: Any) -> Snapshot:
-        epoch, tag, at, members, entries, memory = raw
+        epoch, tag, at, members, entries, memory, indexed = raw
         now = int(at) / 1e6
         replicas: list[ReplicaRecord] = []
         garbage: list[tuple[bytes, str]] = []
@@ -351,15 +378,35 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
             score = float(raw_score)
             replicas.append(ReplicaRecord(replica, score, score + scoring.lag - now))
         replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
+        nodes = _read_nodes(entries)
+        unindexed = 0 if scoring.lag else len(members) // 2 - int(indexed)
+        # As long as the index has all, whoever is without an entry lost it, and comes back.
+        vouched: list[ReplicaRecord] = []
+        unvouched: list[ReplicaRecord] = []
+        for record in replicas:
+            known = not unindexed or record.expired or record.replica.node in nodes
+            (vouched if known else unvouched).append(record)
         return Snapshot(
             Stamp(int(epoch), text(tag), len(members) // 2, int(at)),
-            tuple(replicas),
+            tuple(vouched),
             tuple(garbage),
-            MappingProxyType(_read_nodes(entries)),
+            MappingProxyType(nodes),
             _read_memory(memory),
+            tuple(unvouched),
+            unindexed,
         )
 
     return Command(script("ring", "snapshot"), keys.script_keys(), (remembered,), read)
+
+
+def owner(keys: RingKeys, point: int) -> Command[str | None]:
+    """The node that owns a point; ``None`` on a ring without nodes.
+
+    Not for a ring in the form of redis-hashring, which has no index.
+    """
+    return Command(
+        script("ring", "owner"), keys.script_keys(), (point,), lambda raw: text(raw) or None
+    )
 
 
 def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:

@@ -10,13 +10,13 @@ if session ~= '' and holder ~= '' and holder ~= session then
   return {'superseded', 0}
 end
 
-local removed, points = 0, {}
-for i = 6, #ARGV, 1000 do
-  removed = removed + redis.call('ZREM', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV)))
-end
+local members, points = {}, {}
 for i = 6, #ARGV do
+  members[#members + 1] = ARGV[i]
   points[#points + 1] = point_of(ARGV[i])
 end
+local removed = in_parts('ZREM', KEYS[1], members)
+take_off_index(members)
 if #points > 0 and told_of(entry).named == true then
   remember(node, points)
 end
@@ -25,5 +25,7 @@ redis.call('SREM', KEYS[6], node)
 if removed == 0 then
   return {'absent', 0}
 end
-announce({kind = 'leave', nodes = {node}, reason = ARGV[3]}, -removed, ARGV[4], history)
+local change = {kind = 'leave', nodes = {node}, reason = ARGV[3]}
+announce(change, -removed, ARGV[4], history)
+tell_neighbours(points, change, node, {node})
 return {'ok', removed}

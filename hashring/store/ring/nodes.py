@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
+from hashring.core.own_ranges import ranges_fingerprint
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
@@ -112,7 +114,7 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
                 limit=_count(told.get("limit")),
                 unserved=_count(told.get("unserved")) or 0,
                 fingerprint=_fingerprint(told.get("sees")),
-                sees=_sees(told, rings, mixed=scoring.lag > 0),
+                sees=_sees(row.name, told, rings, mixed=scoring.lag > 0),
                 zone=_text(told.get("zone")),
             )
         )
@@ -173,6 +175,14 @@ class _Rings:
         for record in snapshot.replicas:
             self._points.setdefault(record.replica.node, []).append(record.replica.point)
 
+    @cached_property
+    def _ring(self) -> Ring:
+        return Ring(self._points)
+
+    def ranges(self, name: str) -> str:
+        """A digest of a node's own ranges."""
+        return ranges_fingerprint(self._ring.node_ranges(name))
+
     def fingerprint(self, algorithm: str) -> str | None:
         if algorithm not in self._fingerprints:
             if algorithm not in hash_algorithm_names():
@@ -185,8 +195,13 @@ class _Rings:
         return self._fingerprints[algorithm]
 
 
-def _sees(told: Mapping[str, Any], rings: _Rings, *, mixed: bool) -> Sees:
+def _sees(name: str, told: Mapping[str, Any], rings: _Rings, *, mixed: bool) -> Sees:
     seen = told.get("sees")
+    if isinstance(ranges := told.get("ranges"), str):
+        # It knows only its own ranges. Those it told when it sent its newest heartbeat.
+        if not ranges:
+            return Sees.UNKNOWN
+        return Sees.CURRENT if ranges == rings.ranges(name) else Sees.OLDER
     if not isinstance(seen, dict):
         return Sees.UNKNOWN
     if seen.get("tag") != rings.tag:

@@ -2,11 +2,12 @@
 --
 -- ARGV  1 a node whose remembered points are wanted, or ''
 -- Answer  epoch, tag, Redis time in microseconds, members with scores, nodes with what they tell,
---         the remembered points (JSON) or ''.
+--         the remembered points (JSON) or '', how many members are on the index.
 local epoch, tag = stamp()
 return {
   epoch, tag, at,
   redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'),
   redis.call('HGETALL', KEYS[3]),
   ARGV[1] ~= '' and redis.call('HGET', KEYS[5], ARGV[1]) or '',
+  redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]),
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hashring.core.own_ranges import Reach
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
 from hashring.store.memory_stream import Stream
 from hashring.store.ring.commands import SESSION_LENGTH, holder_of, told_of
+from hashring.store.ring.point_index import Index, point_of
 from hashring.store.twin import Twin
 
 _FORGET_AFTER: Final = 86_400
@@ -31,6 +34,7 @@ class RingData:
     events: Stream = field(default_factory=Stream)
     left: dict[bytes, bytes] = field(default_factory=dict)
     full: set[bytes] = field(default_factory=set)
+    index: Index = field(default_factory=Index)
 
 
 class RingTwin(Twin):
@@ -55,11 +59,15 @@ class RingTwin(Twin):
         history: int,
         known: str,
         lock_ttl: float,
+        digest: str,
         dropping: int,
         *members: bytes,
     ) -> list[Any]:
         ring, name = self.ring, node.encode()
+        indexed = lag == 0
         swept = self._sweep(self.now - lag, node, history)
+        if indexed:
+            swept += self._reconcile(node, history)
         before = ring.tag
         joining = "j" in flags
         entry = ring.nodes.get(name)
@@ -72,49 +80,38 @@ class RingTwin(Twin):
             status = "taken"
         elif expect not in ("", f"={before}"):
             status = "moved"
+        full = "f" in flags
+        own = members[dropping:]
         if status == "ok":
             dropped = [ring.members.pop(member, None) for member in members[:dropping]]
-            own = members[dropping:]
             before_own = len(ring.members)
             for member in own:
                 ring.members[member] = round(self.now + lead, 6)
             added = len(ring.members) - before_own
             lost = sum(score is not None for score in dropped)
-            unserved = _unserved(told)
-            before_unserved = _unserved(entry[SESSION_LENGTH:]) if entry else 0
-            if (unserved > 0) != (before_unserved > 0):
-                ring.events.add(
-                    self.now,
-                    {b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved},
-                    history,
-                )
+            self._note_unserved(name, told, entry, history)
             ring.nodes[name] = session.encode() + told.encode()
             if added or lost or other or not before:
-                reason = "return"
-                if other:
-                    reason = "restart"
-                elif joining:
-                    reason = "resize" if entry is not None else "start"
-                self._announce(
-                    {
-                        "kind": "join",
-                        "nodes": [node],
-                        "points": [parse_replica(member).point for member in own],
-                        "session": session,
-                        "reason": reason,
-                    },
-                    added - lost,
-                    node,
-                    history,
-                )
+                first = "resize" if entry is not None else "start"
+                reason = "restart" if other else first if joining else "return"
+                change = {
+                    "kind": "join",
+                    "nodes": [node],
+                    "points": [point_of(member) for member in own],
+                    "session": session,
+                    "reason": reason,
+                }
+                self._announce(change, added - lost, node, history)
+                if indexed:
+                    ring.index.take_off(members[:dropping])
+                    ring.index.put(own, full=full)
+                    ends = map(point_of, (*own, *members[:dropping]))
+                    self._tell_neighbours(ends, change, node, [node] if other else [])
                 ring.left.pop(name, None)
-            full = "f" in flags
-            if full != (name in ring.full):
-                (ring.full.add if full else ring.full.discard)(name)
-                kind = "full" if full else "room"
-                self._announce({"kind": kind, "nodes": [node]}, 0, node, history)
+            self._settle_index(node, own, history, full=full, indexed=indexed)
             self._hold_off(known, lock_ttl)
-        soonest = min(ring.members.values(), default=None)
+        asked = status == "ok" and "r" in flags
+        ranges, soonest = self._own_ranges(own, node) if asked else ("", self._soonest())
         reply: list[Any] = [
             status.encode(),
             ring.epoch,
@@ -126,6 +123,9 @@ class RingTwin(Twin):
             swept,
             ring.began.encode(),
             b"%.6f" % (max(0, ring.till - int(self.at())) / 1e6),
+            len(ring.nodes),
+            int(indexed and not ring.index.room.counted and bool(ring.members)),
+            b"=" if ranges and _sha1(ranges) == digest else ranges.encode(),
         ]
         if "s" in flags:
             by_score = sorted(ring.members, key=lambda member: (ring.members[member], member))
@@ -134,6 +134,30 @@ class RingTwin(Twin):
             reply.append(written.encode("utf-8", "surrogateescape"))
             reply.append(sorted(ring.full))
         return reply
+
+    def _note_unserved(self, name: bytes, told: str, entry: bytes | None, history: int) -> None:
+        unserved = _unserved(told)
+        before = _unserved(entry[SESSION_LENGTH:]) if entry else 0
+        if (unserved > 0) != (before > 0):
+            event = {b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved}
+            self.ring.events.add(self.now, event, history)
+
+    def _settle_index(
+        self, node: str, own: tuple[bytes, ...], history: int, *, full: bool, indexed: bool
+    ) -> None:
+        """The node's members stand on the index where they should, whoever wrote to it."""
+        ring, name = self.ring, node.encode()
+        here = ring.index.full if full else ring.index.room
+        if indexed and any(member not in here for member in own):
+            ring.index.put(own, full=full)
+        if full == (name in ring.full):
+            return
+        (ring.full.add if full else ring.full.discard)(name)
+        change = {"kind": "full" if full else "room", "nodes": [node]}
+        self._announce(change, 0, node, history)
+        if indexed:
+            ring.index.put(own, full=full)
+            self._tell_neighbours(map(point_of, own), change, node, [])
 
     def _hold_off(self, known: str, lock_ttl: float) -> None:
         """No lock may be taken for a while, if the node knew an earlier history."""
@@ -150,13 +174,16 @@ class RingTwin(Twin):
         if session and holder_of(entry or b"") not in ("", session):
             return [b"superseded", 0]
         removed = sum(ring.members.pop(member, None) is not None for member in members)
+        ring.index.take_off(members)
         if members and told_of(entry or b"").get("named") is True:
             self._remember(name, [parse_replica(member).point for member in members])
         ring.nodes.pop(name, None)
         ring.full.discard(name)
         if not removed:
             return [b"absent", 0]
-        self._announce({"kind": "leave", "nodes": [node], "reason": reason}, -removed, by, history)
+        change = {"kind": "leave", "nodes": [node], "reason": reason}
+        self._announce(change, -removed, by, history)
+        self._tell_neighbours(map(point_of, members), change, node, [node])
         return [b"ok", removed]
 
     def forget(self, lag: float, by: str, history: int) -> int:
@@ -169,6 +196,8 @@ class RingTwin(Twin):
     def sweep(self, lag: float, by: str, history: int) -> list[int]:
         ring = self.ring
         swept = self._sweep(self.now - lag, by, history)
+        if lag == 0:
+            swept += self._reconcile(by, history)
         present = {_node_of(member) for member in ring.members}
         stray = [name for name in ring.nodes if name not in present]
         for name in stray:
@@ -186,7 +215,11 @@ class RingTwin(Twin):
             [part for member in members for part in (member, b"%.6f" % ring.members[member])],
             [part for item in ring.nodes.items() for part in item],
             memory or b"",
+            len(ring.index),
         ]
+
+    def owner(self, point: int) -> bytes:
+        return self.ring.index.owner(point, self.ring.members).encode()
 
     # --- what the scripts share ---------------------------------------------------------------
 
@@ -236,12 +269,15 @@ class RingTwin(Twin):
             return 0
         points: dict[bytes, list[int]] = {}
         since = None
+        ends = []
         for member in expired:
             node = _node_of(member)
             if node is not None:
-                points.setdefault(node, []).append(int(member.partition(b":")[0]))
+                points.setdefault(node, []).append(point_of(member))
+                ends.append(point_of(member))
                 since = since or f"{ring.members[member]:.6f}"
             del ring.members[member]
+        ring.index.take_off(expired)
         gone = []
         for node, own in points.items():
             told = told_of(ring.nodes.get(node, b""))
@@ -257,7 +293,80 @@ class RingTwin(Twin):
         if gone:
             body["nodes"] = [node.decode() for node in gone]
         self._announce(body, -len(expired), by, history)
+        self._tell_neighbours(ends, body, by, body.get("nodes", []))
         return len(expired)
+
+    def _reconcile(self, by: str, history: int) -> int:
+        ring, index = self.ring, self.ring.index
+        indexed = len(index)
+        if len(ring.members) == indexed:
+            return 0
+        for each in (index.room, index.full):
+            for member in each.members:
+                if member not in ring.members or (each is index.full and member in index.room):
+                    each.remove(member)
+        away, gone = [], []
+        for member in sorted(ring.members, key=lambda each: (ring.members[each], each)):
+            if member in index.room or member in index.full:
+                continue
+            node = _node_of(member)
+            if node is None:
+                index.room.add(member, -1)
+                continue
+            entry = ring.nodes.get(node)
+            if entry is not None and (not indexed or told_of(entry).get("ranges") is None):
+                index.put([member], full=node in ring.full)
+                continue
+            away.append(member)
+            if entry is None and node.decode() not in gone:
+                gone.append(node.decode())
+        if away:
+            for member in away:
+                del ring.members[member]
+            body: dict[str, Any] = {"kind": "expire", "reason": "unvouched"}
+            if gone:
+                body["nodes"] = gone
+            self._announce(body, -len(away), by, history)
+        return len(away)
+
+    def _tell_neighbours(
+        self, points: Iterable[int], change: dict[str, Any], own: str, gone: list[str]
+    ) -> None:
+        ring = self.ring
+        near = ring.index.neighbours(points, own)
+        concerned = {
+            node: ends
+            for node, ends in near.items()
+            if b'"ranges":' in ring.nodes.get(node.encode(), b"")
+        }
+        told = {name: value for name, value in change.items() if name != "points"}
+        # A node's own channel is named like the ring's keys.
+        channel = self.keys[6].removesuffix(b"points") + b"to:"
+        for node in (*concerned, *(each for each in gone if each not in concerned)):
+            reaches = [
+                ring.index.reach(point, node, is_full=node.encode() in ring.full)[0]
+                for point in sorted(concerned.get(node, ()))
+            ]
+            body = json.dumps({**told, "ranges": _text_of(reaches)}).encode()
+            self.publish(channel + node.encode(), b"ranges\n" + body)
+
+    def _soonest(self) -> float | None:
+        return min(self.ring.members.values(), default=None)
+
+    def _own_ranges(self, own: Iterable[bytes], node: str) -> tuple[str, float | None]:
+        ring = self.ring
+        while True:
+            found = [
+                ring.index.reach(point_of(member), node, is_full=node.encode() in ring.full)
+                for member in own
+            ]
+            ends = [last for _, last in found if last is not None]
+            stale = [member for member in ends if member not in ring.members]
+            if not stale:
+                break
+            ring.index.take_off(stale)
+        soonest = min(map(ring.members.__getitem__, ends), default=None)
+        return _text_of(reach for reach, _ in found), soonest
 
 
 def _node_of(member: bytes) -> bytes | None:
@@ -273,6 +382,14 @@ def _left_at(memory: bytes) -> float:
         return float(json.loads(memory)["at"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return 0.0
+
+
+def _sha1(text: str) -> str:
+    return hashlib.sha1(text.encode()).hexdigest()
+
+
+def _text_of(reaches: Iterable[Reach]) -> str:
+    return ",".join(f"{point} {own} {reach}" for point, own, reach in reaches)
 
 
 def _unserved(told: str | bytes) -> int:

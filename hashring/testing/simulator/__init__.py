@@ -4,6 +4,7 @@
 
     python -m hashring.testing.simulator                 # 2,000 histories of a ring
     python -m hashring.testing.simulator --locks         # with locks and limits
+    python -m hashring.testing.simulator --own-ranges    # nodes that follow no ring
     python -m hashring.testing.simulator --groups        # of a partition group
     python -m hashring.testing.simulator --challenge     # of the lease challenge
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
@@ -23,7 +24,11 @@ from hashring.testing.simulator.groups import GroupSimulator
 from hashring.testing.simulator.groups.history import random_group_history
 from hashring.testing.simulator.history import Event, History
 from hashring.testing.simulator.ring import RingSimulator
-from hashring.testing.simulator.ring.history import random_history, random_lock_history
+from hashring.testing.simulator.ring.history import (
+    own_ranges,
+    random_history,
+    random_lock_history,
+)
 
 __all__ = [
     "ChallengeSimulator",
@@ -32,6 +37,7 @@ __all__ = [
     "History",
     "RingSimulator",
     "Violation",
+    "own_ranges",
     "random_challenge_history",
     "random_group_history",
     "random_history",

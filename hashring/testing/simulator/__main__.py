@@ -12,6 +12,7 @@ from hashring.testing.simulator import (
     ChallengeSimulator,
     GroupSimulator,
     RingSimulator,
+    own_ranges,
     random_challenge_history,
     random_group_history,
     random_history,
@@ -33,7 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     of.add_argument("--locks", action="store_true", help="histories with locks and limits")
     of.add_argument("--groups", action="store_true", help="histories of partition groups")
     of.add_argument("--challenge", action="store_true", help="histories of the lease challenge")
+    parser.add_argument(
+        "--own-ranges", action="store_true", help="some nodes, or all, know only their own ranges"
+    )
     options = parser.parse_args(arguments)
+    if options.own_ranges and (options.groups or options.challenge):
+        parser.error("--own-ranges is for rings: leave out --groups and --challenge")
 
     simulator: Simulator[Any, Any] = RingSimulator()
     make: Callable[[int], Any] = random_lock_history if options.locks else random_history
@@ -41,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
         simulator, make = GroupSimulator(), random_group_history
     if options.challenge:
         simulator, make = ChallengeSimulator(), random_challenge_history
+    if options.own_ranges:
+        followed = make
+        make = lambda seed: own_ranges(followed(seed))  # noqa: E731
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:

@@ -183,9 +183,15 @@ class Listener:
     def attach(self) -> None:
         """Redis knows of the subscription."""
         server = self._loop.process.world.server
+        self._loop.process.missed_at = self._loop.process.world.now
         self._ends = [
             server.listen(channel, self._ear(channel)) for channel in self._loop.machine.channels
         ]
+
+    @property
+    def stands(self) -> bool:
+        """Whether Redis knows of it."""
+        return bool(self._ends)
 
     def detach(self) -> None:
         """Redis knows of it no more."""
@@ -199,9 +205,11 @@ class Listener:
         process = self._loop.process
         world = process.world
         if self.deaf or not process.alive:
+            process.missed_at = world.now
             return
         if process.messages_to_lose:
             process.messages_to_lose -= 1
+            process.missed_at = world.now
             world.say(process, "a message to it is lost")
             return
         at = world.now + process.latency()
@@ -211,6 +219,7 @@ class Listener:
             if process.hole_ends == "lost":
                 # Its end of the connection does not know that nothing comes any more.
                 self.deaf = True
+                process.missed_at = world.now
                 return
             at = max(at, process.hole_until + process.latency())
         # One connection keeps its order.
@@ -419,6 +428,8 @@ class Process:
         """How many calls its loops have made."""
         self.trouble_until = 0.0
         """True time up to which its connection, or it itself, did not work as it should."""
+        self.missed_at = NEVER
+        """True time at which it last missed a message, or could have: when it began to listen."""
         self.late_at = NEVER
         """True time at which Redis last ran a command that had been given up."""
 
@@ -435,6 +446,11 @@ class Process:
         """How long the next message takes one way, in seconds."""
         # Mostly a fraction of a millisecond, now and then some tens.
         return 0.0002 + 0.03 * self.rng.random() ** 6
+
+    @property
+    def listens(self) -> bool:
+        """Whether Redis knows of the subscriptions of all its loops."""
+        return all(loop.listener is not None and loop.listener.stands for loop in self.loops)
 
     @property
     def loops(self) -> list[Loop[Any]]:

@@ -206,11 +206,11 @@ def asks(run: Run) -> dict[str, Any]:
     """What a heartbeat asks for, from the script's arguments."""
     command = run.command
     assert command.script.name == "beat", command.script.name
-    node, session, flags, take_from, _, _, expect, told, _, _, _, drops = command.arguments[:12]
+    node, session, flags, take_from, _, _, expect, told, _, _, _, _, drops = command.arguments[:13]
     assert isinstance(flags, str)
     assert isinstance(told, str)
     assert isinstance(drops, int)
-    rest = command.arguments[12:]
+    rest = command.arguments[13:]
     return {
         "node": node,
         "session": session,
@@ -235,7 +235,8 @@ def seen(
     raw = [part for member, left in members for part in (member, b"%.6f" % (stamp.at / 1e6 + left))]
     entries = [part for name, entry in (nodes or {}).items() for part in (name.encode(), entry)]
     memory = json.dumps({"points": remembered}).encode() if remembered else b""
-    return command.read([stamp.epoch, stamp.tag.encode(), stamp.at, raw, entries, memory])
+    indexed = len(members)
+    return command.read([stamp.epoch, stamp.tag.encode(), stamp.at, raw, entries, memory, indexed])
 
 
 REFUSED = RedisRefused("no")

@@ -81,6 +81,7 @@ def test_on_a_server_with_a_manual_clock_nothing_expires_by_itself() -> None:
     server = MemoryServer(clock)
     keys = ring_keys("accounts")
     server.zadd(keys.ring, b"5:a:x", clock() + 1.0)
+    server.hset(keys.ring, "a", b"{}")
     look = snapshot(keys, scoring=Scoring.expiry(1.0))
     assert not server.run(look).replicas[0].expired
     clock.advance(1.5)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.node.own_ranges import machine_of
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.ring.faults import RING_FAULTS
@@ -31,7 +32,7 @@ class RingSimulator(Simulator[RingHistory, RingWorld]):
         rules: makes a fresh set of rules for a history.
     """
 
-    machine: Callable[[NodeConfig, Random], NodeMachine] = NodeMachine
+    machine: Callable[[NodeConfig, Random], NodeMachine] = machine_of
     server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
     rules: Callable[[RingHistory], Sequence[RingRule]] = rules_of
 
@@ -48,4 +49,5 @@ class RingSimulator(Simulator[RingHistory, RingWorld]):
 
     def again(self, history: RingHistory) -> str:
         """The command line's options that play the history."""
-        return "--locks " if history.locks else ""
+        own = not all(spec.follow for spec in history.processes)
+        return ("--locks " if history.locks else "") + ("--own-ranges " if own else "")

@@ -28,6 +28,7 @@ class ProcessSpec:
         strict: whether the start fails at the first error.
         monotonic: what its monotonic clock shows at the beginning, in seconds.
         limit: how many keys its node may hold, in a history with locks.
+        follow: whether its node follows the whole ring, or knows only its own ranges.
     """
 
     label: str
@@ -39,6 +40,7 @@ class ProcessSpec:
     strict: bool
     monotonic: float
     limit: int | None = None
+    follow: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,20 @@ GARBAGE_MEMBERS: Final = (
     "12:{name}",
     "77:phantom:x",
     "78:phantom:y",
+    "79:{name}:x",
 )
 GARBAGE_MESSAGES: Final = ("*", "", "{}", '{"v": 1}', '{"v": 2, "kind": "join"}', "[1")
-KEYS: Final = ("ring", "epoch", "nodes", "events", "left", "ring nodes", "ring epoch nodes")
+KEYS: Final = (
+    "ring",
+    "epoch",
+    "nodes",
+    "events",
+    "left",
+    "points",
+    "ring nodes",
+    "ring epoch nodes",
+    "nodes points",
+)
 
 
 # After these somebody may start the process anew.
@@ -161,6 +174,14 @@ def random_history(seed: int) -> RingHistory:
             processes.append(again)
             events.append(Event(round(at + rng.uniform(0.0, 1.5), 3), "start", again.label))
     return RingHistory(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
+
+
+def own_ranges(history: RingHistory) -> RingHistory:
+    """The history with nodes that know only their own ranges: all of them, or some, by its seed."""
+    rng = Random(f"{history.seed} follow")
+    part = rng.choice((1.0, 1.0, 0.5))
+    processes = tuple(replace(spec, follow=rng.random() >= part) for spec in history.processes)
+    return replace(history, processes=processes)
 
 
 def random_lock_history(seed: int) -> RingHistory:

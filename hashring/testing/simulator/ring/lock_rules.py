@@ -40,6 +40,7 @@ from hashring.testing.simulator.ring.rules import (
     REST,
     Freshness,
     Names,
+    Own,
     Renewal,
     RingRule,
     Told,
@@ -255,7 +256,7 @@ class Served(LockWatch):
         if not running or not _has_room(running, len(terms.keys)):
             return
         unlimited = {process.machine.name for process in running if process.spec.limit is None}
-        ring = running[0].machine.ring
+        ring = world.ring
         holders = {
             key: process.machine.name
             for process in running
@@ -317,6 +318,7 @@ def lock_rules() -> list[RingRule]:
     """
     return [
         Renewal(),
+        Own(),
         Told(),
         Freshness(),
         Names(),

@@ -7,6 +7,10 @@ Redis, at once. Times are true times.
 to have succeeded; nor later than its own expiry in Redis, unless Redis lost data, or another
 session took the name, after that renewal.
 
+**Own.** A node that knows only its own ranges claims no others than it has in Redis for longer than
+:data:`WINDOW`, counted from when its own connection worked again. When no message
+was lost, no longer than :data:`PROMPT`. Of nodes that follow the ring the next three rules speak.
+
 **Told.** Every change of the ring in Redis has a tag of its own. A node that has a tag has the
 ring that Redis had at that tag, unless it knows that it may not (a fetch is due). So nodes at the
 same tag agree on the owner of every key. What somebody does to the ring's members by hand, without
@@ -37,7 +41,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ring import Ring
+from hashring.core.ring import Range, Ring
 from hashring.node.states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus, Snapshot, read_members
@@ -51,6 +55,12 @@ MOMENT: Final = min(0.25, 0.25 * HEARTBEAT)
 
 WINDOW: Final = HEARTBEAT + 1.5 * MOMENT + 5 * LATENCY
 """Seconds until a node knows of a change at the latest, when every message is lost."""
+
+PROMPT: Final = 8 * LATENCY
+"""Seconds until a node knows of a change next to its ranges, when it hears the messages.
+
+In a thread it hears them when its call is over, if one is under way.
+"""
 
 RECOVERY: Final = TTL + HEARTBEAT + 5 * LATENCY
 """Seconds from the end of all faults until all is well at the latest.
@@ -124,6 +134,70 @@ def _may_be_wrong(world: RingWorld, process: RingProcess) -> bool:
     )
 
 
+class Own(RingRule):
+    name = "own"
+
+    def __init__(self) -> None:
+        self._ring = Ring()
+        self._members: frozenset[bytes] = frozenset()
+        self._wrong_since: dict[str, float] = {}
+        self._actual: dict[str, tuple[Range, ...]] = {}
+        self._changed_at: dict[str, float] = {}
+        self._busy_at: dict[str, float] = {}
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        self._look(world)
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        self._look(world)
+
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
+        self._check(world, process)
+
+    def _look(self, world: RingWorld) -> None:
+        members = frozenset(world.server.members(KEYS.ring))
+        if members != self._members:
+            self._ring, self._members = world.ring, members
+        for process in world.processes.values():
+            self._check(world, process)
+
+    def _check(self, world: RingWorld, process: RingProcess) -> None:
+        if process.spec.follow:
+            return
+        label, machine = process.spec.label, process.machine
+        actual: tuple[Range, ...] = ()
+        if world.server.holder(KEYS.ring, machine.name) in ("", machine.session):
+            actual = self._ring.node_ranges(machine.name)
+        if actual != self._actual.get(label):
+            self._actual[label] = actual
+            self._changed_at[label] = world.now
+        # With locks the view has what it may take keys in, besides what is its own.
+        claimed = process.view.ranges if process.claims() else ()
+        if not claimed or claimed == actual:
+            self._wrong_since.pop(label, None)
+            return
+        wrong = self._wrong_since.setdefault(label, world.now)
+        since, changed = max(wrong, process.trouble_until), max(wrong, self._changed_at[label])
+        told = process.listens and wrong > max(
+            process.trouble_until,
+            process.missed_at,
+            process.messages_late_until,
+            world.lost_at + WINDOW,
+            world.tampered_at + WINDOW,
+        )
+        if not process.spec.asynchronous and any(loop.busy for loop in process.loops):
+            self._busy_at[label] = world.now  # It hears nothing before the answer.
+        told = told and world.now > max(changed, self._busy_at.get(label, 0.0)) + PROMPT
+        if told or world.now > since + WINDOW:
+            raise self.broken(
+                world,
+                f"{label} claims {claimed} since {since:.3f}, and has {actual} in Redis since "
+                f"{changed:.3f}",
+            )
+
+
 class Told(RingRule):
     name = "told"
 
@@ -153,7 +227,9 @@ class Told(RingRule):
 
     def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine = process.machine
-        if machine.stamp is None or _may_be_wrong(world, process) or not process.alive:
+        if not process.spec.follow or not process.alive:
+            return
+        if machine.stamp is None or _may_be_wrong(world, process):
             return
         if machine.ring.fingerprint not in self._rings.get(machine.stamp.tag, ()):
             raise self.broken(
@@ -172,12 +248,15 @@ class Exclusion(RingRule):
 
     def shown(self, world: RingWorld, process: RingProcess) -> None:
         machine = process.machine
-        if machine.stamp is None or _may_be_wrong(world, process) or not process.claims():
+        if not process.spec.follow or not process.claims():
+            return
+        if machine.stamp is None or _may_be_wrong(world, process):
             return
         for other in world.processes.values():
             stamp = other.machine.stamp
             if (
                 other is not process
+                and other.spec.follow
                 and stamp is not None
                 and stamp.tag == machine.stamp.tag
                 and other.claims()
@@ -235,6 +314,8 @@ class Freshness(RingRule):
     def _check(self, world: RingWorld, process: RingProcess) -> None:
         stamp = process.machine.stamp
         if stamp is None or stamp.tag == self._tag or not process.claims():
+            return
+        if not process.spec.follow:
             return
         since = max(self._left.get(stamp.tag, 0.0), process.trouble_until)
         if world.now > since + WINDOW:
@@ -315,12 +396,12 @@ class Recovery(RingRule):
             machine = process.machine
             if machine.state is not NodeState.LIVE:
                 raise self.broken(world, f"{process.spec.label} is {machine.state.value}")
-            if machine.stamp is None or machine.stamp.tag != tag:
+            if process.spec.follow and (machine.stamp is None or machine.stamp.tag != tag):
                 raise self.broken(
                     world, f"{process.spec.label} is at {machine.stamp}, Redis at tag {tag}"
                 )
         names = sorted(process.machine.name for process in running)
-        ring = running[0].machine.ring
+        ring = world.ring
         if sorted(ring.nodes) != names:
             raise self.broken(world, f"on the ring are {ring.nodes}, running are {names}")
         claimed = sorted(
@@ -366,6 +447,7 @@ def all_rules() -> list[RingRule]:
     """A fresh instance of each rule."""
     return [
         Renewal(),
+        Own(),
         Told(),
         Exclusion(),
         Freshness(),

@@ -16,13 +16,14 @@ from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
 from hashring.node.asking import Asking, Window
 from hashring.node.machine import NodeConfig, NodeMachine, View
+from hashring.node.own_ranges import machine_of
 from hashring.node.states import NodeState
 from hashring.protocol.flow import FlowRun
 from hashring.protocol.locks.lease import Lease
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
 from hashring.store.memory_store import MemoryServer
-from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring
+from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, read_members
 from hashring.testing.simulator.engine import (
     NEVER,
     Call,
@@ -244,7 +245,7 @@ class RingWorld(World[RingProcess]):
         history: RingHistory,
         rules: Sequence[Rule[RingWorld, RingProcess]],
         faults: dict[str, Fault],
-        machine: Callable[[NodeConfig, Random], NodeMachine] = NodeMachine,
+        machine: Callable[[NodeConfig, Random], NodeMachine] = machine_of,
         server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,
         *,
         story: bool = False,
@@ -272,9 +273,15 @@ class RingWorld(World[RingProcess]):
             follow_foreign=False,
             told={},
             locks=self.history.lock_config(spec),
+            follow=spec.follow,
         )
         rng = Random(f"{self.history.seed} node {spec.label}")
         return RingProcess(self, spec, self._machine(config, rng))
+
+    @property
+    def ring(self) -> Ring:
+        """The ring as it is in Redis."""
+        return Ring(read_members(self.server.members(KEYS.ring))[0], ALGORITHM)
 
     def listen(self, hear: Callable[[Change], None]) -> None:
         """Be told of every change of the ring, in the moment that Redis makes it."""
@@ -295,7 +302,7 @@ class RingWorld(World[RingProcess]):
             tag = machine.stamp.tag[:4] if machine.stamp else "-"
             self.say(
                 process,
-                f"is {machine.state.value} at {tag}, sees {', '.join(process.view.ring.nodes)}, "
+                f"is {machine.state.value} at {tag}, {_seen(process.view)}, "
                 f"owns {len(process.view.ranges)} ranges until {process.deadline:.3f}",
             )
         super().shown(process)
@@ -307,3 +314,7 @@ class RingWorld(World[RingProcess]):
             told += f", {reply.stamp.members} members"
             return told + (f", swept {reply.swept}" if reply.swept else "")
         return super().summary(reply)
+
+
+def _seen(view: View) -> str:
+    return f"sees {', '.join(view.ring.nodes)}" if view.ring.node_count else "sees its own ranges"

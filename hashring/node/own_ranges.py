@@ -1,0 +1,169 @@
+"""The protocol of a node that knows only its own ranges, without I/O.
+
+It keeps no copy of the ring, and costs the same whatever the ring's size:
+
+- Every heartbeat's answer states how far the node's ranges go, unless a digest shows that the node
+  knows them. So a lost message is found one heartbeat later at the latest.
+- When a neighbour joins, leaves, expires, becomes full or has room, Redis tells the node alone, on
+  its own channel, how far those of its ranges go that are concerned. Each message says how things
+  were at its place in history, so what is older than the newest heartbeat's answer is dropped.
+- A node watches the members at the ends of its ranges. When one of them expires it beats right
+  then, so a crash is noticed by those who take over, and by nobody else.
+
+All else is as in :mod:`hashring.node.machine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hashring.core.change import ChangeKind
+from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
+from hashring.errors import MessageFormatError
+from hashring.node.machine import NodeConfig, NodeMachine, Random, View
+from hashring.node.states import NodeEvent, NodeState, SightEvent, SightState
+from hashring.store.ring.commands import BeatReply, Snapshot
+
+
+def machine_of(config: NodeConfig, rng: Random) -> NodeMachine:
+    """The protocol of a node, of the kind that it is."""
+    return NodeMachine(config, rng) if config.follow else OwnRangesMachine(config, rng)
+
+
+class OwnRangesMachine(NodeMachine):
+    """The protocol of one node that follows no ring; see the module's text.
+
+    Attributes:
+        near: its ranges, as Redis stated them last.
+    """
+
+    near: OwnRanges
+    _asked: OwnRanges
+    _node_count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.near = self._asked = self._viewed = OwnRanges()
+
+    def start(self, now: float, *, strict: bool) -> None:
+        """Begin to join; see :meth:`NodeMachine.start`."""
+        super().start(now, strict=strict)
+        self.near = OwnRanges()
+
+    @property
+    def channels(self) -> tuple[bytes, ...]:
+        """What to subscribe to: the node's own channel, and no other."""
+        return (self.config.keys.node_channel(self.name),)
+
+    @property
+    def in_doubt(self) -> bool:
+        """A node that follows no ring never has another than its stamp says."""
+        return False
+
+    def view(self, now: float) -> View:
+        """What readers may see, as of the last call of ``next`` or answer to it."""
+        owns = self.state is NodeState.LIVE
+        deadline = self.deadline if owns else float("-inf")
+        known, near = self._view, self.near
+        if self._viewed is not near or owns != (known.deadline > float("-inf")):
+            bounds = near.own_bounds if owns else ()
+            own_bounds = bounds
+            if owns and self.config.locks and self.config.locks.locking:
+                bounds = near.bounds
+            if bounds == known.bounds:
+                # What was made of these bounds is kept.
+                bounds = known.bounds
+            if own_bounds == bounds:
+                own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
+            ranges = near.ranges if owns else ()
+            self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
+            self._viewed = near
+            if self.book is not None and owns:
+                self.book.see(near, bounds, own_bounds, now)
+        elif known.deadline != deadline or known.node_count != self._node_count:
+            self._view = replace(known, deadline=deadline, node_count=self._node_count)
+        return self._view
+
+    # --- heartbeats ---------------------------------------------------------------------------
+
+    def _questions(self) -> dict[str, Any]:
+        self._asked = self.near
+        return {"digest": self.near.digest if self.state is NodeState.LIVE else ""}
+
+    def _seen_ring(self) -> dict[str, Any]:
+        # That there is such a thing makes Redis take away members of its name that are not its own.
+        return {"ranges": self.near.fingerprint}
+
+    def _all_full(self, reply: BeatReply) -> bool:
+        return reply.all_full
+
+    def _learn(self, reply: BeatReply, heard: list[Any], now: float) -> None:
+        live = self.state is NodeState.LIVE
+        stated = self._asked
+        if reply.ranges is not None:
+            stated = OwnRanges(self.name, reply.ranges)
+        if live:
+            # If no message came since a heartbeat found what none had told of, none will come.
+            self._refresh_subscription(now)
+        self._has_read()
+        # What no message told of may be on its way; of what the node did itself it is not told.
+        others = not reply.swept and reply.before == reply.stamp.tag
+        if live and others and not heard and stated.reaches != self.near.reaches:
+            self.counters.gaps += 1
+            self._see(SightEvent.UNTOLD)
+        self.stamp = reply.stamp
+        self._node_count = reply.nodes
+        if stated.reaches != self.near.reaches:
+            self.near = stated
+        self._become_live()
+        for news in heard:
+            self._hear_nearby(news, now)
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _told_alone(self, payload: bytes, now: float) -> None:
+        if not is_nearby(payload):
+            super()._told_alone(payload, now)
+            return
+        try:
+            news = parse_nearby(payload)
+        except MessageFormatError:
+            self.counters.bad_messages += 1
+            return
+        if news is None:
+            return
+        if self._heard is not None:
+            self._heard.append(news)
+        self._hear_nearby(news, now)
+
+    def _hear_nearby(self, news: Nearby, now: float) -> None:
+        if self.sight is SightState.DEAF:
+            self._see(SightEvent.HEARD)
+        mine, stamp = self.stamp, news.change.stamp
+        if mine is None or (stamp.at <= mine.at and stamp.epoch <= mine.epoch):
+            return  # From before the newest statement.
+        self.stamp = stamp
+        self.near = self.near.after(news)
+        counted, cause = self.counters.changes, news.change.cause
+        counted[cause] = counted.get(cause, 0) + 1
+        if news.change.kind is ChangeKind.EXPIRE:
+            # Somebody was first, and the next heartbeat says what expires next.
+            self._at.sweep = float("inf")
+        if self.name in news.change.nodes:
+            self._change_of_own(news.change, now)
+
+    # --- the end, and by hand -----------------------------------------------------------------
+
+    def _join_anew(self, now: float) -> None:
+        super()._join_anew(now)
+        self.near = OwnRanges()
+
+    def _end(self, event: NodeEvent) -> None:
+        super()._end(event)
+        self.near = OwnRanges()
+        self._node_count = 0
+
+    def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
+        self.garbage = len(reply.garbage)
+        self._node_count = reply.ring(self.config.algorithm).node_count
