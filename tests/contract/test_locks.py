@@ -675,6 +675,14 @@ def test_a_key_that_is_too_long_to_lock_says_so() -> None:
     assert len(caught.value.key) == 32
 
 
+def test_a_node_without_room_waits_for_nothing_more(place: Place) -> None:
+    token(place, A, KEYS[0])
+    [answer] = take(place, B, KEYS[0], most=0, awaited=1, kept=1)
+    assert isinstance(answer, HeldByOther)
+    assert not answer.awaited
+    assert seen(place, KEYS[0])[KEYS[0]].waiter == ""
+
+
 # --- when Redis has lost the locks ----------------------------------------------------------------
 
 
