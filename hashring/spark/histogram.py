@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.hashing import RING_SIZE
@@ -215,8 +216,8 @@ def _counted(  # noqa: PLR0917 - the parts of a question
         if name not in histogram.columns:
             raise ColumnError(name, "is missing: make the histogram with point_histogram")
     told = histogram.select(*_COLUMNS).toArrow()
-    known = told.filter(pa.compute.is_valid(told["start"]))
-    lost = told.filter(pa.compute.is_null(told["start"]))
+    known = told.filter(pc.is_valid(told["start"]))
+    lost = told.filter(pc.is_null(told["start"]))
     without = (
         sum(lost["keys"].to_pylist()),
         sum(lost["weight"].to_pylist()),
