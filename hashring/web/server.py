@@ -48,6 +48,8 @@ log = logging.getLogger("hashring.web")
 class _Parser(HTTPRequestParser):  # type: ignore[misc]
     """Refuses what two readers could read differently (RFC 9112, section 6.1)."""
 
+    path = ""  # of a request that cannot be read; the log names it when its sender is gone
+
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         encoded = self.chunked or "TRANSFER_ENCODING" in self.headers

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from waitress.adjustments import Adjustments
 
 from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded import RedisServer
@@ -256,6 +257,14 @@ def test_an_ambiguous_request_is_refused_and_writes_no_traceback(
     # The connection ends: what follows belongs to nobody knows which request.
     assert answer.count(b"\r\nDate: ") <= 1
     assert "Traceback" not in caplog.text + "".join(capfd.readouterr())
+
+
+def test_a_request_that_cannot_be_read_has_what_the_log_names_it_by() -> None:
+    # Its sender may be gone before it is answered; waitress logs that with the request's path.
+    request = Server.channel_class.parser_class(Adjustments())
+    request.received(b"GET\r\n\r\n")
+    assert request.error is not None
+    assert request.path == ""
 
 
 def test_many_headers_are_no_error(running: Running) -> None:
