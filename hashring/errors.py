@@ -337,11 +337,16 @@ class MemberForked(NodeStateError):
 class UnknownMemberError(HashringError, LookupError):
     """A member that is not in the group."""
 
-    def __init__(self, member: str) -> None:
+    def __init__(self, member: str, members: Iterable[str] = ()) -> None:
         self.member = member
+        near = get_close_matches(member, members)
         super().__init__(
-            f"{member!r} is not a member of the group; its status lists the members, "
-            f"and mind that names are case-sensitive"
+            f"{member!r} is not a member of the group; "
+            + (
+                f"did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else "its status lists the members, and mind that names are case-sensitive"
+            )
         )
 
 

@@ -24,6 +24,7 @@ LATE: Final = 0.5
 """A node with less than this part of its ttl left has missed heartbeats."""
 
 _UNKNOWN_TTL: Final = 60.0  # seconds, for nodes that do not report theirs
+_LONG_DRAINED: Final = 86_400.0  # seconds after which a drain without an end may be forgotten
 _NAMED: Final = 3  # names in a reason
 
 
@@ -260,6 +261,18 @@ def _group_reasons(
             State.DEGRADED,
             f"{_counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
             "its process runs and its work makes no progress: see its log",
+        )
+    forgotten = [
+        name
+        for name, order in status.orders.items()
+        if order.drained and order.until is None and now - order.since > _LONG_DRAINED
+    ]
+    if forgotten:
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(forgotten), 'member')} drained for more than a day: "
+            f"{_listed(forgotten)}",
+            "lift it with hashring group undrain if it was forgotten, or drain with --for",
         )
     silent = sorted({w.member or "" for w in status.waits if w.kind is WaitKind.LEASE})
     if silent:

@@ -6,13 +6,15 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any, Final
 
 import click
 
-from hashring.cli.connection import Connection, connected
+from hashring.cli import group_orders
+from hashring.cli.connection import connected
+from hashring.cli.group_state import decide, plan_lines, standing
 from hashring.cli.output import (
     columns,
     confirmed,
@@ -25,33 +27,26 @@ from hashring.cli.output import (
 from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, kernel
-from hashring.core.groups.foresight import Foresight, GroupStatus, GroupWait, WaitKind
-from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupEvent, GroupState
+from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups.state import (
+    EXCLUSIVE,
+    NON_EXCLUSIVE,
+    GroupEvent,
+    GroupState,
+    MemberOrder,
+)
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
-from hashring.protocol.flow import run_flow
-from hashring.protocol.group import change
 from hashring.store.discovery import discover
 from hashring.store.group.commands import (
     DECISIONS_KEPT,
     Decision,
-    Reading,
     group_keys,
     read,
     read_decision,
 )
 
 _HOT_SHOWN: Final = 10
-
-
-def _standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
-    reading = connection.run(read(group_keys(name)))
-    state = reading.standing()
-    if state is None:
-        raise ConfigError(
-            "group", name, "there is no such group; hashring group list shows those there are"
-        )
-    return state, reading
 
 
 @click.group("group")
@@ -202,6 +197,8 @@ def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iter
         shown = ", ".join(map(str, status.too_hot[:_HOT_SHOWN]))
         more = len(status.too_hot) - _HOT_SHOWN
         yield f"too busy for any member: {shown}" + (f" and {more} more" if more > 0 else "")
+    for member_name, order in status.orders.items():
+        yield f"{printable(member_name)} {_order_text(order)}"
     if status.members:
         yield ""
         yield from columns(
@@ -218,6 +215,16 @@ def _show(name: str, state: GroupState, status: GroupStatus, now: float) -> Iter
                 for member in status.members
             ],
         )
+
+
+def _order_text(order: MemberOrder) -> str:
+    words = []
+    if order.drained:
+        until = "lifted" if order.until is None else local_time(order.until)[:-4]
+        words.append(f"is drained since {local_time(order.since)[:-4]} until {until}")
+    if order.weight is not None:
+        words.append(f"has the weight {order.weight:g} by order")
+    return f"{' and '.join(words)}, by {printable(order.by)}"
 
 
 def _document(name: str, state: GroupState, status: GroupStatus) -> dict[str, Any]:
@@ -245,7 +252,7 @@ def show(settings: Settings, group: str) -> None:
       hashring group show orders --json | jq .waits
     """
     with connected(settings) as connection:
-        state, reading = _standing(connection, group)
+        state, reading = standing(connection, group)
     status = foresight.status(state, reading.facts)
     if settings.json:
         document(_document(group, state, status))
@@ -272,7 +279,7 @@ def watch(settings: Settings, group: str, interval: float) -> None:
     """
     with connected(settings) as connection:
         while True:
-            state, reading = _standing(connection, group)
+            state, reading = standing(connection, group)
             status = foresight.status(state, reading.facts)
             if settings.json:
                 json_line(_document(group, state, status))
@@ -350,7 +357,7 @@ def plan(
     """
     own = None if assignor is None else _imported(assignor)
     with connected(settings) as connection:
-        state, reading = _standing(connection, group)
+        state, reading = standing(connection, group)
     if own is not None and own.name != state.terms.assignor:
         raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
     found = foresight.foresee(
@@ -365,15 +372,7 @@ def plan(
     if settings.json:
         document({"group": group, **asdict(found)})
         return
-    click.echo("\n".join(printable(line) for line in found.lines()))
-    click.echo("\n".join(_counts(found)))
-
-
-def _counts(found: Foresight) -> Iterator[str]:
-    rows = [
-        (str(found.before[name]), str(found.after[name]), printable(name)) for name in found.before
-    ]
-    return columns(("Before", "After", "Member"), rows)
+    click.echo("\n".join(plan_lines(found)))
 
 
 # --- history ----------------------------------------------------------------------------------
@@ -422,7 +421,7 @@ def history(settings: Settings, group: str, count: int) -> None:
       hashring group history orders -n 100 --json
     """
     with connected(settings) as connection:
-        _standing(connection, group)
+        standing(connection, group)
         control = group_keys(group).control
         entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", count)
     for entry in reversed(entries):
@@ -434,13 +433,6 @@ def history(settings: Settings, group: str, count: int) -> None:
 
 
 # --- access and partitions -----------------------------------------------------------------------
-
-
-def _decide(
-    connection: Connection, group: str, decide: Callable[[GroupState, float], kernel.StepOutcome]
-) -> None:
-    """Commit a decision, unless it decides nothing."""
-    run_flow(connection.run, change(group, group_keys(group), "hashring group", decide))
 
 
 @group_group.command("partitions")
@@ -461,14 +453,14 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
       hashring group partitions orders 128 --yes
     """
     with connected(settings) as connection:
-        state, _ = _standing(connection, group)
+        state, _ = standing(connection, group)
         before = state.terms.partitions
         kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
         what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
         if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)
             return 1
-        _decide(connection, group, lambda state, now: kernel.resize(state, count))
+        decide(connection, group, lambda state, now: kernel.resize(state, count))
     if settings.json:
         document({"group": group, "before": before, "after": count})
     else:
@@ -495,13 +487,13 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
       hashring group access orders non-exclusive --yes
     """
     with connected(settings) as connection:
-        state, _ = _standing(connection, group)
+        state, _ = standing(connection, group)
         before = state.terms.access
         what = f"{printable(group)!r} from {before} to {access} access"
         if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)
             return 1
-        _decide(
+        decide(
             connection,
             group,
             lambda state, now: kernel.migrate(state, replace(state.terms, access=access)),
@@ -511,3 +503,7 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
     else:
         click.echo(f"{printable(group)}: {before} -> {access} access")
     return None
+
+
+for _command in group_orders.COMMANDS:
+    group_group.add_command(_command)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
-from hashring.core.groups import foresight, kernel
+from hashring.core.groups import foresight, kernel, orders
 from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.core.groups.loads import check_load
-from hashring.core.groups.state import NON_EXCLUSIVE, Terms
+from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
 from hashring.groups.base import (
     BaseMember,
     Callbacks,
@@ -170,6 +170,27 @@ class GroupMember(BaseMember):
         )
         with self._lock:
             self._group.offer(state.terms)
+        self._wake()
+
+    def _drain(self, seconds: float | None, force: bool) -> Flow[None]:
+        yield from self._order(
+            lambda state, now: orders.drain(
+                state, self.member, now, self.member, seconds=seconds, force=force
+            )
+        )
+
+    def _undrain(self) -> Flow[None]:
+        yield from self._order(
+            lambda state, now: orders.undrain(state, self.member, now, self.member)
+        )
+
+    def _weigh(self, weight: float | None) -> Flow[None]:
+        yield from self._order(
+            lambda state, now: orders.weigh(state, self.member, weight, now, self.member)
+        )
+
+    def _order(self, decide: Callable[[GroupState, float], kernel.StepOutcome]) -> Flow[None]:
+        yield from change(self.name, self._keys, self.member, decide)
         self._wake()
 
     # --- the decider --------------------------------------------------------------------------

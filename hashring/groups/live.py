@@ -109,6 +109,47 @@ class PartitionGroup(GroupMember, LiveMember):
         """
         self._ask(self._resize(partitions))
 
+    def drain(self, seconds: float | None = None, *, force: bool = False) -> None:
+        """Hand over what this member has, and get nothing new until the order is lifted.
+
+        The order stands in the group, and outlasts restarts of a member of this name. Owners
+        let go as in any handoff, so no partition has two owners.
+
+        Args:
+            seconds: after which the order ends by itself; ``None`` for never.
+            force: order it although no other member is left to take anything.
+
+        Raises:
+            ConfigError: no other member is left, without ``force``; or the time is none.
+            UnknownMemberError: this member is not in the group.
+            StoreError: it could not be done.
+        """
+        self._ask(self._drain(seconds, force))
+
+    def undrain(self) -> None:
+        """Lift the order to drain this member; nothing happens if there is none.
+
+        Raises:
+            UnknownMemberError: this member is not in the group, and has no order.
+            StoreError: it could not be done.
+        """
+        self._ask(self._undrain())
+
+    def weigh(self, weight: float | None) -> None:
+        """Give this member another weight than the one it started with.
+
+        It stands in the group until it is changed, and outlasts restarts of a member of this name.
+
+        Args:
+            weight: ``None`` for the member's own again.
+
+        Raises:
+            ConfigError: it is no finite number above 0.
+            UnknownMemberError: this member is not in the group, and has no order.
+            StoreError: it could not be done.
+        """
+        self._ask(self._weigh(weight))
+
     def _ask(self, flow: Flow[T]) -> T:
         if self._asking is None:
             self._asking = self._new_store()

@@ -83,6 +83,7 @@ FLEET_METRICS: Final = (
     Spec("gauge", "hashring_group_generation", _GROUP, "Number of the group's last decision."),
     Spec("gauge", "hashring_group_phase", (*_GROUP, "phase"), "1 for the phase it is in."),
     Spec("gauge", "hashring_group_waits", (*_GROUP, "reason"), "What it waits for, how often."),
+    Spec("gauge", "hashring_group_drained_members", _GROUP, "Members that are drained by order."),
     Spec("gauge", "hashring_group_blocking_members", _GROUP, "Members that others wait for."),
     Spec("counter", "hashring_group_events", (*_GROUP, "kind"), "What happened to the group."),
     Spec(
@@ -388,6 +389,7 @@ class _Group:
         add("draining_partitions", len(status.draining))
         add("generation", status.generation)
         add("blocking_members", len(status.blocking))
+        add("drained_members", sum(order.drained for order in status.orders.values()))
         for phase, holds in one_hot(_PHASES, status.phase.value).items():
             families.add("hashring_group_phase", (*group, phase.lower()), holds)
         for kind in WaitKind:

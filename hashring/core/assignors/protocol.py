@@ -35,6 +35,8 @@ class MemberState(str, Enum):
     STALLED = "stalled"
     """Its lease is renewed, but its application makes no progress. It gets nothing new and sheds
     what it has."""
+    DRAINED = "drained"
+    """Somebody ordered it to hand over what it has. It gets nothing new until that is lifted."""
     LEAVING = "leaving"
     """Hands over what it has, and goes."""
 
@@ -131,7 +133,7 @@ class Situation:
         """The members that may be given something, in order of joining.
 
         The active ones; when there is none, the stalled ones, for a slow owner is better than
-        none; when there is none of these either, the leaving ones.
+        none; when there is none of these either, the drained ones, and then the leaving ones.
         """
         for state in MemberState:
             found = [member for member in self.members if member.state is state]

@@ -18,6 +18,7 @@ from hashring.core.groups.state import (
     Handoff,
     Holddown,
     MemberFacts,
+    MemberOrder,
     MemberView,
     Phase,
     Seat,
@@ -116,6 +117,15 @@ def _seat(value: Any) -> Seat:
     return Seat(_count(place), _a(str, session), _seconds(sheds_after), float(_seconds(weight)))
 
 
+def _order(value: Any) -> MemberOrder:
+    by, since, drained, until, weight = _a(list, value)
+    if weight is not None and not _seconds(weight) > 0:
+        raise ValueError("no weight")
+    return MemberOrder(
+        _a(str, by), _seconds(since), _a(bool, drained), _seconds_or_none(until), weight
+    )
+
+
 def _handoff(value: Any) -> Handoff:
     owner, to, generation, deadline, lease_end = _a(list, value)
     return Handoff(
@@ -185,6 +195,10 @@ def dump_state(state: GroupState) -> str:
             "recovering": state.recovering,
             "longest_ttl": state.longest_ttl,
             "load_moves": state.load_moves,
+            "orders": {
+                name: [order.by, order.since, order.drained, order.until, order.weight]
+                for name, order in state.orders.items()
+            },
         }
     )
 
@@ -223,6 +237,7 @@ def load_state(text: str | bytes, committed: float) -> GroupState:
             _seconds_or_none(body["recovering"]),
             longest_ttl=_seconds(body["longest_ttl"]),
             load_moves=tuple(map(_seconds, _a(list, body["load_moves"]))),
+            orders={name: _order(order) for name, order in _a(dict, body["orders"]).items()},
         ).stamped(committed)
     except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):

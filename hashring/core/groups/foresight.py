@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from hashring.core.assignors import assignor_named
@@ -28,6 +28,7 @@ from hashring.core.groups.state import (
     Facts,
     GroupState,
     MemberFacts,
+    MemberOrder,
     Phase,
     check_partitions,
 )
@@ -114,6 +115,7 @@ class GroupStatus:
         access: ``"non-exclusive"``, or ``"exclusive"`` if one member has all the partitions.
         too_hot: with the assignor ``load`` the partitions that are too busy for any member, the
             busiest first.
+        orders: what was ordered about members, by name; also about members that are not there.
     """
 
     phase: Phase
@@ -127,6 +129,7 @@ class GroupStatus:
     latest: float | None = None
     access: str = NON_EXCLUSIVE
     too_hot: tuple[int, ...] = ()
+    orders: Mapping[str, MemberOrder] = field(default_factory=dict)
 
     @property
     def blocking(self) -> tuple[str, ...]:
@@ -136,7 +139,8 @@ class GroupStatus:
 
 def status(state: GroupState, facts: Facts) -> GroupStatus:
     """Where a group stands, for whom it waits, and until when."""
-    present = {m.name: m for m in facts.members if m.expires > facts.now}
+    present = _present(state, facts)
+    orders = state.orders_at(facts.now)
     waits = []
     if state.holddown is not None:
         waits.append(GroupWait(WaitKind.CHANGES, until=state.holddown.until))
@@ -183,7 +187,7 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         tuple(
             MemberStatus(
                 member.name,
-                _kind(member),
+                _kind(member, orders.get(member.name)),
                 tuple(having.get(member.name, ())),
                 member.expires - facts.now,
             )
@@ -191,11 +195,19 @@ def status(state: GroupState, facts: Facts) -> GroupStatus:
         ),
         None if until is None else until + state.terms.ttl / 3,
         state.terms.access,
-        _too_hot(state, present),
+        _too_hot(state, present, orders),
+        orders,
     )
 
 
-def _too_hot(state: GroupState, present: Mapping[str, MemberFacts]) -> tuple[int, ...]:
+def _present(state: GroupState, facts: Facts) -> dict[str, MemberFacts]:
+    """The members whose leases stand, with the weights that were ordered."""
+    return {m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now}
+
+
+def _too_hot(
+    state: GroupState, present: Mapping[str, MemberFacts], orders: Mapping[str, MemberOrder]
+) -> tuple[int, ...]:
     try:
         assignor = rule(state.terms, assignor_named(state.terms.assignor))
     except ConfigError:  # an assignor of the user's own
@@ -203,7 +215,7 @@ def _too_hot(state: GroupState, present: Mapping[str, MemberFacts]) -> tuple[int
     if not present or not loads.looks(assignor):
         return ()
     members = tuple(
-        Member(member.name, number, member.weight, _kind(member))
+        Member(member.name, number, member.weight, _kind(member, orders.get(member.name)))
         for number, member in enumerate(sorted(present.values(), key=lambda m: m.name))
     )
     partitions = state.terms.partitions
@@ -214,9 +226,11 @@ def _too_hot(state: GroupState, present: Mapping[str, MemberFacts]) -> tuple[int
 _ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
 
 
-def _kind(member: MemberFacts) -> MemberState:
+def _kind(member: MemberFacts, order: MemberOrder | None) -> MemberState:
     if member.leaving is not None:
         return MemberState.LEAVING
+    if order is not None and order.drained:
+        return MemberState.DRAINED
     return MemberState.STALLED if member.stalled else MemberState.ACTIVE
 
 
@@ -236,6 +250,7 @@ class MoveReason(str, Enum):
     GONE = "owner gone"
     LEAVING = "owner leaving"
     STALLED = "owner stalled"
+    DRAINED = "owner drained"
     BALANCE = "balance"
     """Its owner has more than its fair share."""
     LOAD = "load"
@@ -331,21 +346,22 @@ def foresee(
             no such access type.
         AssignorError: the assignor gave a wrong answer.
     """
-    present = {m.name: m for m in facts.members if m.expires > facts.now}
+    present = _present(state, facts)
+    orders = state.orders_at(facts.now)
     for what, names in (("join", join), ("leave", leave)):
         if isinstance(names, str):
             raise ConfigError(what, names, "give a list of names")
     leaving = set(leave)
     for name in sorted(leaving):
         if name not in present:
-            raise UnknownMemberError(name)
+            raise UnknownMemberError(name, present)
     count = check_partitions(state.terms.partitions if partitions is None else partitions)
     terms = state.terms if access is None else replace(state.terms, access=access)
     owners = list(state.owners)
     held: list[str | None] = [state.holder(p) for p in range(len(owners))]
     for partition, handoff in state.handoffs.items():
         owners[partition] = held[partition] = handoff.to
-    members, heirs = _hypothetical(state, present, leaving, join, owners)
+    members, heirs = _hypothetical(state, present, leaving, join, owners, orders=orders)
     joins_or_leaves = leaving or len(members) > len(present)
     held = [None if owner in leaving or owner not in present else owner for owner in held]
     situation = Situation(
@@ -360,7 +376,7 @@ def foresee(
         len(loads.recent(state.load_moves, facts.now)),
     )
     target = checked_target(rule(terms, assignor), situation)
-    reasons = _Reasons(situation, state, present, leaving, target.for_load)
+    reasons = _Reasons(situation, state, present, leaving, for_load=target.for_load, orders=orders)
     moves = [
         reasons.move(
             p,
@@ -410,6 +426,8 @@ def _hypothetical(
     leaving: set[str],
     join: Iterable[str | Member],
     owners: Sequence[str | None],
+    *,
+    orders: Mapping[str, MemberOrder],
 ) -> tuple[tuple[Member, ...], dict[str, str]]:
     """The members there would be, and for those that would be gone who takes their place."""
     joiners = {}
@@ -427,7 +445,11 @@ def _hypothetical(
         {*seats, *present}, key=lambda n: (seats.get(n, math.inf), joined.get(n, math.inf), n)
     )
     order = {name: number for number, name in enumerate(dict.fromkeys([*known, *joiners]))}
-    staying = {name: _kind(member) for name, member in present.items() if name not in leaving}
+    staying = {
+        name: _kind(member, orders.get(name))
+        for name, member in present.items()
+        if name not in leaving
+    }
     staying |= dict.fromkeys(joiners, MemberState.ACTIVE)
 
     # Also a member that is back, and is to get what it had.
@@ -454,8 +476,11 @@ class _Reasons:
         state: GroupState,
         present: Mapping[str, MemberFacts],
         leaving: set[str],
+        *,
         for_load: frozenset[int],
+        orders: Mapping[str, MemberOrder],
     ) -> None:
+        self._orders = orders
         self._for_load = for_load
         self._loads = situation.loads
         self._state = state
@@ -480,9 +505,11 @@ class _Reasons:
             return MoveReason.GONE, f"{last} is gone" if last not in self._present else (
                 f"{last} leaves" if last in self._gone else f"{last} let go of it"
             )
-        kind = _kind(self._present[before])
+        kind = _kind(self._present[before], self._orders.get(before))
         if kind is MemberState.LEAVING:
             return MoveReason.LEAVING, f"{before} is leaving"
+        if kind is MemberState.DRAINED:
+            return MoveReason.DRAINED, f"{before} is drained"
         if kind is MemberState.STALLED:
             return MoveReason.STALLED, f"{before} makes no progress"
         if partition in self._for_load:

@@ -263,7 +263,10 @@ class _Step:
         self.assignor = rule(self.terms, assignor)
         self.plan = plan
         self.facts = facts
-        self.present = {m.name: m for m in facts.members if m.expires > facts.now}
+        self.orders = state.orders_at(facts.now)
+        self.present = {
+            m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now
+        }
         self.generation = state.generation + 1
         self.owners = list(state.owners)
         self.tokens = list(state.tokens)
@@ -292,6 +295,9 @@ class _Step:
         self.goes_on = False
 
     def run(self) -> StepOutcome:
+        for name, order in self.before.orders.items():
+            if order.drained and not (name in self.orders and self.orders[name].drained):
+                self._tell(EventKind.UNDRAIN, name, why="its time is up")
         self._recover()
         self._seat()
         self._hear()
@@ -437,6 +443,8 @@ class _Step:
                     known, session=member.session, weight=member.weight
                 )
                 self._tell(EventKind.JOINED, member.name)
+            elif known.weight != member.weight:
+                self.roster[member.name] = replace(known, weight=member.weight)
 
     def _let_go(self, partition: int) -> None:
         self.free.add(partition)
@@ -520,6 +528,7 @@ class _Step:
                 and name not in estates
                 and member.leaving is None
                 and not member.stalled
+                and not self._is_drained(name)
             ):
                 idle.append(place)
         self.heirs = succession.heirs(vacant, idle)
@@ -541,12 +550,17 @@ class _Step:
             kind = MemberState.ACTIVE
             if facts.leaving is not None:
                 kind = MemberState.LEAVING
+            elif self._is_drained(name):
+                kind = MemberState.DRAINED
             elif facts.stalled:
                 kind = MemberState.STALLED
             member = Member(name, self.roster[name].place, facts.weight, kind)
             ends = self._leave_end(facts)
             (found if ends is None or ends > self.now else overdue)[name] = member
         return found or overdue
+
+    def _is_drained(self, name: str) -> bool:
+        return name in self.orders and self.orders[name].drained
 
     def _leave_end(self, member: MemberFacts) -> float | None:
         return None if member.leaving is None else member.leaving + self.terms.leave_timeout
@@ -705,6 +719,12 @@ class _Step:
         member = self.members[name]
         if member.state is MemberState.LEAVING:
             return
+        if member.state is MemberState.DRAINED and any(
+            each.state in (MemberState.ACTIVE, MemberState.STALLED)
+            for each in self.members.values()
+        ):
+            # It had the partition, and may not have it again: another warms up for it.
+            return
         # Above every token before it, also when Redis has forgotten those.
         self.token = max(self.token + 1, int(self.now * 1e6))
         last, self.owners[partition] = self.owners[partition], name
@@ -813,6 +833,7 @@ class _Step:
             recovering=self.recovering,
             server=self.server,
             load_moves=self.load_moves,
+            orders=self.orders,
         )
         if after == self.before:
             return StepOutcome(self.before, (), self._due(self.before), plan=self.plan)
@@ -825,6 +846,9 @@ class _Step:
         return min((at for at in self._times(state) if at > self.now), default=None)
 
     def _times(self, state: GroupState) -> Iterable[float]:
+        for order in state.orders.values():
+            if order.until is not None:
+                yield order.until
         if self.present and loads.looks(rule(self.terms, self.assignor)):
             yield self.now + loads.LOOKED_AT_EVERY
         for member in self.present.values():

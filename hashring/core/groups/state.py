@@ -269,6 +269,25 @@ class Seat:
 
 
 @dataclass(frozen=True)
+class MemberOrder:
+    """What was ordered about a member; see :mod:`.orders`.
+
+    Attributes:
+        by: who gave the last order.
+        since: Redis time of the order to drain.
+        drained: whether it is to hand over everything and get nothing new.
+        until: Redis time at which the drain ends by itself; ``None`` for never.
+        weight: its weight instead of its own; ``None`` for its own.
+    """
+
+    by: str
+    since: float
+    drained: bool = False
+    until: float | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True)
 class GroupState:
     """What was decided.
 
@@ -295,6 +314,7 @@ class GroupState:
             of the change may have a lease of that length.
         server: the run of the Redis server that the last step read; empty when unknown.
         load_moves: when partitions were asked for because of their load, within the last minute.
+        orders: what was ordered about members, by name; see :meth:`orders_at`.
     """
 
     terms: Terms
@@ -316,6 +336,24 @@ class GroupState:
     longest_ttl: float = 0.0
     server: str = ""
     load_moves: tuple[float, ...] = ()
+    orders: Mapping[str, MemberOrder] = field(default_factory=dict)
+
+    def orders_at(self, now: float) -> dict[str, MemberOrder]:
+        """The orders that stand at that Redis time: drains end by themselves."""
+        standing = {}
+        for name, order in self.orders.items():
+            if order.until is not None and order.until <= now:
+                order = replace(order, drained=False, until=None)  # noqa: PLW2901
+            if order.drained or order.weight is not None:
+                standing[name] = order
+        return standing
+
+    def obeyed(self, member: MemberFacts, now: float) -> MemberFacts:
+        """What a member reports, with the weight that was ordered instead of its own."""
+        order = self.orders.get(member.name)
+        if order is None or order.weight is None:
+            return member
+        return replace(member, weight=order.weight)
 
     @property
     def longest_lease(self) -> float:
@@ -520,6 +558,12 @@ class EventKind(str, Enum):
     """Its terms were changed."""
     DRAINED = "drained"
     READY = "ready"
+    DRAIN = "drain"
+    """Somebody ordered a member to hand over everything."""
+    UNDRAIN = "undrain"
+    """The order was lifted, or its time is up."""
+    WEIGHED = "weighed"
+    """Somebody gave a member another weight."""
     ASKED = "asked"
     """Somebody wanted a rebalance without waiting for the rest of its delay."""
     RECOVERING = "recovering"

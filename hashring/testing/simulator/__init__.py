@@ -21,7 +21,7 @@ from hashring.testing.simulator.challenge import ChallengeSimulator
 from hashring.testing.simulator.challenge.history import random_challenge_history
 from hashring.testing.simulator.engine import Violation
 from hashring.testing.simulator.groups import GroupSimulator
-from hashring.testing.simulator.groups.history import random_group_history
+from hashring.testing.simulator.groups.history import ordered_group_history, random_group_history
 from hashring.testing.simulator.history import Event, History
 from hashring.testing.simulator.ring import RingSimulator
 from hashring.testing.simulator.ring.history import (
@@ -37,6 +37,7 @@ __all__ = [
     "History",
     "RingSimulator",
     "Violation",
+    "ordered_group_history",
     "own_ranges",
     "random_challenge_history",
     "random_group_history",

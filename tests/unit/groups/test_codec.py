@@ -26,6 +26,7 @@ from hashring.core.groups.state import (
     Handoff,
     Holddown,
     MemberFacts,
+    MemberOrder,
     MemberView,
     Phase,
     Seat,
@@ -51,6 +52,8 @@ STATE = GroupState(
     recovering=12.5,
     committed=4.5,
     longest_ttl=20.5,
+    load_moves=(3.5,),
+    orders={"a": MemberOrder("ops", 1.5, True, 99.5, 2.0), "z": MemberOrder("ops", 1.5, True)},
 )
 FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
 VIEW = MemberView(7, Phase.READY, {0: 3}, {0: 9.5}, frozenset({2}), frozenset({4}), seated=True)

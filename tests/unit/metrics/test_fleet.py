@@ -249,6 +249,7 @@ def test_a_group_that_was_read_has_its_numbers() -> None:
         "draining_partitions": 0,
         "generation": 7,
         "blocking_members": 1,
+        "drained_members": 0,
     }
     assert one(samples, "hashring_group_phase", group="orders", phase="rebalancing") == 1
     assert one(samples, "hashring_group_phase", group="orders", phase="ready") == 0

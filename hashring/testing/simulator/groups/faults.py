@@ -35,6 +35,18 @@ def _switch_access(world: GroupWorld, process: GroupProcess, event: Event) -> No
     process.switch_access()
 
 
+def _drain(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.drain(event.seconds or None)
+
+
+def _undrain(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.undrain()
+
+
+def _weigh(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.weigh(float(event.what))
+
+
 def _wipe(world: Any, event: Event) -> None:
     if world.settled_in():
         world.emptied_at = world.now
@@ -66,6 +78,9 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "slow decision": of_process(_slow_decision),
     "resize": of_process(_resize),
     "switch access": of_process(_switch_access),
+    "drain": of_process(_drain),
+    "undrain": of_process(_undrain),
+    "weigh": of_process(_weigh),
     "wipe": _wipe,
     "down": _down,
     "failover": _failover,

@@ -157,6 +157,25 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
     )
 
 
+def ordered_group_history(seed: int) -> GroupHistory:
+    """A history at random in which members are drained, weighed and let back, too."""
+    history = random_group_history(seed)
+    rng = Random(f"{seed} orders")
+    window = max((event.at for event in history.events), default=0.0) + 5.0
+    events = list(history.events)
+    for _ in range(rng.randint(1, 6)):
+        label = rng.choice(history.processes).label
+        at = round(rng.uniform(0.5, window), 3)
+        match rng.choice(("drain", "drain", "drain", "undrain", "weigh")):
+            case "drain":
+                events.append(Event(at, "drain", label, rng.choice((0.0, 2.0, 8.0))))
+            case "weigh":
+                events.append(Event(at, "weigh", label, what=rng.choice(("0.5", "3"))))
+            case kind:
+                events.append(Event(at, kind, label))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
 def _member(label: str, rng: Random) -> MemberSpec:
     return MemberSpec(
         label=f"p{label}",

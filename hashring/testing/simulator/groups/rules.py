@@ -75,7 +75,8 @@ def patience(history: GroupHistory) -> float:
     each = terms.max_handoff_time + history.warm_up + 2 * history.interval
     # A learner first moves what it may, and then warms up for the rest.
     moves = 2 * (max([terms.partitions, *counts]) + sum(counts))
-    moves *= 1 + sum(event.kind == "switch access" for event in history.events)
+    again = ("switch access", "drain", "undrain", "weigh")
+    moves *= 1 + sum(event.kind in again for event in history.events)
     waits = 4 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout)
     return waits + moves * each + 2 * history.drain
 
@@ -378,6 +379,8 @@ class Needed(DecisionRule):
         present = [each for each in facts.members if each.expires > facts.now]
         if any(each.leaving is not None or each.stalled for each in present) or before.free:
             return
+        if before.orders:
+            return
         members = [Member(m.name, n, m.weight) for n, m in enumerate(present)]
         fair = fair_shares(members, before.terms.partitions)
         ends = {partition: handoff.to for partition, handoff in before.handoffs.items()}
@@ -397,6 +400,30 @@ def _owners_to_be(state: GroupState) -> list[int]:
     return [p for p, name in state.warming.items() if name not in state.standbys.get(p, ())]
 
 
+class Drained(DecisionRule):
+    name = "drained"
+
+    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+        before, facts = decision.before, decision.facts
+        drained = {n for n, order in before.orders_at(facts.now).items() if order.drained}
+        takers = [
+            each.name
+            for each in facts.members
+            if each.expires > facts.now
+            and each.leaving is None
+            and not each.stalled
+            and each.name not in drained
+        ]
+        for event in decision.events:
+            given = event.kind is EventKind.GRANTED and event.why != kernel.HELD_ALREADY
+            if given and event.member in drained and takers:
+                raise self.broken(
+                    world,
+                    f"partition {event.partition} went to {event.member}, which is drained, though "
+                    f"{' and '.join(takers)} could take it",
+                )
+
+
 class AsBefore(DecisionRule):
     name = "as before"
 
@@ -407,6 +434,9 @@ class AsBefore(DecisionRule):
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
         after, facts = decision.after, decision.facts
+        if decision.before.orders or after.orders:
+            self._settled = None
+            return
         present = [each for each in facts.members if each.expires > facts.now]
         weights = sorted(each.weight for each in present)
         quiet = all(each.leaving is None and not each.stalled for each in present)
@@ -524,6 +554,10 @@ def unrest(world: GroupWorld) -> str:
     owners = {state.holder(partition) for partition in range(state.terms.partitions)}
     if state.terms.access == EXCLUSIVE and len(owners) > 1:
         return f"access is exclusive, but {len(owners)} members have partitions"
+    orders = state.orders_at(reading.facts.now)
+    drained = {name for name, order in orders.items() if order.drained}
+    if not drained >= names and (still := drained & owners):
+        return f"{' and '.join(sorted(map(str, still)))} is drained, and still has partitions"
     # That Redis was restarted is noticed by the next step, and nothing makes one due.
     facts = replace(reading.facts, server=state.server)
     again = kernel.step(state, facts, assignor_named(state.terms.assignor))
@@ -547,6 +581,7 @@ def group_rules() -> list[GroupRule]:
         StandbysFirst(),
         Needed(),
         AsBefore(),
+        Drained(),
         Told(),
         Rest(),
     ]

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors import assignor_named
+from hashring.core.groups import orders
 from hashring.core.groups.kernel import StepOutcome, migrate, resize
 from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
@@ -268,6 +269,39 @@ class GroupProcess(Process):
             return migrate(state, replace(state.terms, access=access))
 
         self._change(other)
+
+    def drain(self, seconds: float | None) -> None:
+        """An operator, at this process' machine, drains its member."""
+        name = str(self.spec.name)
+        self._change(
+            lambda state, now: (
+                orders.drain(state, name, now, "operator", seconds=seconds, force=True)
+                if name in state.roster
+                else StepOutcome(state, (), None)
+            )
+        )
+
+    def undrain(self) -> None:
+        """The operator lifts that."""
+        name = str(self.spec.name)
+        self._change(
+            lambda state, now: (
+                orders.undrain(state, name, now, "operator")
+                if name in state.roster
+                else StepOutcome(state, (), None)
+            )
+        )
+
+    def weigh(self, weight: float) -> None:
+        """The operator gives the member another weight."""
+        name = str(self.spec.name)
+        self._change(
+            lambda state, now: (
+                orders.weigh(state, name, weight, now, "operator")
+                if name in state.roster
+                else StepOutcome(state, (), None)
+            )
+        )
 
     def _change(self, decide: Callable[[GroupState, float], StepOutcome]) -> None:
         flow = change(NAME, KEYS, str(self.spec.name), decide)

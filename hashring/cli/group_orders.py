@@ -1,0 +1,178 @@
+"""``hashring group drain``, ``undrain`` and ``weight``: orders about members."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
+from hashring.cli.output import document, local_time
+from hashring.cli.settings import Settings, server_options
+from hashring.core.groups import foresight, orders
+from hashring.core.groups.kernel import StepOutcome
+from hashring.core.groups.state import GroupState
+from hashring.core.printable import printable
+from hashring.errors import ConfigError
+
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+Order = Callable[[GroupState, float], StepOutcome]
+
+
+def span(text: str) -> float:
+    """The seconds of a time such as ``90``, ``90s``, ``30m``, ``2h`` or ``1d``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError("for", text, "give a time such as 90s, 30m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+_by_option = click.option(
+    "--by", metavar="WHO", help="Who orders it, for the history; this host and process by default."
+)
+_plan_option = click.option(
+    "--plan", "planned", is_flag=True, help="Show what would move, and change nothing."
+)
+
+
+@click.command("drain")
+@click.argument("group")
+@click.argument("member")
+@click.option("--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d.")
+@click.option("--force", is_flag=True, help="Also if no other member is left to take over.")
+@_by_option
+@_plan_option
+@server_options()
+@click.pass_obj
+def drain(
+    settings: Settings,
+    group: str,
+    member: str,
+    *,
+    lasting: str | None,
+    force: bool,
+    by: str | None,
+    planned: bool,
+) -> None:
+    """Let a member hand over all it has.
+
+    It gets nothing new until the order is lifted or its time is up, also after a restart under
+    the same name. Its partitions move at once, within the group's budget of handoffs, and no
+    partition has two owners meanwhile.
+
+    \b
+    Examples:
+      hashring group drain orders worker-3 --plan
+      hashring group drain orders worker-3 --for 2h --by alice
+    """
+    seconds = None if lasting is None else span(lasting)
+    who = by or _here("drain")
+
+    def order(state: GroupState, now: float) -> StepOutcome:
+        return orders.drain(state, member, now, who, seconds=seconds, force=force)
+
+    _give(settings, group, order, planned, f"{member} is to hand over what it has")
+
+
+@click.command("undrain")
+@click.argument("group")
+@click.argument("member")
+@_by_option
+@_plan_option
+@server_options()
+@click.pass_obj
+def undrain(settings: Settings, group: str, member: str, *, by: str | None, planned: bool) -> None:
+    """Let a drained member have partitions again.
+
+    \b
+    Examples:
+      hashring group undrain orders worker-3
+    """
+    who = by or _here("undrain")
+
+    def order(state: GroupState, now: float) -> StepOutcome:
+        return orders.undrain(state, member, now, who)
+
+    _give(settings, group, order, planned, f"{member} is to have partitions again")
+
+
+@click.command("weight")
+@click.argument("group")
+@click.argument("member")
+@click.argument("weight", metavar="WEIGHT|own")
+@_by_option
+@_plan_option
+@server_options()
+@click.pass_obj
+def weigh(
+    settings: Settings, group: str, member: str, weight: str, *, by: str | None, planned: bool
+) -> None:
+    """Give a member another weight.
+
+    It stands until it is changed, also after a restart under the same name. With own, the weight
+    counts again that the member started with.
+
+    \b
+    Examples:
+      hashring group weight orders worker-3 2 --plan
+      hashring group weight orders worker-3 own
+    """
+    who = by or _here("weight")
+    try:
+        value = None if weight == "own" else float(weight)
+    except ValueError:
+        raise ConfigError("weight", weight, "give a number above 0, or own") from None
+
+    def order(state: GroupState, now: float) -> StepOutcome:
+        return orders.weigh(state, member, value, now, who)
+
+    what = "its own weight" if value is None else f"the weight {value:g}"
+    _give(settings, group, order, planned, f"{member} is to have {what}")
+
+
+def _give(settings: Settings, group: str, order: Order, planned: bool, what: str) -> None:
+    with connected(settings) as connection:
+        if planned:
+            _show_plan(settings, connection, group, order)
+            return
+        state = decide(connection, group, order)
+    if settings.json:
+        document({"group": group, "orders": {n: asdict(o) for n, o in state.orders.items()}})
+    else:
+        click.echo(f"{printable(group)}: {printable(what)}")
+        for name, found in state.orders.items():
+            if found.until is not None:
+                click.echo(f"{printable(name)} is drained until {local_time(found.until)[:-4]}")
+
+
+def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
+    state, reading = standing(connection, group)
+    after = order(state, reading.facts.now).state
+    found = foresight.foresee(after, reading.facts, load_assignor(state))
+    if settings.json:
+        document({"group": group, **_plain(found)})
+    else:
+        click.echo("\n".join(plan_lines(found)))
+
+
+def _plain(found: foresight.Foresight) -> dict[str, Any]:
+    return asdict(found)
+
+
+def _here(verb: str) -> str:
+    return f"hashring group {verb} on {socket.gethostname()}:{os.getpid()}"
+
+
+COMMANDS: Final = (drain, undrain, weigh)

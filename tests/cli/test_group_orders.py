@@ -1,0 +1,98 @@
+"""Orders about members of a group, as an operator gives them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hashring.cli.group_orders import span
+from hashring.errors import ConfigError
+from tests.cli.test_group import Ask, Pair, ask, pair
+from tests.conftest import eventually
+
+__all__ = ["ask", "pair"]
+
+
+def test_a_drain_moves_everything_and_is_shown_until_it_is_lifted(ask: Ask, pair: Pair) -> None:
+    one, other = pair
+    done = ask("drain", "orders", "a", "--by", "alice")
+    assert (done.exit_code, done.output) == (0, "orders: a is to hand over what it has\n")
+    eventually(lambda: (len(one.held), len(other.held)) == (0, 8), "all is at b")
+    eventually(lambda: one.status().phase.value == "Ready", "it is at rest")
+    shown = ask("show", "orders").output
+    assert "a is drained since " in shown
+    assert "until lifted, by alice" in shown
+    told = json.loads(ask("show", "orders", "--json").output)
+    assert told["orders"]["a"]["by"] == "alice"
+    assert {m["name"]: m["state"] for m in told["members"]} == {"a": "drained", "b": "active"}
+    assert "drain a (by alice)" in ask("history", "orders").output
+
+    assert ask("undrain", "orders", "a", "--json").output == (
+        '{\n  "group": "orders",\n  "orders": {}\n}\n'
+    )
+    eventually(lambda: (len(one.held), len(other.held)) == (4, 4), "four each again")
+
+
+def test_a_plan_of_an_order_changes_nothing(ask: Ask, pair: Pair) -> None:
+    before = pair[0].status().generation
+    lines = ask("drain", "orders", "a", "--plan").output.splitlines()
+    assert sum(line.endswith("a -> b (a is drained)") for line in lines) == 4
+    assert lines[-2].split() == ["4", "0", "a"]
+    told = json.loads(ask("weight", "orders", "a", "3", "--plan", "--json").output)
+    assert told["after"] == {"a": 6, "b": 2}
+    assert pair[0].status().generation == before
+
+
+def test_a_drain_for_a_time_ends_by_itself(ask: Ask, pair: Pair) -> None:
+    done = ask("drain", "orders", "a", "--for", "0.5s")
+    assert "a is drained until 20" in done.output
+    eventually(lambda: "its time is up" in ask("history", "orders").output, "it has ended")
+    eventually(lambda: len(pair[0].held) == 4, "it has its share again")
+
+
+def test_a_weight_stands_until_it_is_taken_back(ask: Ask, pair: Pair) -> None:
+    assert ask("weight", "orders", "a", "3").output == "orders: a is to have the weight 3\n"
+    eventually(lambda: [len(group.held) for group in pair] == [6, 2], "by weight")
+    assert (
+        "a has the weight 3 by order, by hashring group weight on " in ask("show", "orders").output
+    )
+    assert ask("weight", "orders", "a", "own").exit_code == 0
+    eventually(lambda: [len(group.held) for group in pair] == [4, 4], "even again")
+
+
+def test_a_member_drains_and_weighs_itself(pair: Pair) -> None:
+    one, other = pair
+    one.drain()
+    eventually(lambda: len(other.held) == 8, "all is at b")
+    with pytest.raises(ConfigError, match="no other member is left to take over: 8 of 8"):
+        other.drain()
+    one.undrain()
+    one.weigh(3)
+    eventually(lambda: [len(group.held) for group in pair] == [6, 2], "by weight")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("drain", "orders", "c"), "'c' is not a member of the group"),
+        (("drain", "orders", "a", "--for", "soon"), "for='soon': give a time such as 90s, 30m"),
+        (("drain", "orders", "a", "--for", "0"), "for=0.0: give a positive number of seconds"),
+        (("weight", "orders", "a", "much"), "weight='much': give a number above 0, or own"),
+        (("weight", "orders", "a", "nan"), "weight=nan: of member 'a' must be a finite number"),
+        (("weight", "orders", "a", "0"), "weight=0.0: of member 'a' must be a finite number"),
+        (("drain", "bills", "a"), "there is no such group"),
+    ],
+)
+def test_a_mistake_is_refused(
+    ask: Ask, pair: Pair, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in str(ask(*arguments).exception)
+    assert pair[0].status().orders == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("30m", 1800), ("2h", 7200), ("1d", 86_400)]
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    assert span(text) == seconds
