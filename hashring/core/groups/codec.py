@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
@@ -29,6 +30,9 @@ from hashring.errors import GroupFormatError
 T = TypeVar("T")
 
 VERSION: Final = 1
+
+# For a recovery: one lease from the commit on, whose time is not known when the state is written.
+_FROM_COMMIT: Final = "commit"
 
 # What text from Redis may raise that is no JSON, too deep, of other types, or lacks something;
 # overflow: JSON's Infinity, which Python reads, is no integer.
@@ -84,6 +88,10 @@ def _seconds(value: Any) -> float:
 
 def _seconds_or_none(value: Any) -> float | None:
     return None if value is None else _seconds(value)
+
+
+def _recovering(value: Any) -> float | None:
+    return math.inf if value == _FROM_COMMIT else _seconds_or_none(value)
 
 
 def _by_partition(mapping: Any, read: Callable[[Any], T]) -> dict[int, T]:
@@ -192,7 +200,7 @@ def dump_state(state: GroupState) -> str:
             "standbys": {p: list(names) for p, names in state.standbys.items()},
             "draining": sorted(state.draining),
             "token": state.token,
-            "recovering": state.recovering,
+            "recovering": _FROM_COMMIT if state.recovering == math.inf else state.recovering,
             "longest_ttl": state.longest_ttl,
             "load_moves": state.load_moves,
             "orders": {
@@ -234,7 +242,7 @@ def load_state(text: str | bytes, committed: float) -> GroupState:
             _by_partition(body["standbys"], _names),
             frozenset(_counts(body["draining"])),
             _count(body["token"]),
-            _seconds_or_none(body["recovering"]),
+            _recovering(body["recovering"]),
             longest_ttl=_seconds(body["longest_ttl"]),
             load_moves=tuple(map(_seconds, _a(list, body["load_moves"]))),
             orders={name: _order(order) for name, order in _a(dict, body["orders"]).items()},

@@ -54,6 +54,7 @@ While **Rebalancing**, changes take effect at once.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -281,6 +282,7 @@ class _Step:
         self.settled = state.settled
         self.token = state.token
         self.recovering = state.recovering
+        self.longest_ttl = state.longest_ttl
         self.server = facts.server or state.server
         self.dismissed: tuple[tuple[str, str], ...] = ()
         self.events: list[GroupEvent] = []
@@ -387,7 +389,8 @@ class _Step:
             self.standbys = {}
             # A member that returns gets its place in the order of joining back.
             self.roster = {n: _vacated(seat) for n, seat in self.roster.items()}
-            self.recovering = self.now + self.before.longest_lease
+            # From the commit on: until then members renew what they may hold.
+            self.recovering = math.inf
             self._turn(PhaseTurn.LOSS)
             self._tell(EventKind.RECOVERING, why=why)
         if self.recovering is None:
@@ -396,6 +399,7 @@ class _Step:
         leases = [m.lease for m in self.present.values() if not self._is_seated(m)]
         if (longest := max(leases, default=0.0)) > self.before.longest_lease:
             self.recovering = max(self.recovering, self.now + longest)
+            self.longest_ttl = longest
         claims = sorted(
             (
                 (token, member.name, partition)
@@ -831,6 +835,7 @@ class _Step:
             draining=frozenset(self.draining),
             token=self.token,
             recovering=self.recovering,
+            longest_ttl=self.longest_ttl,
             server=self.server,
             load_moves=self.load_moves,
             orders=self.orders,
@@ -859,7 +864,7 @@ class _Step:
         if state.holddown is not None:
             yield state.holddown.until
         if state.recovering is not None:
-            yield state.recovering
+            yield min(state.recovering, self.now + state.longest_lease)
         for handoff in state.handoffs.values():
             yield handoff.deadline
             # Not committed yet: it will be a moment from now, and one ttl after that is a bound.

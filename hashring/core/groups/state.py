@@ -12,6 +12,7 @@ Times are seconds of Redis time, except where a name says otherwise. Everything 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -308,7 +309,8 @@ class GroupState:
         draining: removed partitions that still have an owner, to be emptied.
         token: the greatest token granted so far.
         recovering: until when nothing is granted, since members may return that hold it;
-            ``None`` when there is nothing to wait for.
+            ``None`` when there is nothing to wait for, infinite until the decision is committed
+            that began it.
         committed: when this state was written; ``None`` for one that is not.
         longest_ttl: the longest ttl before the terms were changed; a member that has not heard
             of the change may have a lease of that length.
@@ -382,13 +384,14 @@ class GroupState:
     def stamped(self, committed: float) -> GroupState:
         """This state as it was written at that time.
 
-        From then on every renewal tells of the handoffs it began, so an owner's earlier lease
-        ends one lease later at the latest.
+        From then on every renewal tells of the handoffs it began, and no session of before a
+        recovery renews. So a lease of before ends one lease later at the latest.
         """
         lease_end = committed + self.longest_lease
         return replace(
             self,
             committed=committed,
+            recovering=lease_end if self.recovering == math.inf else self.recovering,
             handoffs={
                 partition: handoff
                 if handoff.lease_end is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +55,10 @@ STATE = GroupState(
     committed=4.5,
     longest_ttl=20.5,
     load_moves=(3.5,),
-    orders={"a": MemberOrder("ops", 1.5, True, 99.5, 2.0), "z": MemberOrder("ops", 1.5, True)},
+    orders={
+        "a": MemberOrder("ops", 1.5, True, 99.5, 2.0),
+        "z": MemberOrder("ops", 1.5, True, 3.5, 0.5),
+    },
 )
 FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
 VIEW = MemberView(7, Phase.READY, {0: 3}, {0: 9.5}, frozenset({2}), frozenset({4}), seated=True)
@@ -68,6 +73,7 @@ TEXTS: dict[str, tuple[str, Any, Callable[[str], object]]] = {
 
 # What may be nothing at all.
 OPTIONAL = [("holddown",), ("recovering",), ("leaving",), ("handoffs", "1", 4)]
+OPTIONAL += [("orders", name, number) for name in "az" for number in (3, 4)]
 OPTIONAL += [("leases", "0", number) for number in (0, 4, 5)]
 
 other_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
@@ -161,3 +167,8 @@ def test_a_value_that_cannot_be_is_refused(what: str, path: tuple[Any, ...], val
     text, _, load = TEXTS[what]
     with pytest.raises(GroupFormatError, match=what):
         load(json.dumps(replaced(json.loads(text), path, value)))
+
+
+def test_a_recovery_of_which_the_commit_is_not_known_yet_comes_back_with_it() -> None:
+    begun = replace(STATE, recovering=math.inf)
+    assert load_state(dump_state(begun), 4.5).recovering == 4.5 + begun.longest_lease

@@ -564,3 +564,19 @@ def test_several_handoffs_at_once_come_from_the_busiest_in_turn() -> None:
 def test_several_handoffs_at_once_go_to_the_least_loaded_in_turn() -> None:
     desk = Desk(12, "contiguous", handoffs=2).join("a").settle().join("b", "c").step()
     assert sorted(to for _, to in desk.asked.values()) == ["b", "c"]
+
+
+def test_a_recovery_lasts_one_lease_from_its_commit() -> None:
+    # A member may renew between the reading and the commit, and then not again.
+    desk = Desk(2, ttl=10).join("a").step()
+    desk.server = "another"
+    outcome = kernel.step(replace(desk.state, server="one"), desk.facts, desk.assignor)
+    assert outcome.due == desk.now + 10
+    assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 10.2
+
+
+def test_a_recovery_lasts_the_longest_lease_of_which_a_member_tells_from_its_commit() -> None:
+    desk = Desk(2, ttl=10).join("a").step()
+    desk.join("b", seen=desk.state.generation + 1, lease=40.0)
+    outcome = kernel.step(desk.state, desk.facts, desk.assignor)
+    assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 40.2
