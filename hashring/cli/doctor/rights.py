@@ -61,7 +61,7 @@ LOCK_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (
 GROUP_RIGHTS: Final[tuple[tuple[str, Probe], ...]] = (("info", lambda _: ("server",)),)
 
 _OUTSIDE_SCRIPTS: Final = ("publish", "eval", "evalsha", "subscribe", "unsubscribe", "ping")
-_PATIENCE: Final = 3.0  # seconds for a subscription to stand
+_PATIENCE: Final = 10.0  # seconds for a subscription to stand
 _EVERYTHING: Final = frozenset((b"*", b"~*", b"&*"))
 
 

@@ -21,7 +21,7 @@ _PINGS: Final = 20
 _SLOW: Final = 0.1  # seconds of a median round trip from which heartbeats are in danger
 _CLOCK_OFF: Final = 1.0  # seconds
 _NEARLY_FULL: Final = 0.9
-_PATIENCE: Final = 3.0  # seconds for a message to come back
+_PATIENCE: Final = 10.0  # seconds for a message to come back
 _EVENTS: Final = 50  # how many of the last events are searched for a change
 
 
