@@ -24,6 +24,8 @@ from hashring.web.openapi import document
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, put
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture(scope="module")
 def description(server_program: Path) -> Iterator[Any]:

@@ -21,6 +21,8 @@ from hashring.web.hosts import Hosts, TrustedProxies
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 
+pytestmark = pytest.mark.one_server
+
 # --- hosts --------------------------------------------------------------------------------------
 
 

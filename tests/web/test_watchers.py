@@ -18,6 +18,8 @@ from hashring.web.watchers import Failure, RingWatcher
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Visit, put
 
+pytestmark = pytest.mark.one_server
+
 
 def test_an_error_in_showing_a_ring_does_not_end_its_watcher(redis: Redis, visit: Visit) -> None:
     put(redis, "a", 0)
