@@ -125,20 +125,12 @@ if status == 'ok' then
   end
 end
 
--- Its own members are where they should be on the index, whoever wrote to that. With r it is seen
--- below.
+-- Its members are on the index that they should be on, whoever wrote to that: they are put there
+-- together, so one of them shows it. With r each is looked at, below.
 local asked = string.find(flags, 'r', 1, true)
-if status == 'ok' and indexed and not asked then
-  for i = 1, #own, 1000 do
-    local scores = redis.call('ZMSCORE', full and KEYS[8] or KEYS[7],
-      unpack(own, i, math.min(i + 999, #own)))
-    for j, score in ipairs(scores) do
-      if not score or tonumber(score) ~= point_of(own[i + j - 1]) then
-        put_on_index(own, full)
-        break
-      end
-    end
-  end
+if status == 'ok' and indexed and not asked and own[1]
+  and not redis.call('ZSCORE', full and KEYS[8] or KEYS[7], own[1]) then
+  put_on_index(own, full)
 end
 
 if status == 'ok' and full ~= (redis.call('SISMEMBER', KEYS[6], node) == 1) then

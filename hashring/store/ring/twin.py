@@ -80,8 +80,7 @@ class RingTwin(Twin):
             status = "taken"
         elif expect not in ("", f"={before}"):
             status = "moved"
-        full = "f" in flags
-        own = members[dropping:]
+        full, own = "f" in flags, members[dropping:]
         if status == "ok":
             dropped = [ring.members.pop(member, None) for member in members[:dropping]]
             before_own = len(ring.members)
@@ -108,7 +107,9 @@ class RingTwin(Twin):
                     ends = map(point_of, (*own, *members[:dropping]))
                     self._tell_neighbours(ends, change, node, [node] if other else [])
                 ring.left.pop(name, None)
-            self._settle_index(node, own, history, full=full, indexed=indexed)
+            if indexed:
+                self._settle_index(own if "r" in flags else own[:1], own, full=full)
+            self._settle_full(node, own, history, full=full, indexed=indexed)
             self._hold_off(known, lock_ttl)
         asked = status == "ok" and "r" in flags
         ranges, soonest = self._own_ranges(own, node) if asked else ("", self._soonest())
@@ -143,13 +144,18 @@ class RingTwin(Twin):
             self.ring.events.add(self.now, event, history)
 
     def _settle_index(
+        self, looked_at: tuple[bytes, ...], own: tuple[bytes, ...], *, full: bool
+    ) -> None:
+        """The node's members are on the index that they should be on, whoever wrote to that."""
+        here = self.ring.index.full if full else self.ring.index.room
+        if any(member not in here for member in looked_at):
+            self.ring.index.put(own, full=full)
+
+    def _settle_full(
         self, node: str, own: tuple[bytes, ...], history: int, *, full: bool, indexed: bool
     ) -> None:
-        """The node's members stand on the index where they should, whoever wrote to it."""
+        """Whether the node is full is as it says."""
         ring, name = self.ring, node.encode()
-        here = ring.index.full if full else ring.index.room
-        if indexed and any(member not in here for member in own):
-            ring.index.put(own, full=full)
         if full == (name in ring.full):
             return
         (ring.full.add if full else ring.full.discard)(name)
