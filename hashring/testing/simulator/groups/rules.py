@@ -205,7 +205,9 @@ class Prompt(GroupRule):
         def look() -> None:
             if not process.alive or self._since[process.spec.label] != (part, began):
                 return
-            late = max(process.trouble_until, world.down_until, world.hang_until) + bound
+            # A call that began in trouble may go on for that much longer.
+            trouble = max(process.trouble_until, world.down_until, world.hang_until)
+            late = trouble + world.io_timeout + bound
             if world.now < late:
                 world.at(late, look)
             else:
