@@ -355,6 +355,7 @@ class StandbysFirst(DecisionRule):
                 for each in present.values()
                 if each.leaving is None
                 and not each.stalled
+                and each.name not in _drained(before, facts.now)
                 and each.lags.get(partition, math.inf) <= assignor.acceptable_lag
             ]
             if warm and event.member not in warm and event.why != kernel.HELD_ALREADY:
@@ -402,12 +403,17 @@ def _owners_to_be(state: GroupState) -> list[int]:
     return [p for p, name in state.warming.items() if name not in state.standbys.get(p, ())]
 
 
+def _drained(state: GroupState, now: float) -> set[str]:
+    """The members that are drained by order."""
+    return {name for name, order in state.orders_at(now).items() if order.drained}
+
+
 class Drained(DecisionRule):
     name = "drained"
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
         before, facts = decision.before, decision.facts
-        drained = {n for n, order in before.orders_at(facts.now).items() if order.drained}
+        drained = _drained(before, facts.now)
         takers = [
             each.name
             for each in facts.members
