@@ -358,6 +358,17 @@ def test_a_waiter_is_told_when_the_lock_is_freed_and_only_then(place: Place, new
     assert news_b.told() == [LockNews(b"k", None)]
 
 
+def test_a_waiter_is_told_when_the_lock_is_to_end_early(place: Place, news_b: News) -> None:
+    # Nobody tells it when the lock expires; it knows the time from when it asked.
+    first = token(place, A, b"k")
+    take(place, B, b"k")
+    locked, lasting = [(b"k", first)], {0: TTL / 10}
+    place.store.run(renew(place.keys, session=A, ttl=TTL, locked=locked, lasting=lasting))
+    assert news_b.told() == [LockNews(b"k", None)]
+    (answer,) = take(place, B, b"k")
+    assert answer.awaited and answer.expires_in <= TTL / 10  # type: ignore[union-attr]
+
+
 def test_a_lock_remembers_the_last_who_waits(place: Place, news_b: News) -> None:
     first = token(place, A, b"k")
     take(place, B, b"k")

@@ -287,7 +287,8 @@ class LockNews:
 
     Attributes:
         key: the key it is about.
-        wanted_by: the node that waits for it; ``None`` when the key was freed.
+        wanted_by: the node that waits for it; ``None`` when the key was freed, or will be sooner
+            than this node was told.
     """
 
     key: bytes

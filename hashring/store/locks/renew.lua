@@ -8,6 +8,9 @@
 --         waits for: number, node, number, node..., then the numbers of those that are not there,
 --         in a history that the node does not know: it beats, and asks again.
 --
+-- A lock that shall last otherwise may end before its holder releases it, and then nobody tells the
+-- node that waits: that node is told now, and asks again how long it has to wait.
+--
 -- After Redis lost the locks, those that a node still holds by its own clock are put back, as long
 -- as no lock may be taken. The node learnt of the loss first, and looked at its clock after that: so
 -- the lock was its own when it was lost, and nobody can have taken it since. It puts back each once:
@@ -36,6 +39,10 @@ for token in string.gmatch(ARGV[8], '%d+') do
     if feed and feed < #value then
       wanted[#wanted + 1] = number
       wanted[#wanted + 1] = sub(value, feed + 1)
+      if other[number] then
+        -- It waits for the end that it was told when it asked.
+        tell(sub(value, feed + 1), 'freed', lock)
+      end
     end
   elseif not value and may_put_back and to_put_back[number] then
     call('SET', lock, mine .. ARGV[4], 'PX', other[number] or ttl)

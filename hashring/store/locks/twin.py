@@ -122,6 +122,8 @@ class LocksTwin(Twin):
                 lock.expires = expires
                 if lock.waiter:
                     wanted += [number, lock.waiter]
+                    if number in lasting:
+                        self._tell(channel, lock.waiter, b"freed", name[prefix:])
             elif lock is None and may_put_back and number in lost_locks:
                 self.locks[name] = LockState(token, own, node.encode(), expires)
                 last = self.tokens.get(self.counter, 0)

@@ -251,9 +251,9 @@ def test_a_fault_in_renewals_is_found_and_told_by_a_short_story(
     monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
 ) -> None:
     monkeypatch.setattr(Renewal, name, bug)
-    history = found(rules)
-    story = RingSimulator().story(history)
-    assert f"BROKEN {RingSimulator().broken_rule(history)}" in story
+    story = RingSimulator().story(found(rules))
+    # With fewer events another of the rules may be the first to break.
+    assert any(f"BROKEN {rule}" in story for rule in rules.split("|"))
     events = [line for line in story.splitlines() if line.endswith("<--")]
     assert len(events) <= 6
 
