@@ -366,7 +366,9 @@ def test_a_waiter_is_told_when_the_lock_is_to_end_early(place: Place, news_b: Ne
     place.store.run(renew(place.keys, session=A, ttl=TTL, locked=locked, lasting=lasting))
     assert news_b.told() == [LockNews(b"k", None)]
     (answer,) = take(place, B, b"k")
-    assert answer.awaited and answer.expires_in <= TTL / 10  # type: ignore[union-attr]
+    assert isinstance(answer, HeldByOther)
+    assert answer.awaited
+    assert answer.expires_in <= TTL / 10
 
 
 def test_a_lock_remembers_the_last_who_waits(place: Place, news_b: News) -> None:
