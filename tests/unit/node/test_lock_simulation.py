@@ -104,6 +104,31 @@ def test_within_three_heartbeats_of_a_join_or_of_a_dead_nodes_end_all_keys_are_h
     assert waited(world, max(victim.deadline, *ends)) <= SOON
 
 
+def unfinished(seed: int) -> RingHistory:
+    """Work on all keys goes on for long after some of them have moved to a node that joins."""
+    rng = Random(seed)
+    keys = tuple(b"key-%d" % number for number in range(20))
+    events = [Event(0.0, "start", "a"), Event(8.0 + rng.random(), "start", "b")]
+    events += [Event(5.0, "hold", "a", 60.0, key.decode()) for key in keys]
+    terms = LockTerms(keys, ttl=60.0, idle=120.0, max_handoff_time=1.0)
+    specs = tuple(
+        ProcessSpec(label, label, False, "random", 16, False, False, 0.0) for label in "ab"
+    )
+    return RingHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+
+
+def test_the_handoff_time_is_kept_however_long_locks_last() -> None:
+    # The joiner may ask before the lock is shortened, and is told of its end nevertheless.
+    for seed in range(50):
+        history = unfinished(seed)
+        world = RingSimulator().world(history)
+        world.run(14.0)
+        joiner = world.processes["b"]
+        assert history.locks is not None
+        own = {key for key in history.locks.keys if joiner.machine.ring.owner(key) == "b"}
+        assert own <= {key for key, _, _ in believed(world, joiner)}, seed
+
+
 # --- planted faults ---------------------------------------------------------------------------
 
 
