@@ -68,7 +68,7 @@ def create_sites(
             site.service,
             redis_shown=f"{name}: {site.redis_shown}",
             base_path=f"{base_path}{PATH}/{name}",
-            grafana=grafana,
+            grafana=_narrowed(grafana, name),
             access=access,
             above=f"{base_path}/",
         )
@@ -84,6 +84,11 @@ def create_sites(
         return front(environ, start_response)
 
     return dispatch
+
+
+def _narrowed(grafana: str, server: str) -> str:
+    """The address of the dashboard, with the server chosen."""
+    return f"{grafana}{'&' if '?' in grafana else '?'}var-server={server}" if grafana else ""
 
 
 def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:

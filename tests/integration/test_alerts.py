@@ -124,7 +124,7 @@ def panels() -> list[tuple[str, str]]:
     found = []
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", ()):
-            expression = re.sub(r"\$(ring|group|node|member)\b", ".*", target["expr"])
+            expression = re.sub(r"\$(server|ring|group|node|member)\b", ".*", target["expr"])
             expression = expression.replace("$__rate_interval", "1m").replace("$__range", "1m")
             # Some panels show only what is not zero, which in a healthy fleet is nothing.
             expression = re.sub(r" (> 0|== 1)$", "", expression)

@@ -74,6 +74,15 @@ def test_each_server_has_its_own_pages_api_and_metrics(services: list[Service]) 
     assert metrics.count("# TYPE hashring_redis_up gauge") == 1
 
 
+def test_links_to_grafana_choose_the_server(services: list[Service]) -> None:
+    for address, begin in (
+        ("https://g.example/d/hashring", "https://g.example/d/hashring?var-server=eu"),
+        ("https://g.example/d/x?orgId=2", "https://g.example/d/x?orgId=2&amp;var-server=eu"),
+    ):
+        page = client_of(services, grafana=address).get("/server/eu/ring?name=ring").text
+        assert f'href="{begin}&amp;var-ring=ring"' in page
+
+
 def test_rights_and_names_of_hosts_count_for_the_first_page_too(services: list[Service]) -> None:
     client = client_of(services, access=Access(view_users=["ada"]))
     for path in ("/", "/api/status", "/server/eu/"):
