@@ -67,7 +67,7 @@ REASONS: Final = (
 
 
 @dataclass(frozen=True)
-class Change:
+class RingChange:
     """One change of the ring.
 
     Attributes:
@@ -110,7 +110,7 @@ class Change:
         return ring.without_nodes(*self.nodes)
 
 
-def parse_change(payload: bytes | str) -> Change:
+def parse_change(payload: bytes | str) -> RingChange:
     """The change that a message on the channel, or the data of an event, describes.
 
     Raises:
@@ -119,7 +119,7 @@ def parse_change(payload: bytes | str) -> Change:
     return read_change(payload, with_points=True)
 
 
-def read_change(payload: bytes | str, *, with_points: bool) -> Change:
+def read_change(payload: bytes | str, *, with_points: bool) -> RingChange:
     """:func:`parse_change`, also of a change that does not say which points a node joined with.
 
     Args:
@@ -154,7 +154,7 @@ def read_change(payload: bytes | str, *, with_points: bool) -> Change:
     except (KeyError, TypeError, ValueError, OverflowError):
         # Overflow: JSON's Infinity, which Python reads, is no integer.
         raise MessageFormatError(payload, "is not a whole change") from None
-    return Change(kind, nodes, points, prev, stamp, session, reason, was)
+    return RingChange(kind, nodes, points, prev, stamp, session, reason, was)
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from hashring.core.change import Change, ChangeKind
+from hashring.core.change import ChangeKind, RingChange
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import HistoryError
@@ -58,7 +58,7 @@ class Version:
     index: int
     epoch: int
     at: int
-    change: Change | None
+    change: RingChange | None
     ring: Ring
 
 
@@ -76,7 +76,7 @@ class RingHistory:
     base: Ring
     base_epoch: int
     since: int
-    changes: tuple[Change, ...]
+    changes: tuple[RingChange, ...]
 
     def versions(self) -> Iterator[Version]:
         """Every version, oldest first.
@@ -158,7 +158,7 @@ class RingHistory:
 
 
 def ring_history(
-    changes: Iterable[Change],
+    changes: Iterable[RingChange],
     base: Ring | None = None,
     base_epoch: int = 0,
     since: int = 0,
@@ -177,7 +177,7 @@ def ring_history(
     Raises:
         HistoryError: a change is missing, or there is neither a base nor a change.
     """
-    kept: list[Change] = []
+    kept: list[RingChange] = []
     epoch = base_epoch
     for change in changes:
         stamp = change.stamp
@@ -209,7 +209,7 @@ def ring_history(
     return RingHistory(base, base_epoch, since, tuple(kept))
 
 
-def _begins(change: Change) -> bool:
+def _begins(change: RingChange) -> bool:
     return change.stamp.epoch == 1 and not change.prev
 
 

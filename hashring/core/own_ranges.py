@@ -18,7 +18,7 @@ from functools import cached_property
 from hashlib import sha1
 from typing import Final, NamedTuple
 
-from hashring.core.change import Change, read_change
+from hashring.core.change import RingChange, read_change
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Range, bounds_of
 from hashring.errors import MessageFormatError
@@ -113,7 +113,7 @@ class Nearby:
         reaches: those of the node's points that have other ranges now.
     """
 
-    change: Change
+    change: RingChange
     reaches: tuple[Reach, ...]
 
 

@@ -21,7 +21,10 @@ from hashring.errors import ConfigError
 
 
 class Random(Protocol):
-    """The part of :class:`random.Random` that placement needs."""
+    """The part of :class:`random.Random` that a node needs."""
+
+    def random(self) -> float:
+        """A float ``0 <= x < 1``."""
 
     def randrange(self, stop: int, /) -> int:
         """An integer ``0 <= n < stop``."""

@@ -259,7 +259,7 @@ def _place(id_: str) -> tuple[int, int]:
 
 
 @dataclass
-class _Counted:
+class _CountedEvents:
     """Events, each counted once, whatever readings it is in."""
 
     last: tuple[int, int] = _NO_ID
@@ -285,7 +285,7 @@ class _Ring:
     def __init__(self, first: RingReading) -> None:
         self.at = 0.0
         self._label = label(first.ring)
-        self._changes = _Counted(counts=dict.fromkeys(_CAUSES, 0))
+        self._changes = _CountedEvents(counts=dict.fromkeys(_CAUSES, 0))
         # What happened before anybody looked is not counted.
         self._changes.new(event.id for event in first.events)
         self._takeovers = Buckets(_TAKEOVERS)
@@ -359,7 +359,7 @@ class _Group:
     def __init__(self, first: GroupReading) -> None:
         self.at = 0.0
         self._label = label(first.group)
-        self._events = _Counted(counts={kind.value: 0 for kind in EventKind})
+        self._events = _CountedEvents(counts={kind.value: 0 for kind in EventKind})
         self._events.new(decision.id for decision in first.decisions)
         self._status = first.status
         self._health = first.health

@@ -23,7 +23,7 @@ from hashring.protocol.locks.book import Asked, Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.store.command import Command
-from hashring.store.interface import Told
+from hashring.store.interface import Message
 from hashring.store.locks.commands import LOCKS_A_CALL
 from hashring.store.redis_store import AsyncRedisStore
 from hashring.store.ring.commands import owner, snapshot
@@ -417,7 +417,7 @@ class _Loop:
                         break
                     continue
                 timeout = _LISTEN
-                if isinstance(notice, Told):
+                if isinstance(notice, Message):
                     machine.told(number, notice.channel, notice.payload, monotonic())
                 else:
                     machine.subscribed(number, monotonic())

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from hashring.core.change import Change, ChangeKind, Stamp, parse_change
+from hashring.core.change import ChangeKind, RingChange, Stamp, parse_change
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import is_nearby
-from hashring.core.placement import balanced_points, random_points
+from hashring.core.placement import Random, balanced_points, random_points
 from hashring.core.replica import Replica
 from hashring.core.ring import Range, Ring, bounds_of, subtract
 from hashring.errors import (
@@ -79,16 +79,6 @@ _REPLACED_KEPT: Final = 4
 
 _FIRST_RETRY: Final = 0.05
 _LAST_RETRY: Final = 2.0
-
-
-class Random(Protocol):
-    """The part of :class:`random.Random` that the protocol needs."""
-
-    def random(self) -> float:
-        """A float ``0 <= x < 1``."""
-
-    def randrange(self, stop: int, /) -> int:
-        """An integer ``0 <= n < stop``."""
 
 
 @dataclass(frozen=True)
@@ -417,7 +407,7 @@ class NodeMachine:
 
     # --- the channel's changes ----------------------------------------------------------------
 
-    def _change(self, change: Change, now: float) -> None:
+    def _change(self, change: RingChange, now: float) -> None:
         mine = self.stamp
         if mine is None or change.stamp.tag == mine.tag:
             return
@@ -445,7 +435,7 @@ class NodeMachine:
         if self.name in change.nodes:
             self._change_of_own(change, now)
 
-    def _follow_full(self, change: Change) -> None:
+    def _follow_full(self, change: RingChange) -> None:
         if change.kind is ChangeKind.FULL:
             self.full_nodes |= frozenset(change.nodes)
         elif change.kind is not ChangeKind.JOIN and not self.full_nodes.isdisjoint(change.nodes):
@@ -455,7 +445,7 @@ class NodeMachine:
         """Whether the ring and what is known to be garbage make up all of the ZSET's members."""
         return len(ring) + self.garbage == stamp.members
 
-    def _change_of_own(self, change: Change, now: float) -> None:
+    def _change_of_own(self, change: RingChange, now: float) -> None:
         if self.state in (NodeState.LEAVING, *ENDED):
             return
         if change.kind is ChangeKind.JOIN:

@@ -20,8 +20,9 @@ from typing import Any
 
 from hashring.core.change import ChangeKind
 from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
+from hashring.core.placement import Random
 from hashring.errors import MessageFormatError
-from hashring.node.machine import NodeConfig, NodeMachine, Random, View
+from hashring.node.machine import NodeConfig, NodeMachine, View
 from hashring.node.states import NodeEvent, NodeState, SightEvent, SightState
 from hashring.store.ring.commands import BeatReply, Snapshot
 

@@ -184,7 +184,7 @@ class Decider:
         self._flow: FlowRun[bool] | None = None
         # The decision that stood last, and what the assignor wanted then.
         self._known: tuple[str, GroupState | None] = ("", None)
-        self._plan: kernel.Plan | None = None
+        self._plan: kernel.Rebalance | None = None
         self._again = False
         self._asked = self._answers = 0
         self._terms: Terms | None = None

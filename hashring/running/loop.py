@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from hashring.errors import StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.running.backend import Inbox
-from hashring.store.interface import Store, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.interface import Message, Store, Subscribed, Subscription, Unsubscribed
 
 logger = logging.getLogger("hashring")
 
@@ -180,7 +180,7 @@ class Loop:
                 if isinstance(notice, Subscribed):
                     stands = True
                     self.tell(lambda now: machine.subscribed(number, now))
-                elif isinstance(notice, Told):
+                elif isinstance(notice, Message):
                     self._pass_on(number, notice)
                 elif isinstance(notice, Unsubscribed) or (patience and not stands):
                     break
@@ -197,7 +197,7 @@ class Loop:
             if subscription is not None:
                 self._close(subscription)
 
-    def _pass_on(self, number: int, notice: Told) -> None:
+    def _pass_on(self, number: int, notice: Message) -> None:
         told = self.machine.told
         self.tell(lambda now: told(number, notice.channel, notice.payload, now))
 

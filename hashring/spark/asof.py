@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.history import Period, RingHistory, Version, ring_history
 from hashring.core.ringfile import RingFile
 from hashring.errors import ColumnError, HistoryError
@@ -331,19 +331,19 @@ def history_of(
     )
 
 
-def _place(row: dict[str, Any], change: Change) -> tuple[int, ...]:
+def _place(row: dict[str, Any], change: RingChange) -> tuple[int, ...]:
     if row.get("id"):
         return tuple(int(part) for part in row["id"].split("-"))
     return change.stamp.at, change.stamp.epoch
 
 
-def _change(row: dict[str, Any]) -> Change:
+def _change(row: dict[str, Any]) -> RingChange:
     nodes: Sequence[str] = row["nodes"] or ()
     points: Sequence[int] = row["points"] or ()
     if row["epoch"] is None or row["at"] is None or (row["kind"] == "join" and not points):
         raise HistoryError(f"an event is not whole: {row}; export the events anew")
     tag, prev = row.get("tag") or "", row.get("prev") or ""
-    return Change(
+    return RingChange(
         ChangeKind(row["kind"]),
         tuple(nodes),
         tuple(sorted(points)),

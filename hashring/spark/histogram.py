@@ -79,7 +79,7 @@ def point_histogram(
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _CountedKeys:
     """Rows, weight and unusable weights for each code; rows of it that were shared out."""
 
     keys: Longs
@@ -211,7 +211,7 @@ def _counted(  # noqa: PLR0917 - the parts of a question
     key: str,
     weight: str | None,
     algorithm: str,
-) -> _Counted:
+) -> _CountedKeys:
     for name in _COLUMNS:
         if name not in histogram.columns:
             raise ColumnError(name, "is missing: make the histogram with point_histogram")
@@ -228,7 +228,7 @@ def _counted(  # noqa: PLR0917 - the parts of a question
     last = np.searchsorted(starts, high - 1, side="right") - 1
     whole = first == last
     size = int(codes.max()) + 1
-    found = _Counted(
+    found = _CountedKeys(
         keys=np.zeros(size, np.int64),
         weight=np.zeros(size),
         bad_weights=np.zeros(size, np.int64),
@@ -254,7 +254,7 @@ def _counted(  # noqa: PLR0917 - the parts of a question
 
 
 def _share_out(  # noqa: PLR0917 - one bucket
-    found: _Counted,
+    found: _CountedKeys,
     starts: Longs,
     codes: Longs,
     low: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from hashring.store.interface import Caller
+from hashring.store.interface import RedisCaller
 
 _RING: Final = b":epoch"
 _GROUP: Final = b":group:state"
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     name: str
 
 
-def discover(redis: Caller) -> Iterator[Found | None]:
+def discover(redis: RedisCaller) -> Iterator[Found | None]:
     """Every ring and group, in no order; a name may come twice.
 
     Steps through the keys of the whole database; ``None`` comes after each step, so that the

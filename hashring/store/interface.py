@@ -19,7 +19,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True)
-class Told:
+class Message:
     """A message on a channel."""
 
     channel: bytes
@@ -31,7 +31,7 @@ class Unsubscribed:
     """The subscription has ended as asked."""
 
 
-Notice = Subscribed | Told | Unsubscribed
+Notice = Subscribed | Message | Unsubscribed
 
 
 class Subscription(Protocol):
@@ -72,7 +72,7 @@ class Store(Protocol):
         """Close all connections; the store may be used again, with new ones."""
 
 
-class Caller(Protocol):
+class RedisCaller(Protocol):
     """What runs plain Redis commands."""
 
     def call(self, *arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from hashring.store.challenge.twin import ChallengeTwin
 from hashring.store.command import Command
 from hashring.store.group.twin import GroupTwin
-from hashring.store.interface import Notice, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.interface import Message, Notice, Subscribed, Subscription, Unsubscribed
 from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.ring.commands import holder_of
@@ -230,7 +230,7 @@ class _MemorySubscription:
             self._notices.put(Subscribed())
 
     def _hear(self, channel: bytes) -> Callable[[bytes], None]:
-        return lambda payload: self._notices.put(Told(channel, payload))
+        return lambda payload: self._notices.put(Message(channel, payload))
 
     def wait(self, timeout: float) -> Notice | None:
         try:

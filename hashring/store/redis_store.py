@@ -22,7 +22,7 @@ from hashring.store.client import (
 )
 from hashring.store.client_errors import translate
 from hashring.store.command import Command
-from hashring.store.interface import Notice, Subscribed, Subscription, Told, Unsubscribed
+from hashring.store.interface import Message, Notice, Subscribed, Subscription, Unsubscribed
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def _notice(message: dict[str, Any] | None) -> Notice | None:
         return Unsubscribed()
     if message is None or kind != "message":
         return None
-    return Told(_bytes(message["channel"]), _bytes(message["data"]))
+    return Message(_bytes(message["channel"]), _bytes(message["data"]))
 
 
 def _bytes(value: Any) -> bytes:

@@ -22,10 +22,10 @@ MOST_MOVES: Final = 10_000
 """How many moves or flows a plan lists; the greatest come first."""
 
 
-def failure(watcher: RingWatcher | GroupWatcher) -> api.Failure | None:
+def failure(watcher: RingWatcher | GroupWatcher) -> api.FailureAnswer | None:
     """Why there is nothing newer."""
     found = watcher.failure
-    return None if found is None else api.Failure(since=found.since, error=str(found.error))
+    return None if found is None else api.FailureAnswer(since=found.since, error=str(found.error))
 
 
 def status(health: Health) -> api.Status:
@@ -33,9 +33,9 @@ def status(health: Health) -> api.Status:
     return api.Status(state=health.state.value, reasons=_reasons(health))
 
 
-def _reasons(health: Health) -> list[api.Reason]:
+def _reasons(health: Health) -> list[api.ReasonAnswer]:
     return [
-        api.Reason(state=reason.state.value, text=reason.text, remedy=reason.remedy)
+        api.ReasonAnswer(state=reason.state.value, text=reason.text, remedy=reason.remedy)
         for reason in health.reasons
     ]
 
@@ -46,7 +46,7 @@ def overview(rings: Iterable[RingWatcher], groups: Iterable[GroupWatcher]) -> ap
     of_groups = {f"group {group.name}": verdict_of(group) for group in groups}
     every = of_rings | of_groups
     reasons = [
-        api.Reason(state=reason.state, text=f"{name}: {reason.text}", remedy=reason.remedy)
+        api.ReasonAnswer(state=reason.state, text=f"{name}: {reason.text}", remedy=reason.remedy)
         for name, health in sorted(every.items(), key=lambda item: worst_first(item[1]))
         if health.state not in (State.HEALTHY, State.STOPPED)
         for reason in _reasons(health)
@@ -63,9 +63,9 @@ def overview(rings: Iterable[RingWatcher], groups: Iterable[GroupWatcher]) -> ap
 # --- rings ------------------------------------------------------------------------------------
 
 
-def ring(watcher: RingWatcher, view: RingView) -> api.Ring:
+def ring(watcher: RingWatcher, view: RingView) -> api.RingAnswer:
     """A ring."""
-    return api.Ring(
+    return api.RingAnswer(
         ring=view.name,
         status=status(verdict_of(watcher)),
         at=iso_time(view.now),
@@ -83,7 +83,7 @@ def ring(watcher: RingWatcher, view: RingView) -> api.Ring:
         held=view.held,
         limit=view.limit,
         unserved=view.unserved,
-        balance=None if view.balance is None else api.Balance(**asdict(view.balance)),
+        balance=None if view.balance is None else api.BalanceAnswer(**asdict(view.balance)),
         failure=failure(watcher),
     )
 
@@ -106,10 +106,10 @@ def ring_in_list(watcher: RingWatcher) -> api.RingInList:
     )
 
 
-def node(view: NodeView) -> api.Node:
+def node(view: NodeView) -> api.NodeAnswer:
     """A node."""
     facts: dict[str, Any] = dict(view.facts.__dict__)
-    return api.Node(
+    return api.NodeAnswer(
         **facts | {"sees": view.facts.sees.value},
         state=view.state.value,
         fair_share=view.fair,
@@ -131,7 +131,7 @@ def owner(watcher: RingWatcher, view: RingView, found: Lookup) -> api.Owner:
         epoch=view.epoch,
         lock=None
         if lock is None
-        else api.Lock(
+        else api.LockAnswer(
             node=lock.node,
             token=str(lock.token),
             expires_in=lock.expires_in,
@@ -142,12 +142,12 @@ def owner(watcher: RingWatcher, view: RingView, found: Lookup) -> api.Owner:
     )
 
 
-def plan(watcher: RingWatcher, view: RingView, after: Ring) -> api.Plan:
+def plan(watcher: RingWatcher, view: RingView, after: Ring) -> api.PlanAnswer:
     """What moves when a ring becomes another."""
     flows: Counter[tuple[str | None, str | None]] = Counter()
     for move in view.ring.moves(after):
         flows[move.before, move.after] += move.points
-    return api.Plan(
+    return api.PlanAnswer(
         ring=view.name,
         epoch=view.epoch,
         moved=sum(flows.values()) / RING_SIZE,
@@ -161,9 +161,9 @@ def plan(watcher: RingWatcher, view: RingView, after: Ring) -> api.Plan:
     )
 
 
-def change(event: RingEvent) -> api.Change:
+def change(event: RingEvent) -> api.ChangeAnswer:
     """An entry of a ring's history."""
-    return api.Change(**event_json(event))
+    return api.ChangeAnswer(**event_json(event))
 
 
 def _shares(of: Ring) -> dict[str, float]:
@@ -187,7 +187,7 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
         latest=found.latest,
         access=found.access,  # type: ignore[arg-type]
         waits=[
-            api.Wait(
+            api.WaitAnswer(
                 kind=wait.kind.value, member=wait.member, partition=wait.partition, until=wait.until
             )
             for wait in found.waits
@@ -195,7 +195,7 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
         unowned=list(found.unowned),
         draining=list(found.draining),
         members=[
-            api.Member(
+            api.MemberAnswer(
                 name=member.name,
                 state=member.state.value,
                 partitions=list(member.partitions),
@@ -231,7 +231,7 @@ def group_plan(watcher: GroupWatcher, found: Foresight) -> api.GroupPlan:
     return api.GroupPlan(
         group=watcher.name,
         moves=[
-            api.Move(
+            api.MoveAnswer(
                 partition=move.partition,
                 before=move.before,
                 after=move.after,

@@ -29,7 +29,7 @@ class Error(Answer):
     error: str
 
 
-class Failure(Answer):
+class FailureAnswer(Answer):
     """Why there is nothing newer.
 
     ``since`` is this machine's time, in seconds since 1970, at which Redis first failed to
@@ -40,7 +40,7 @@ class Failure(Answer):
     error: str
 
 
-class Balance(Answer):
+class BalanceAnswer(Answer):
     """How even the shares are, and how even random points would make them."""
 
     peak_to_mean: float
@@ -56,7 +56,7 @@ class DuplicatePoint(Answer):
     nodes: list[str]
 
 
-class Reason(Answer):
+class ReasonAnswer(Answer):
     """One thing that is not as it should be, and what to do; ``remedy`` may be empty."""
 
     state: Literal["healthy", "stopped", "changing", "degraded", "unknown", "down"]
@@ -68,7 +68,7 @@ class Status(Answer):
     """The verdict on everything, or on one ring or group: the worst state, and why."""
 
     state: Literal["healthy", "stopped", "changing", "degraded", "unknown", "down"]
-    reasons: list[Reason]
+    reasons: list[ReasonAnswer]
 
 
 class Overview(Status):
@@ -83,7 +83,7 @@ class Overview(Status):
     groups: dict[str, int]
 
 
-class Ring(Answer):
+class RingAnswer(Answer):
     """A ring."""
 
     ring: str
@@ -101,8 +101,8 @@ class Ring(Answer):
     held: Count | None
     limit: Count | None
     unserved: Count
-    balance: Balance | None
-    failure: Failure | None
+    balance: BalanceAnswer | None
+    failure: FailureAnswer | None
 
 
 class RingInList(Answer):
@@ -118,7 +118,7 @@ class RingInList(Answer):
     unserved: Count | None
     peak_to_mean: float | None
     changed_at: Time | None
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
 class Rings(Answer):
@@ -128,7 +128,7 @@ class Rings(Answer):
     next: str | None
 
 
-class Node(Answer):
+class NodeAnswer(Answer):
     """A node. ``late``: half of its ttl has passed since its last heartbeat."""
 
     name: str
@@ -160,12 +160,12 @@ class Nodes(Answer):
     """The nodes of a ring, by name; ``next`` is what to give as ``after`` for the rest."""
 
     ring: str
-    nodes: list[Node]
+    nodes: list[NodeAnswer]
     next: str | None
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
-class Lock(Answer):
+class LockAnswer(Answer):
     """Who holds a key. ``token`` is the fencing token, in decimal."""
 
     node: str
@@ -184,9 +184,9 @@ class Owner(Answer):
     next: list[str]
     hash_algorithm: str
     epoch: Count
-    lock: Lock | None
+    lock: LockAnswer | None
     lock_error: str | None
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
 class OwnersAsked(Answer):
@@ -203,10 +203,10 @@ class Owners(Answer):
     epoch: Count
     hash_algorithm: str
     owners: list[str | None]
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
-class Change(Answer):
+class ChangeAnswer(Answer):
     """An entry of a ring's history."""
 
     id: str
@@ -224,8 +224,8 @@ class Changes(Answer):
     """The end of a ring's history, oldest first."""
 
     ring: str
-    changes: list[Change]
-    failure: Failure | None
+    changes: list[ChangeAnswer]
+    failure: FailureAnswer | None
 
 
 class Flow(Answer, rename={"source": "from"}):
@@ -236,7 +236,7 @@ class Flow(Answer, rename={"source": "from"}):
     part: float
 
 
-class Plan(Answer):
+class PlanAnswer(Answer):
     """What moves, and what each node owns before and after, as parts of the ring."""
 
     ring: str
@@ -245,10 +245,10 @@ class Plan(Answer):
     flows: list[Flow]
     before: Shares
     after: Shares
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
-class Wait(Answer):
+class WaitAnswer(Answer):
     """Something a group waits for; ``until`` is Redis time, in seconds since 1970."""
 
     kind: str
@@ -257,7 +257,7 @@ class Wait(Answer):
     until: float | None
 
 
-class Member(Answer):
+class MemberAnswer(Answer):
     """A member of a group; ``active`` if it has a partition, otherwise it stands by."""
 
     name: str
@@ -279,14 +279,14 @@ class Group(Answer):
     until: float | None
     latest: float | None
     access: Literal["non-exclusive", "exclusive"]
-    waits: list[Wait]
+    waits: list[WaitAnswer]
     unowned: list[Count]
     draining: list[Count]
-    members: list[Member]
+    members: list[MemberAnswer]
     blocking: list[str]
     terms: dict[str, Any]
     owners: list[str | None]
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
 class GroupInList(Answer):
@@ -299,7 +299,7 @@ class GroupInList(Answer):
     partitions: Count | None
     members: Count | None
     unowned: Count | None
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
 class Groups(Answer):
@@ -309,7 +309,7 @@ class Groups(Answer):
     next: str | None
 
 
-class Move(Answer):
+class MoveAnswer(Answer):
     """A partition that changes hands."""
 
     partition: Count
@@ -325,13 +325,13 @@ class GroupPlan(Answer):
     """What moves, in how many rounds, and how many partitions each member has."""
 
     group: str
-    moves: list[Move]
+    moves: list[MoveAnswer]
     rounds: Count
     delay: float
     longest: float
     before: dict[str, Count]
     after: dict[str, Count]
-    failure: Failure | None
+    failure: FailureAnswer | None
 
 
 By = Annotated[

@@ -176,7 +176,7 @@ class Streams:
                 abort(503, f"all {MOST_STREAMS} streams of this process are in use: try later")
             self.open += 1
         return Response(
-            _Counted(chunks, self._ended),
+            _CountedStream(chunks, self._ended),
             mimetype="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -186,7 +186,7 @@ class Streams:
             self.open -= 1
 
 
-class _Counted(Iterator[bytes]):
+class _CountedStream(Iterator[bytes]):
     """A stream that reports its end, also when it never began."""
 
     def __init__(self, chunks: Iterator[bytes], ended: Callable[[], None]) -> None:

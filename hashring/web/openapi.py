@@ -37,12 +37,12 @@ _TYPES: Final = (
     api.Owner,
     api.Owners,
     api.OwnersAsked,
-    api.Plan,
+    api.PlanAnswer,
     api.Ready,
     api.RebalanceAsked,
     api.ReleaseAsked,
     api.RemoveAsked,
-    api.Ring,
+    api.RingAnswer,
     api.Rings,
 )
 _ERRORS: Final = {
@@ -146,7 +146,7 @@ def _paths() -> dict[str, Any]:
         errors=_READ,
     )
     live["get"]["responses"]["200"] = {
-        "description": "Server-sent events without an end; the data of each is a Change.",
+        "description": "Server-sent events without an end; the data of each is a ChangeAnswer.",
         "content": {"text/event-stream": {"schema": _TEXT}},
     }
     ready = _get("Whether Redis responds and the service works.", api.Ready)
@@ -158,7 +158,7 @@ def _paths() -> dict[str, Any]:
     return {
         "/api/status": _get("The verdict on all rings and groups.", api.Overview),
         "/api/rings": _get("All rings, by name.", api.Rings, *page, errors=(400,)),
-        "/api/ring": _get("A ring.", api.Ring, _RING, errors=_READ),
+        "/api/ring": _get("A ring.", api.RingAnswer, _RING, errors=_READ),
         "/api/nodes": _get(
             "The nodes of a ring, by name.",
             api.Nodes,
@@ -192,7 +192,7 @@ def _paths() -> dict[str, Any]:
         "/api/plan": _get(
             "What would move if nodes joined and left. Random placement leaves the points of a "
             "joining node to chance: this is one possible outcome.",
-            api.Plan,
+            api.PlanAnswer,
             _RING,
             *_PLANNED,
             _query(

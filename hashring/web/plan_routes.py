@@ -15,9 +15,9 @@ from hashring.web.live_pages import Templates
 from hashring.web.login_routes import Login
 from hashring.web.parameters import group_of, ring_of, status_of, text_of
 from hashring.web.plans import (
-    GroupChange,
     PicturedPlan,
-    RingChange,
+    PlannedGroupChange,
+    PlannedRingChange,
     group_after,
     group_change,
     pictured_plan,
@@ -53,7 +53,7 @@ class PlanRoutes:
         _, view = ring_of(self._service, text_of(request, "ring"))
         plan: PicturedPlan | None = None
         wrong: HashringError | HTTPException | None = None
-        change = RingChange()
+        change = PlannedRingChange()
         try:
             change = ring_change(lines=True)
             if not change.empty:
@@ -67,10 +67,10 @@ class PlanRoutes:
         _, view = group_of(self._service, text_of(request, "group"))
         found: Foresight | None = None
         wrong: HashringError | HTTPException | None = None
-        change = GroupChange()
+        change = PlannedGroupChange()
         try:
             change = group_change(lines=True)
-            if change != GroupChange():
+            if change != PlannedGroupChange():
                 with self._turns.turn():
                     found = group_after(view, change)
         except (HashringError, HTTPException) as error:
@@ -81,7 +81,7 @@ class PlanRoutes:
         self,
         template: str,
         view: RingView | GroupView,
-        change: RingChange | GroupChange,
+        change: PlannedRingChange | PlannedGroupChange,
         plan: PicturedPlan | Foresight | None,
         wrong: HashringError | HTTPException | None,
     ) -> Any:

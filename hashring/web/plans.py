@@ -33,7 +33,7 @@ _LINES: Final = re.compile(r"[\r\n]+")
 
 
 @dataclass(frozen=True)
-class RingChange:
+class PlannedRingChange:
     """What may be asked about a ring.
 
     Attributes:
@@ -55,7 +55,7 @@ class RingChange:
         return not (self.join or self.leave or self.weights)
 
 
-def ring_change(*, lines: bool = False) -> RingChange:
+def ring_change(*, lines: bool = False) -> PlannedRingChange:
     """What the request asks about a ring.
 
     Args:
@@ -66,7 +66,7 @@ def ring_change(*, lines: bool = False) -> RingChange:
         HTTPException: there is too much of something.
     """
     join, weights = _many("join", MOST_JOINING, lines), _many("weight", MOST_LEAVING, lines)
-    return RingChange(
+    return PlannedRingChange(
         join,
         list_of(request, "leave", MOST_LEAVING),
         dict(_weight(text) for text in weights),
@@ -95,7 +95,7 @@ def _weight(text: str) -> tuple[str, float]:
         ) from None
 
 
-def ring_after(view: RingView, change: RingChange) -> Ring:
+def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
     """The ring after the change: costly, so in its turn.
 
     Raises:
@@ -143,7 +143,7 @@ def pictured_plan(view: RingView, after: Ring) -> PicturedPlan:
 
 
 @dataclass(frozen=True)
-class GroupChange:
+class PlannedGroupChange:
     """What may be asked about a group; ``None`` is as it is."""
 
     join: Sequence[str] = ()
@@ -152,12 +152,12 @@ class GroupChange:
     access: str | None = None
 
 
-def group_change(*, lines: bool = False) -> GroupChange:
+def group_change(*, lines: bool = False) -> PlannedGroupChange:
     """What the request asks about a group; see :func:`ring_change`."""
     partitions = None
     if request.args.get("partitions"):
         partitions = number_of(request, "partitions", 1, 1, MOST_PARTITIONS)
-    return GroupChange(
+    return PlannedGroupChange(
         _many("join", MOST_JOINING, lines),
         list_of(request, "leave", MOST_LEAVING),
         partitions,
@@ -165,7 +165,7 @@ def group_change(*, lines: bool = False) -> GroupChange:
     )
 
 
-def group_after(view: GroupView, change: GroupChange) -> Foresight:
+def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:
     """What would move: costly, so in its turn; see :func:`ring_after`."""
     terms = view.state.terms
     count = max(change.partitions or 0, terms.partitions)

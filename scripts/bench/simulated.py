@@ -23,7 +23,7 @@ from hashring.node.states import NodeState
 from hashring.protocol.machine import Step
 from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import Scoring
-from hashring.testing.simulator.engine import EPOCH, Call, Loop, Process
+from hashring.testing.simulator.engine import EPOCH, Call, Process, SimulatedLoop
 from hashring.testing.simulator.engine import World as Engine
 from hashring.testing.simulator.history import History
 
@@ -61,7 +61,7 @@ class Machine(NodeMachine):
 
 
 @dataclass(frozen=True)
-class Spec:
+class SimulatedSpec:
     """What a process is called, and what its clock shows at the beginning."""
 
     label: str
@@ -73,11 +73,11 @@ class Node(Process):
 
     world: World
 
-    def __init__(self, world: World, spec: Spec, machine: Machine, weight: float) -> None:
+    def __init__(self, world: World, spec: SimulatedSpec, machine: Machine, weight: float) -> None:
         super().__init__(world, spec)
         self.machine = machine
         self.weight = weight
-        self.loop: Loop[Node] = Loop(self, machine, asynchronous=True)
+        self.loop: SimulatedLoop[Node] = SimulatedLoop(self, machine, asynchronous=True)
         self.saw: dict[int, float] = {}
 
     def latency(self) -> float:
@@ -89,7 +89,7 @@ class Node(Process):
         self.machine.start(self.local(), strict=False)
         self.loop.begin()
 
-    def show(self, loop: Loop[Any]) -> None:
+    def show(self, loop: SimulatedLoop[Any]) -> None:
         """The node may know of another change of the ring."""
         if self.machine.stamp is not None:
             self.saw.setdefault(self.machine.stamp.epoch, self.world.now)
@@ -157,7 +157,7 @@ class World(Engine[Node]):
             told={"host": "host", "pid": 1},
         )
         machine = Machine(config, random.Random(f"{self._made}"))
-        node = Node(self, Spec(config.name), machine, weight)
+        node = Node(self, SimulatedSpec(config.name), machine, weight)
         self.running.append(node)
         node.start()
         return node

@@ -15,7 +15,7 @@ import time
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.history import ring_history
 from hashring.spark import audit
 from hashring.spark.asof import as_of
@@ -36,10 +36,10 @@ def history(changes: int, nodes: int = 100, replicas: int = 16):
         if len(alive) < nodes:
             alive.append(f"host:{epoch}")
             points = tuple(sorted({rng.randrange(2**32) for _ in range(replicas)}))
-            made.append(Change(ChangeKind.JOIN, (alive[-1],), points, prev, stamp))
+            made.append(RingChange(ChangeKind.JOIN, (alive[-1],), points, prev, stamp))
         else:
             gone = alive.pop(rng.randrange(len(alive)))
-            made.append(Change(ChangeKind.LEAVE, (gone,), (), prev, stamp))
+            made.append(RingChange(ChangeKind.LEAVE, (gone,), (), prev, stamp))
         now += rng.randrange(1, 2 * WEEK // changes) if epoch > nodes else 1
     return ring_history(made)
 

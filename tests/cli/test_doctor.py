@@ -17,7 +17,7 @@ from hashring import RingNode
 from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.output import counted
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.placement import random_points
 from hashring.core.ring import Ring
 from hashring.errors import PermissionDenied
@@ -460,7 +460,7 @@ def look(
 def event(seconds_ago: int, node: str, reason: str) -> RingEvent:
     at = (NOW - seconds_ago) * 1000
     stamp = Stamp(epoch=1, tag="t", members=1, at=at * 1000)
-    change = Change(ChangeKind.JOIN, (node,), (5,), "p", stamp, "s", reason)
+    change = RingChange(ChangeKind.JOIN, (node,), (5,), "p", stamp, "s", reason)
     return RingEvent(f"{at}-0", "join", node, change)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from redis import Redis
 
-from hashring.core.change import Change, parse_change
+from hashring.core.change import RingChange, parse_change
 from hashring.core.own_ranges import Nearby, parse_nearby
 from hashring.core.replica import Replica
 from hashring.core.ring import Ring
-from hashring.store.interface import Store, Subscribed, Subscription, Told
+from hashring.store.interface import Message, Store, Subscribed, Subscription
 from hashring.store.keys import RingKeys
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring.commands import (
@@ -272,13 +272,13 @@ class Listener:
         self._place.publish(mark)
         while True:
             notice = self._subscription.wait(PATIENCE)
-            assert isinstance(notice, Told)
+            assert isinstance(notice, Message)
             if notice.payload == mark:
                 return
             if not notice.payload.startswith(b"mark "):
                 yield self._channels.get(notice.channel, ""), notice.payload
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[RingChange]:
         """What was told since the last call, as changes."""
         return [parse_change(payload) for payload in self.payloads()]
 

@@ -21,7 +21,7 @@ from hashring.store.challenge.commands import (
     told_partition,
     write_table,
 )
-from hashring.store.interface import Store, Subscribed, Subscription, Told
+from hashring.store.interface import Message, Store, Subscribed, Subscription
 from tests.conftest import PATIENCE
 
 EMPTY = LeaseTable(2)
@@ -44,7 +44,7 @@ class Channels:
 
     def next(self) -> tuple[bytes, bytes]:
         notice = self._subscription.wait(PATIENCE)
-        assert isinstance(notice, Told)
+        assert isinstance(notice, Message)
         return notice.channel, notice.payload
 
     def close(self) -> None:

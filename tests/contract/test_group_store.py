@@ -48,7 +48,7 @@ from hashring.store.group.commands import (
     leave,
     read,
 )
-from hashring.store.interface import Store, Subscribed, Told
+from hashring.store.interface import Message, Store, Subscribed
 from hashring.store.redis_store import RedisStore
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import PATIENCE, servers
@@ -352,7 +352,7 @@ def test_a_decision_of_one_that_does_not_stay_is_told_to_two_that_do(
         assert isinstance(subscription.wait(PATIENCE), Subscribed)
         store.run(commit(keys, reading, outcome, "a", stays=stays))
         notice = subscription.wait(PATIENCE)
-    assert isinstance(notice, Told)
+    assert isinstance(notice, Message)
     assert concerned(notice.payload) == told
 
 
@@ -414,7 +414,7 @@ def test_a_decision_is_told_on_the_channel(store: Store, keys: GroupKeys) -> Non
     store.run(join(keys, facts("a"), TERMS))
     step(store, keys)
     notice = subscription.wait(PATIENCE)
-    assert isinstance(notice, Told)
+    assert isinstance(notice, Message)
     assert notice.payload.decode().split("\n")[0] == store.run(read(keys)).tag
     assert concerned(notice.payload) == {"a"}
     subscription.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import Change, ChangeKind, parse_change
+from hashring.core.change import ChangeKind, RingChange, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
@@ -68,7 +68,7 @@ def test_a_join_is_told_with_its_points_its_session_and_its_place_in_history(
 ) -> None:
     reply = place.join("n", A, 20, 10)
     (change,) = channel.changes()
-    assert change == Change(
+    assert change == RingChange(
         ChangeKind.JOIN, ("n",), (10, 20), "", reply.stamp, session=A, reason="start", was=0
     )
     assert reply.before == ""

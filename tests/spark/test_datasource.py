@@ -220,7 +220,7 @@ def test_events_that_the_ring_dropped_meanwhile_are_an_error(redis, node, stream
         streamed()
 
 
-class Told:
+class Message:
     """The stream of events as Spark asks it, on one server: no Spark is needed for that."""
 
     def __init__(self, server):
@@ -245,7 +245,7 @@ class Told:
 @pytest.fixture(params=sorted(servers()))
 def told(request):
     with RedisServer(servers()[request.param]) as server:
-        found = Told(server)
+        found = Message(server)
         yield found
         found.client.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -176,3 +177,12 @@ def test_the_spark_data_source_may_talk_to_redis(copy: Path) -> None:
 def test_importing_the_package_does_not_load(module: str) -> None:
     script = f"import hashring, sys; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
+
+
+def test_a_class_name_is_defined_once_in_the_package() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "hashring").rglob("*.py")):
+        for found in ast.walk(ast.parse(path.read_text())):
+            if isinstance(found, ast.ClassDef):
+                places.setdefault(found.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

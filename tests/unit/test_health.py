@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
@@ -41,7 +41,7 @@ WELL = NodeFacts(
 
 def event(kind: ChangeKind, ago: float, reason: str = "") -> RingEvent:
     stamp = Stamp(1, "tag", 1, int((NOW - ago) * 1e6))
-    change = Change(kind, ("a",), (), "", stamp, reason=reason)
+    change = RingChange(kind, ("a",), (), "", stamp, reason=reason)
     return RingEvent(f"{int((NOW - ago) * 1000)}-0", kind.value, "by", change)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.history import Period, ring_history
 from hashring.core.ring import Ring
 from hashring.errors import HistoryError
@@ -18,7 +18,7 @@ POINTS = st.one_of(st.integers(0, 12), st.integers(TOP - 5, TOP - 1), st.integer
 def change(epoch, kind, nodes, points=(), *, at=None, prev=None):
     prev = prev if prev is not None else ("" if epoch == 1 else f"t{epoch - 1}")
     stamp = Stamp(epoch, f"t{epoch}", 0, epoch * 10 if at is None else at)
-    return Change(ChangeKind(kind), nodes, tuple(sorted(set(points))), prev, stamp)
+    return RingChange(ChangeKind(kind), nodes, tuple(sorted(set(points))), prev, stamp)
 
 
 @st.composite

@@ -65,7 +65,7 @@ _PATIENCE: Final = 10.0  # seconds for a subscription to stand
 _EVERYTHING: Final = frozenset((b"*", b"~*", b"&*"))
 
 
-class Reach(Enum):
+class Coverage(Enum):
     """Whether the user's patterns cover what a node needs, as far as it shows."""
 
     COVERED = "covered"
@@ -83,8 +83,8 @@ class Rights:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._shown: set[Reach] = set()  # by probes of the ring's own keys
-        self._ring_shown: set[Reach] = set()  # by probes of the ZSET, which has another name
+        self._shown: set[Coverage] = set()  # by probes of the ring's own keys
+        self._ring_shown: set[Coverage] = set()  # by probes of the ZSET, which has another name
 
     def ring(self) -> Finding:
         """Whether nodes can run on the ring."""
@@ -151,14 +151,14 @@ class Rights:
             except PermissionDenied as error:
                 missing.append(name)
                 if _is_about_a_pattern(error):
-                    shown.add(Reach.LACKING)
+                    shown.add(Coverage.LACKING)
                 continue
             except RedisRefused as error:
                 if "unknown command" in str(error):
                     missing.append(name)
                     continue
             if arguments:
-                shown.add(Reach.COVERED)
+                shown.add(Coverage.COVERED)
         return missing
 
     # --- the remedy ---------------------------------------------------------------------------
@@ -183,22 +183,22 @@ class Rights:
         )
 
     def _rules(
-        self, sign: str, kind: str, reach: Reach, patterns: tuple[str, ...]
+        self, sign: str, kind: str, reach: Coverage, patterns: tuple[str, ...]
     ) -> tuple[str, ...]:
-        if reach is Reach.UNKNOWN:
+        if reach is Coverage.UNKNOWN:
             reach = self._reach_by_acl(kind)
-        if reach is Reach.COVERED:
+        if reach is Coverage.COVERED:
             return ()
         rules = tuple(_word(sign + pattern) for pattern in patterns)
-        return rules if reach is Reach.LACKING else (f"reset{kind}", *rules)
+        return rules if reach is Coverage.LACKING else (f"reset{kind}", *rules)
 
-    def _keys_reach(self) -> Reach:
+    def _keys_reach(self) -> Coverage:
         _ = self._missing, self._lock_missing
-        if Reach.LACKING in self._shown | self._ring_shown:
-            return Reach.LACKING
-        return Reach.COVERED if self._shown and self._ring_shown else Reach.UNKNOWN
+        if Coverage.LACKING in self._shown | self._ring_shown:
+            return Coverage.LACKING
+        return Coverage.COVERED if self._shown and self._ring_shown else Coverage.UNKNOWN
 
-    def _channels_reach(self) -> Reach:
+    def _channels_reach(self) -> Coverage:
         keys = self._connection.keys
         channels = keys.channel, keys.node_channel("")
         awaited = len(channels)
@@ -208,22 +208,22 @@ class Rights:
                 while awaited and (left := deadline - time.monotonic()) > 0:
                     awaited -= isinstance(subscription.wait(left), Subscribed)
         except PermissionDenied as error:
-            return Reach.LACKING if _is_about_a_pattern(error) else Reach.UNKNOWN
+            return Coverage.LACKING if _is_about_a_pattern(error) else Coverage.UNKNOWN
         except StoreError:
-            return Reach.UNKNOWN
-        return Reach.UNKNOWN if awaited else Reach.COVERED
+            return Coverage.UNKNOWN
+        return Coverage.UNKNOWN if awaited else Coverage.COVERED
 
-    def _reach_by_acl(self, kind: str) -> Reach:
+    def _reach_by_acl(self, kind: str) -> Coverage:
         if self._user is None:
-            return Reach.UNKNOWN
+            return Coverage.UNKNOWN
         try:
             told = self._connection.call("ACL", "GETUSER", self._user)
         except RedisRefused:
-            return Reach.UNKNOWN
+            return Coverage.UNKNOWN
         fields = told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
         patterns = fields[kind.encode()]  # a list up to Redis 6.2, then one text
         words = patterns.split() if isinstance(patterns, bytes) else patterns
-        return Reach.COVERED if _EVERYTHING.intersection(words) else Reach.LACKING
+        return Coverage.COVERED if _EVERYTHING.intersection(words) else Coverage.LACKING
 
     @cached_property
     def _user(self) -> str | None:

@@ -12,7 +12,7 @@ from hashring.cli.doctor.findings import Finding, Level, note, ok, problem
 from hashring.cli.doctor.rights import Rights
 from hashring.cli.output import seconds
 from hashring.errors import PermissionDenied, RedisRefused
-from hashring.store.interface import Subscribed, Told
+from hashring.store.interface import Message, Subscribed
 from hashring.store.ring.events import read_event
 
 TESTED: Final = "6.2, 7, 8 and Valkey 8"
@@ -204,7 +204,7 @@ def _channel(connection: Connection, rights: Rights) -> Finding:
                     return note("channel", "not tried: its nodes never told of themselves")
                 sent = time.perf_counter()
                 connection.call("PUBLISH", connection.keys.channel, payload)
-            elif isinstance(notice, Told) and sent and notice.payload == payload:
+            elif isinstance(notice, Message) and sent and notice.payload == payload:
                 took = time.perf_counter() - sent
                 return ok("channel", f"a message arrived after {seconds(took)}")
     except PermissionDenied as error:

@@ -110,11 +110,11 @@ class StepOutcome:
     events: tuple[GroupEvent, ...]
     due: float | None
     dismissed: tuple[tuple[str, str], ...] = ()
-    plan: Plan | None = None
+    plan: Rebalance | None = None
 
 
 @dataclass(frozen=True)
-class Plan:
+class Rebalance:
     """A target that is being carried out.
 
     Attributes:
@@ -143,7 +143,7 @@ class Plan:
 
 
 def step(
-    state: GroupState, facts: Facts, assignor: Assignor, plan: Plan | None = None
+    state: GroupState, facts: Facts, assignor: Assignor, plan: Rebalance | None = None
 ) -> StepOutcome:
     """The next decision.
 
@@ -256,7 +256,7 @@ class _Step:
     """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
 
     def __init__(
-        self, state: GroupState, facts: Facts, assignor: Assignor, plan: Plan | None
+        self, state: GroupState, facts: Facts, assignor: Assignor, plan: Rebalance | None
     ) -> None:
         self.before = state
         self.now = facts.now
@@ -619,7 +619,7 @@ class _Step:
         lasting = getattr(self.assignor, "lasting", False)
         if not lasting or self.plan is None or not self.plan.serves(self.assignor, situation):
             target = checked_target(self.assignor, situation)
-            self.plan = Plan(self.assignor, situation, target) if lasting else None
+            self.plan = Rebalance(self.assignor, situation, target) if lasting else None
             return target
         return self.plan.target
 

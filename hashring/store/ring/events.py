@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from hashring.core.change import Change, parse_change
+from hashring.core.change import RingChange, parse_change
 from hashring.errors import MessageFormatError
 from hashring.store.command import text
-from hashring.store.interface import Caller
+from hashring.store.interface import RedisCaller
 
 EVENTS_KEPT: Final = 10_000
 """About how many entries the history of a ring keeps."""
@@ -34,7 +34,7 @@ class RingEvent:
     id: str
     kind: str
     by: str
-    change: Change | None
+    change: RingChange | None
     keys: str = ""
 
     @property
@@ -64,7 +64,7 @@ def read_event(entry: Any) -> RingEvent:
     )
 
 
-def newest(redis: Caller, stream: bytes, count: int) -> list[RingEvent]:
+def newest(redis: RedisCaller, stream: bytes, count: int) -> list[RingEvent]:
     """The last ``count`` events, oldest first.
 
     Raises:
@@ -82,7 +82,7 @@ def newest(redis: Caller, stream: bytes, count: int) -> list[RingEvent]:
     return found[::-1]
 
 
-def after(redis: Caller, stream: bytes, id_: str) -> Iterator[RingEvent]:
+def after(redis: RedisCaller, stream: bytes, id_: str) -> Iterator[RingEvent]:
     """The events after that id, oldest first.
 
     Raises:

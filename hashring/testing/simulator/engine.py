@@ -89,7 +89,7 @@ class Rule(Generic[W, P]):
         return Violation(self.name, what, world.now)
 
 
-class Spec(Protocol):
+class SimulatedSpec(Protocol):
     """What a world must be told of a process.
 
     Attributes:
@@ -131,7 +131,7 @@ class Call:
     outcome: list[Any] = field(default_factory=list)
 
 
-class Caller(Generic[P]):
+class SimulatedCaller(Generic[P]):
     """What makes one call at a time in a process: a loop, or the application itself."""
 
     def __init__(self, process: P) -> None:
@@ -169,10 +169,10 @@ class Caller(Generic[P]):
         raise NotImplementedError
 
 
-class Listener:
+class SimulatedSubscription:
     """One subscription of a loop."""
 
-    def __init__(self, loop: Loop[Any], number: int) -> None:
+    def __init__(self, loop: SimulatedLoop[Any], number: int) -> None:
         self._loop = loop
         self.number = number
         self._ends: list[Callable[[], None]] = []
@@ -227,7 +227,7 @@ class Listener:
         world.at(self._last, lambda: self._loop.hear(self.number, channel, payload))
 
 
-class Loop(Caller[P]):
+class SimulatedLoop(SimulatedCaller[P]):
     """Drives one machine in a process.
 
     Args:
@@ -238,7 +238,7 @@ class Loop(Caller[P]):
     def __init__(self, process: P, machine: Machine, *, asynchronous: bool = False) -> None:
         super().__init__(process)
         self.machine = machine
-        self.listener: Listener | None = None
+        self.listener: SimulatedSubscription | None = None
         self._over = False
         self._asynchronous = asynchronous
         self._step: Run | None = None
@@ -349,7 +349,7 @@ class Loop(Caller[P]):
         process = self.process
         world = process.world
         self.detach()
-        self.listener = listener = Listener(self, number)
+        self.listener = listener = SimulatedSubscription(self, number)
         asked = world.now + process.latency()
         if world.now < process.cut_until or world.now < world.down_until:
             world.at(asked, lambda: self._lost(listener, RedisUnavailable("connection refused")))
@@ -378,11 +378,11 @@ class Loop(Caller[P]):
 
         world.at(at, stand)
 
-    def _subscribed(self, listener: Listener) -> None:
+    def _subscribed(self, listener: SimulatedSubscription) -> None:
         for _ in self.machine.channels:
             self.machine.subscribed(listener.number, self.process.local())
 
-    def _lost(self, listener: Listener, error: RedisUnavailable | None) -> None:
+    def _lost(self, listener: SimulatedSubscription, error: RedisUnavailable | None) -> None:
         if listener is self.listener and not listener.ended:
             listener.ended = True
             listener.detach()
@@ -405,13 +405,13 @@ class Process:
 
     spec: Any
 
-    def __init__(self, world: World[Any], spec: Spec) -> None:
+    def __init__(self, world: World[Any], spec: SimulatedSpec) -> None:
         self.world = world
         self.spec = spec
         self.offset = spec.monotonic
         """What its monotonic clock shows at the beginning, in seconds."""
         self.rng = Random(f"{world.history.seed} network {spec.label}")
-        self.callers: list[Caller[Any]] = []
+        self.callers: list[SimulatedCaller[Any]] = []
         self.alive = True
         self.stopping = False
         self.paused_until = 0.0
@@ -453,9 +453,9 @@ class Process:
         return all(loop.listener is not None and loop.listener.stands for loop in self.loops)
 
     @property
-    def loops(self) -> list[Loop[Any]]:
+    def loops(self) -> list[SimulatedLoop[Any]]:
         """Its loops, in the order in which they were made."""
-        return [caller for caller in self.callers if isinstance(caller, Loop)]
+        return [caller for caller in self.callers if isinstance(caller, SimulatedLoop)]
 
     # --- what subclasses say ------------------------------------------------------------------
 
@@ -467,13 +467,13 @@ class Process:
         """The application wants to leave."""
         raise NotImplementedError
 
-    def show(self, loop: Loop[Any]) -> None:
+    def show(self, loop: SimulatedLoop[Any]) -> None:
         """A loop's machine may have changed what the application sees."""
 
     def answered(self, call: Call, outcome: Any) -> None:
         """A loop's machine is about to be told of an answer."""
 
-    def finished(self, loop: Loop[Any]) -> None:
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
         """A loop's machine has nothing more to do."""
 
     def begins(self, command: Command[Any]) -> bool:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.balance import balance
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.core.ring import Ring
@@ -58,7 +58,7 @@ def reading(*nodes: NodeFacts, at: float = 100.0, events: Iterable[RingEvent] = 
 
 def event(at: float, kind: ChangeKind, reason: str, *nodes: str) -> RingEvent:
     stamp = Stamp(1, "tag", 1, int(at * 1e6))
-    change = Change(kind, nodes, (), "", stamp, reason=reason)
+    change = RingChange(kind, nodes, (), "", stamp, reason=reason)
     return RingEvent(f"{int(at * 1000)}-0", kind.value, "by", change)
 
 

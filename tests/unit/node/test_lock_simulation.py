@@ -29,8 +29,8 @@ from hashring.testing.simulator.ring.history import (
     LOCK_KINDS,
     TTL,
     LockTerms,
+    NodeHistory,
     ProcessSpec,
-    RingHistory,
 )
 from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.world import RingWorld
@@ -60,7 +60,7 @@ JOIN, CRASH = 8.0, 12.0
 SOON = 3 * HEARTBEAT
 
 
-def fleet(seed: int) -> RingHistory:
+def fleet(seed: int) -> NodeHistory:
     """Nodes with little room to spare; one more joins, and one of them all dies."""
     labels = [f"n{number:02}" for number in range(NODES + 1)]
     rng = Random(seed)
@@ -76,7 +76,7 @@ def fleet(seed: int) -> RingHistory:
     specs = tuple(
         ProcessSpec(label, label, False, "random", 16, False, False, 0.0, LIMIT) for label in labels
     )
-    return RingHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+    return NodeHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
 
 
 def waited(world: RingWorld, since: float) -> float:
@@ -104,7 +104,7 @@ def test_within_three_heartbeats_of_a_join_or_of_a_dead_nodes_end_all_keys_are_h
     assert waited(world, max(victim.deadline, *ends)) <= SOON
 
 
-def unfinished(seed: int) -> RingHistory:
+def unfinished(seed: int) -> NodeHistory:
     """Work on all keys goes on for long after some of them have moved to a node that joins."""
     rng = Random(seed)
     keys = tuple(b"key-%d" % number for number in range(20))
@@ -114,7 +114,7 @@ def unfinished(seed: int) -> RingHistory:
     specs = tuple(
         ProcessSpec(label, label, False, "random", 16, False, False, 0.0) for label in "ab"
     )
-    return RingHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+    return NodeHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
 
 
 def test_the_handoff_time_is_kept_however_long_locks_last() -> None:
@@ -132,7 +132,7 @@ def test_the_handoff_time_is_kept_however_long_locks_last() -> None:
 # --- planted faults ---------------------------------------------------------------------------
 
 
-def found(rules: str, simulator: RingSimulator | None = None) -> RingHistory:
+def found(rules: str, simulator: RingSimulator | None = None) -> NodeHistory:
     """The first history in which the rule is broken; another rule broken is another fault."""
     simulator = simulator or RingSimulator()
     for seed in range(FAULT_BUDGET):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import Change, ChangeKind, Stamp
+from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
@@ -153,7 +153,7 @@ class Hand:
         self.now = until
         return self.run()
 
-    def tell(self, change: Change, number: int | None = None) -> None:
+    def tell(self, change: RingChange, number: int | None = None) -> None:
         self.tell_payload(payload_of(change), number)
 
     def tell_payload(self, payload: bytes, number: int | None = None) -> None:
@@ -166,7 +166,7 @@ class Hand:
         node: str = "new",
         points: tuple[int, ...] = (50,),
         **options: Any,
-    ) -> Change:
+    ) -> RingChange:
         """The next change of the ring: Redis has it from now on."""
         before = self.stamp
         if kind is ChangeKind.JOIN:
@@ -180,11 +180,11 @@ class Hand:
         )
         session = options.pop("session", OTHER)
         return replace(
-            Change(kind, (node,), points, before.tag, self.stamp, session=session), **options
+            RingChange(kind, (node,), points, before.tag, self.stamp, session=session), **options
         )
 
 
-def payload_of(change: Change) -> bytes:
+def payload_of(change: RingChange) -> bytes:
     return json.dumps(
         {
             "v": 1,

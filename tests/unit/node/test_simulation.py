@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import Change, Stamp
+from hashring.core.change import RingChange, Stamp
 from hashring.core.ring import Ring
 from hashring.node.machine import NodeMachine, View
 from hashring.protocol.machine import Run
@@ -21,7 +21,7 @@ from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.history import smallest
-from hashring.testing.simulator.ring.history import KINDS, RingHistory
+from hashring.testing.simulator.ring.history import KINDS, NodeHistory
 
 HISTORIES = 2400
 BATCH = 200
@@ -64,7 +64,7 @@ class DeadlineFromTheAnswer(NodeMachine):
 class IgnoresGaps(NodeMachine):
     """It applies every change that it hears to what it has."""
 
-    def _change(self, change: Change, now: float) -> None:
+    def _change(self, change: RingChange, now: float) -> None:
         if self.stamp is not None and change.stamp.tag != self.stamp.tag:
             change = replace(change, prev=self.stamp.tag, was=None)
         super()._change(change, now)
@@ -115,7 +115,7 @@ MACHINES = {
 }
 
 
-def found(simulator: RingSimulator, rules: str) -> RingHistory:
+def found(simulator: RingSimulator, rules: str) -> NodeHistory:
     """The first history in which the rule is broken; another rule broken is another fault."""
     for seed in range(FAULT_BUDGET):
         history = random_history(seed)
@@ -206,7 +206,7 @@ def test_every_kind_of_event_comes_up() -> None:
     assert drawn == set(KINDS)
 
 
-def _broken() -> RingHistory:
+def _broken() -> NodeHistory:
     return found(RingSimulator(machine=NeverFences), "renewal")
 
 
@@ -221,12 +221,12 @@ def test_the_story_of_a_failing_history_is_short_and_says_how_to_play_it_again()
 
 
 def test_no_event_of_a_smallest_history_can_be_spared() -> None:
-    def fails(history: RingHistory) -> bool:
+    def fails(history: NodeHistory) -> bool:
         kinds = [event.kind for event in history.events]
         return kinds.count("start") >= 2 and "wipe" in kinds
 
     events = tuple(Event(float(i), kind, "a") for i, kind in enumerate(["start", "kill"] * 8))
-    history = RingHistory(0, (), (*events, Event(20.0, "wipe"), Event(21.0, "stop", "a")))
+    history = NodeHistory(0, (), (*events, Event(20.0, "wipe"), Event(21.0, "stop", "a")))
     least = smallest(history, fails)
     assert [event.kind for event in least.events] == ["start", "start", "wipe"]
 

@@ -41,7 +41,7 @@ def patience(history: ChallengeHistory) -> tuple[float, float]:
     return 4 * terms.max_lease + history.partitions * terms.max_shutdown, terms.max_lease
 
 
-class Holder(ChallengeRule):
+class ChallengeHolder(ChallengeRule):
     name = "holder"
 
     def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
@@ -56,7 +56,7 @@ class Holder(ChallengeRule):
                 )
 
 
-class Renewal(ChallengeRule):
+class ChallengeRenewal(ChallengeRule):
     name = "renewal"
 
     def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
@@ -80,7 +80,7 @@ def uneven(world: ChallengeWorld) -> str:
     return ""
 
 
-class Level(ChallengeRule):
+class ChallengeLevel(ChallengeRule):
     name = "level"
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Level(ChallengeRule):
                 raise self.broken(world, f"{process.spec.label} has {process.held()} now")
 
 
-class Served(ChallengeRule):
+class ChallengeService(ChallengeRule):
     name = "served"
 
     def __init__(self) -> None:
@@ -117,4 +117,8 @@ class Served(ChallengeRule):
 
 def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule of the history's mode."""
-    return [Holder(), Renewal(), Level()] if history.fixed else [Served()]
+    return (
+        [ChallengeHolder(), ChallengeRenewal(), ChallengeLevel()]
+        if history.fixed
+        else [ChallengeService()]
+    )

@@ -19,7 +19,15 @@ from hashring.protocol.member import Stage
 from hashring.store.challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
-from hashring.testing.simulator.engine import NEVER, Call, Fault, Loop, Process, Rule, World
+from hashring.testing.simulator.engine import (
+    NEVER,
+    Call,
+    Fault,
+    Process,
+    Rule,
+    SimulatedLoop,
+    World,
+)
 
 KEYS: Final = challenge_keys("work")
 
@@ -64,7 +72,7 @@ class ChallengeProcess(Process):
                 new_suffix=suffix,
                 chance=self.chance.random,
             )
-        self.loop: Loop[ChallengeProcess] = Loop(self, self.machine)
+        self.loop: SimulatedLoop[ChallengeProcess] = SimulatedLoop(self, self.machine)
         self.read_sent = NEVER
         """True time of sending of the newest answer that its lease may be from."""
 
@@ -92,7 +100,7 @@ class ChallengeProcess(Process):
         super().kill()
         self.world.measure(self)
 
-    def finished(self, loop: Loop[Any]) -> None:
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do. One that could not enter is started again."""
         if self.machine.stage is Stage.FAILED and not self.stopping:
             self._soon(max(1.0, self.world.open_at - self.world.now), self.start)
@@ -106,7 +114,7 @@ class ChallengeProcess(Process):
         if call.command.script.name == "challenge_read":
             self.read_sent = max(self.read_sent, call.sent)
 
-    def show(self, loop: Loop[Any]) -> None:
+    def show(self, loop: SimulatedLoop[Any]) -> None:
         """The application is told what has changed."""
         changes, self.machine.changes = self.machine.changes, []
         for each in changes:

@@ -98,7 +98,7 @@ class HeldRule(GroupRule):
         """Look at what a process holds."""
 
 
-class Holder(HeldRule):
+class PartitionHolder(HeldRule):
     name = "holder"
 
     def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
@@ -111,7 +111,7 @@ class Holder(HeldRule):
                 )
 
 
-class Renewal(HeldRule):
+class MemberRenewal(HeldRule):
     name = "renewal"
 
     def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
@@ -229,7 +229,7 @@ _BOUNDED: Final = {
 
 
 @dataclass(frozen=True)
-class Decision:
+class CommittedStep:
     """A step that a decider committed.
 
     Attributes:
@@ -263,28 +263,28 @@ class DecisionRule(GroupRule):
             before = reading.standing()
             assert before is not None
             events = load_events(str(command.arguments[6]))
-            self.look(world, process, Decision(before, reading.facts, world.state(), events))
+            self.look(world, process, CommittedStep(before, reading.facts, world.state(), events))
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         """Look at a step."""
 
 
 class Decisions(DecisionRule):
     name = "decisions"
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         if wrong := fault_of(decision.before, decision.after, decision.facts):
             raise self.broken(world, wrong)
 
 
-class Tokens(DecisionRule):
+class PartitionTokens(DecisionRule):
     name = "tokens"
 
     def __init__(self) -> None:
         super().__init__()
         self._tokens: dict[int, int] = {}
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         after = decision.after
         for partition in after.existing:
             token, last = after.tokens[partition], self._tokens.get(partition, 0)
@@ -339,7 +339,7 @@ def fault_of(before: GroupState, after: GroupState, facts: Facts) -> str:
 class StandbysFirst(DecisionRule):
     name = "standbys first"
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         assignor, facts, before = process.decider.assignor, decision.facts, decision.before
         if not isinstance(assignor, Learner) or before.terms.access == EXCLUSIVE:
             return
@@ -369,7 +369,7 @@ class StandbysFirst(DecisionRule):
 class Needed(DecisionRule):
     name = "needed"
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         before, facts = decision.before, decision.facts
         asked = [event for event in decision.events if event.kind is EventKind.REVOKED]
         learner = isinstance(process.decider.assignor, Learner) and (
@@ -411,7 +411,7 @@ def _drained(state: GroupState, now: float) -> set[str]:
 class Drained(DecisionRule):
     name = "drained"
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         before, facts = decision.before, decision.facts
         drained = _drained(before, facts.now)
         takers = [
@@ -440,7 +440,7 @@ class AsBefore(DecisionRule):
         # The members' weights when the group was Ready, while they count.
         self._settled: list[float] | None = None
 
-    def look(self, world: GroupWorld, process: GroupProcess, decision: Decision) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         after, facts = decision.after, decision.facts
         if decision.before.orders or after.orders:
             self._settled = None
@@ -471,7 +471,7 @@ class AsBefore(DecisionRule):
         self._settled = None
 
 
-class Told(GroupRule):
+class MemberReports(GroupRule):
     name = "told"
 
     def shown(self, world: GroupWorld, process: GroupProcess) -> None:
@@ -494,7 +494,7 @@ class Told(GroupRule):
                 )
 
 
-class Rest(GroupRule):
+class GroupRest(GroupRule):
     name = "rest"
 
     def __init__(self) -> None:
@@ -580,16 +580,16 @@ def unrest(world: GroupWorld) -> str:
 def group_rules() -> list[GroupRule]:
     """A fresh instance of each rule."""
     return [
-        Holder(),
-        Renewal(),
+        PartitionHolder(),
+        MemberRenewal(),
         Once(),
         Prompt(),
         Decisions(),
-        Tokens(),
+        PartitionTokens(),
         StandbysFirst(),
         Needed(),
         AsBefore(),
         Drained(),
-        Told(),
-        Rest(),
+        MemberReports(),
+        GroupRest(),
     ]

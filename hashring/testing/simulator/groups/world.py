@@ -26,11 +26,11 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.engine import (
     NEVER,
     Call,
-    Caller,
     Fault,
-    Loop,
     Process,
     Rule,
+    SimulatedCaller,
+    SimulatedLoop,
     World,
 )
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
@@ -80,9 +80,9 @@ class GroupProcess(Process):
             new_session=lambda: f"{sessions.getrandbits(64):016x}",
             warms_up=lambda: spec.warms_up,
         )
-        self.renewing: Loop[GroupProcess] = Loop(self, self.machine)
-        self.deciding: Loop[GroupProcess] = Loop(self, self.decider)
-        self.asking = Asking(self)
+        self.renewing: SimulatedLoop[GroupProcess] = SimulatedLoop(self, self.machine)
+        self.deciding: SimulatedLoop[GroupProcess] = SimulatedLoop(self, self.decider)
+        self.asking = ApplicationCaller(self)
         self.stalled_until = 0.0
         self.away: float | None = None
         """Seconds after which its application starts again once it has left."""
@@ -120,7 +120,7 @@ class GroupProcess(Process):
             return
         self.callers.remove(self.deciding)
         self.decider = self.machine.decider = self._new_decider()
-        self.deciding = Loop(self, self.decider)
+        self.deciding = SimulatedLoop(self, self.decider)
         self.world.say(self, "is started again")
         self._begin()
 
@@ -150,7 +150,7 @@ class GroupProcess(Process):
         self.stopping = True
         self.renewing.tell(lambda: self.machine.stop(self.local(), handover=handover))
 
-    def finished(self, loop: Loop[Any]) -> None:
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
         """A machine has nothing more to do: the decider's last step is the end."""
         if loop is self.renewing:
             self.world.say(self, f"has {self.machine.stage.value}: {self.machine.failure or ''}")
@@ -171,7 +171,7 @@ class GroupProcess(Process):
             self.world.say(self, f"cannot decide: {decided.error}")
         self.renewing.tell(lambda: self.machine.decided(decided))
 
-    def show(self, loop: Loop[Any]) -> None:
+    def show(self, loop: SimulatedLoop[Any]) -> None:
         """The application is told what has changed."""
         if loop is not self.renewing:
             return
@@ -313,7 +313,7 @@ class GroupProcess(Process):
         self.asking.run(flow, offer)
 
 
-class Asking(Caller[GroupProcess]):
+class ApplicationCaller(SimulatedCaller[GroupProcess]):
     """Runs flows for the application of a process, one at a time."""
 
     def __init__(self, process: GroupProcess) -> None:

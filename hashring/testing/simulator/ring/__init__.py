@@ -11,19 +11,19 @@ from hashring.node.own_ranges import machine_of
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.ring.faults import RING_FAULTS
-from hashring.testing.simulator.ring.history import RingHistory
+from hashring.testing.simulator.ring.history import NodeHistory
 from hashring.testing.simulator.ring.lock_rules import SETTLED, lock_rules
 from hashring.testing.simulator.ring.rules import RECOVERY, REST, RingRule, all_rules
 from hashring.testing.simulator.ring.world import RingWorld
 
 
-def rules_of(history: RingHistory) -> Sequence[RingRule]:
+def rules_of(history: NodeHistory) -> Sequence[RingRule]:
     """A fresh set of the rules that must hold in a history."""
     return all_rules() if history.locks is None else lock_rules()
 
 
 @dataclass(frozen=True)
-class RingSimulator(Simulator[RingHistory, RingWorld]):
+class RingSimulator(Simulator[NodeHistory, RingWorld]):
     """Plays histories of rings.
 
     Attributes:
@@ -34,20 +34,20 @@ class RingSimulator(Simulator[RingHistory, RingWorld]):
 
     machine: Callable[[NodeConfig, Random], NodeMachine] = machine_of
     server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
-    rules: Callable[[RingHistory], Sequence[RingRule]] = rules_of
+    rules: Callable[[NodeHistory], Sequence[RingRule]] = rules_of
 
-    def world(self, history: RingHistory, *, story: bool = False) -> RingWorld:
+    def world(self, history: NodeHistory, *, story: bool = False) -> RingWorld:
         """A run of a history that is about to begin."""
         return RingWorld(
             history, self.rules(history), RING_FAULTS, self.machine, self.server, story=story
         )
 
-    def patience(self, history: RingHistory) -> tuple[float, float]:
+    def patience(self, history: NodeHistory) -> tuple[float, float]:
         """Seconds to recover, and seconds to rest after that."""
         skews = sum(2 * abs(e.lag_and_skew[1]) for e in history.events if e.kind == "failover")
         return (RECOVERY if history.locks is None else SETTLED) + skews, REST
 
-    def again(self, history: RingHistory) -> str:
+    def again(self, history: NodeHistory) -> str:
         """The command line's options that play the history."""
         own = not all(spec.follow for spec in history.processes)
         return ("--locks " if history.locks else "") + ("--own-ranges " if own else "")

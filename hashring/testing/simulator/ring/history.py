@@ -59,7 +59,7 @@ class LockTerms:
 
 
 @dataclass(frozen=True)
-class RingHistory(History):
+class NodeHistory(History):
     """A history of nodes.
 
     Attributes:
@@ -135,7 +135,7 @@ def _drawn(kind: str, at: float, label: str, name: str, rng: Random) -> Event:
             return drawn(kind, at, label, rng)
 
 
-def random_history(seed: int) -> RingHistory:
+def random_history(seed: int) -> NodeHistory:
     """A history at random, always the same for a seed."""
     rng = Random(seed)
     window = rng.uniform(2.0, 8.0)
@@ -173,10 +173,10 @@ def random_history(seed: int) -> RingHistory:
             again = _again(spec, len(processes), rng)
             processes.append(again)
             events.append(Event(round(at + rng.uniform(0.0, 1.5), 3), "start", again.label))
-    return RingHistory(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
+    return NodeHistory(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
 
 
-def own_ranges(history: RingHistory) -> RingHistory:
+def own_ranges(history: NodeHistory) -> NodeHistory:
     """The history with nodes that know only their own ranges: all of them, or some, by its seed."""
     rng = Random(f"{history.seed} follow")
     part = rng.choice((1.0, 1.0, 0.5))
@@ -184,7 +184,7 @@ def own_ranges(history: RingHistory) -> RingHistory:
     return replace(history, processes=processes)
 
 
-def random_lock_history(seed: int) -> RingHistory:
+def random_lock_history(seed: int) -> NodeHistory:
     """A history at random in which nodes lock keys and have limits, always the same for a seed."""
     plain = random_history(seed)
     rng = Random(f"{seed} locks")
@@ -211,7 +211,7 @@ def random_lock_history(seed: int) -> RingHistory:
         else:
             events.append(Event(at, kind, who, seconds(rng), key if kind == "hold" else ""))
     ordered = tuple(sorted(events, key=lambda event: event.at))
-    return RingHistory(seed, processes, ordered, terms)
+    return NodeHistory(seed, processes, ordered, terms)
 
 
 def _process(index: int, rng: Random) -> ProcessSpec:

@@ -40,10 +40,10 @@ from hashring.testing.simulator.ring.rules import (
     REST,
     Freshness,
     Names,
+    NodeRenewal,
+    NodeReports,
     Own,
-    Renewal,
     RingRule,
-    Told,
 )
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
 
@@ -85,7 +85,7 @@ def believed(world: RingWorld, process: RingProcess) -> Iterator[tuple[bytes, in
             yield lease.key, lease.token, lease.deadline
 
 
-class Holder(LockWatch):
+class LockHolder(LockWatch):
     name = "holder"
 
     def look(self, world: RingWorld) -> None:
@@ -169,7 +169,7 @@ class Sole(LockWatch):
         self.look(world)
 
 
-class Tokens(LockWatch):
+class LockTokens(LockWatch):
     name = "tokens"
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class Tokens(LockWatch):
                 self._lost.add((key, *lock[:2]))
 
 
-class Limit(LockWatch):
+class LockLimit(LockWatch):
     name = "limit"
 
     def look(self, world: RingWorld) -> None:
@@ -231,7 +231,7 @@ class Limit(LockWatch):
                 raise self.broken(world, f"{process.spec.label} has {held} locks, not {limit}")
 
 
-class Handoff(LockWatch):
+class LockHandoff(LockWatch):
     name = "handoff"
 
     def look(self, world: RingWorld) -> None:
@@ -247,7 +247,7 @@ class Handoff(LockWatch):
                     )
 
 
-class Served(LockWatch):
+class LockService(LockWatch):
     name = "served"
 
     def healed(self, world: RingWorld) -> None:
@@ -317,16 +317,16 @@ def lock_rules() -> list[RingRule]:
     of a full node may ask for its keys as well, and a node that becomes full changes the ring.
     """
     return [
-        Renewal(),
+        NodeRenewal(),
         Own(),
-        Told(),
+        NodeReports(),
         Freshness(),
         Names(),
-        Holder(),
+        LockHolder(),
         Sole(),
-        Tokens(),
-        Limit(),
-        Handoff(),
-        Served(),
+        LockTokens(),
+        LockLimit(),
+        LockHandoff(),
+        LockService(),
         Calm(),
     ]

@@ -76,7 +76,7 @@ REST: Final = 2 * HEARTBEAT
 _ROUNDING: Final = 3e-6
 
 
-class Renewal(RingRule):
+class NodeRenewal(RingRule):
     name = "renewal"
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class Own(RingRule):
             )
 
 
-class Told(RingRule):
+class NodeReports(RingRule):
     name = "told"
 
     def __init__(self) -> None:
@@ -419,7 +419,7 @@ class Recovery(RingRule):
             raise self.broken(world, f"nobody claims the points from {at} on")
 
 
-class Rest(RingRule):
+class RingRest(RingRule):
     name = "rest"
 
     def __init__(self) -> None:
@@ -446,13 +446,13 @@ class Rest(RingRule):
 def all_rules() -> list[RingRule]:
     """A fresh instance of each rule."""
     return [
-        Renewal(),
+        NodeRenewal(),
         Own(),
-        Told(),
+        NodeReports(),
         Exclusion(),
         Freshness(),
         Names(),
         Placement(),
         Recovery(),
-        Rest(),
+        RingRest(),
     ]

@@ -10,7 +10,7 @@ from random import Random
 from threading import Event as Flag
 from typing import Any, Final
 
-from hashring.core.change import Change, parse_change
+from hashring.core.change import RingChange, parse_change
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
@@ -27,19 +27,19 @@ from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, read_me
 from hashring.testing.simulator.engine import (
     NEVER,
     Call,
-    Caller,
     Fault,
-    Loop,
     Process,
     Rule,
+    SimulatedCaller,
+    SimulatedLoop,
     World,
 )
 from hashring.testing.simulator.ring.history import (
     HEARTBEAT,
     TTL,
     LockTerms,
+    NodeHistory,
     ProcessSpec,
-    RingHistory,
 )
 
 KEYS: Final = ring_keys("accounts")
@@ -57,7 +57,9 @@ class RingProcess(Process):
     def __init__(self, world: RingWorld, spec: ProcessSpec, machine: NodeMachine) -> None:
         super().__init__(world, spec)
         self.machine = machine
-        self.loop: Loop[RingProcess] = Loop(self, machine, asynchronous=spec.asynchronous)
+        self.loop: SimulatedLoop[RingProcess] = SimulatedLoop(
+            self, machine, asynchronous=spec.asynchronous
+        )
         self.view = _EMPTY
         self.renewed_sent = NEVER
         """True time of sending of the newest renewal that it knows to have succeeded."""
@@ -77,7 +79,7 @@ class RingProcess(Process):
         """Whether its readers are told right now that some keys are theirs."""
         return bool(self.view.bounds) and not self.stopping and self.local() < self.view.deadline
 
-    def show(self, loop: Loop[Any]) -> None:
+    def show(self, loop: SimulatedLoop[Any]) -> None:
         """Show readers the new view."""
         view = self.machine.view(self.local())
         if view is not self.view:
@@ -116,7 +118,7 @@ class RingProcess(Process):
             self.renewed_sent = max(self.renewed_sent, call.sent)
             self.renewed_at = max(self.renewed_at, call.executed or NEVER)
 
-    def finished(self, loop: Loop[Any]) -> None:
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do."""
         self.world.say(self, f"has ended: {self.machine.state.value}")
         self.alive = False
@@ -124,7 +126,7 @@ class RingProcess(Process):
         self.world.shown(self)
 
 
-class User(Caller[RingProcess]):
+class User(SimulatedCaller[RingProcess]):
     """What works on keys in a process: it asks its node for them, again and again, and holds some.
 
     It asks by the flow that is ``select`` of :class:`hashring.RingNode`.
@@ -237,12 +239,12 @@ class RingWorld(World[RingProcess]):
         machine: makes a node's protocol; a test plants its faults here.
     """
 
-    history: RingHistory
+    history: NodeHistory
     io_timeout = TTL / 3
 
     def __init__(
         self,
-        history: RingHistory,
+        history: NodeHistory,
         rules: Sequence[Rule[RingWorld, RingProcess]],
         faults: dict[str, Fault],
         machine: Callable[[NodeConfig, Random], NodeMachine] = machine_of,
@@ -283,7 +285,7 @@ class RingWorld(World[RingProcess]):
         """The ring as it is in Redis."""
         return Ring(read_members(self.server.members(KEYS.ring))[0], ALGORITHM)
 
-    def listen(self, hear: Callable[[Change], None]) -> None:
+    def listen(self, hear: Callable[[RingChange], None]) -> None:
         """Be told of every change of the ring, in the moment that Redis makes it."""
 
         def parse(payload: bytes) -> None:
