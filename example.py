@@ -8,40 +8,40 @@ Start it in two or three terminals, then end one of them with Ctrl-C or kill -9:
   python example.py --nodes 3            three nodes, each a process of its own
   python example.py --keys accounts.txt  split the lines of a file instead
 
-Without a Redis named, the processes on this machine share one that comes with the first of them
-and goes with the last. So that one sees things happen, a node here beats every second and is
-given up after 3 seconds of silence; an application keeps the defaults, 10 and 60.
+Without a Redis named, the processes on this machine share one that the first of them starts and
+the last one ends. Here a node beats every second and expires after 3 seconds without a heartbeat,
+so that you see takeovers soon. An application keeps the defaults, 10 and 60 seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
-from zlib import crc32
 
 from redis import Redis
 
 from hashring import HashringError, RingNode
-from hashring.cli.keylines import KeyFile
-from hashring.cli.processes import STOP, run_processes
-from hashring.store.embedded import shared_server
+from hashring.testing import shared_server
 
 HEARTBEAT, TTL = 1, 3  # seconds
 SHOWN = 100  # keys on a line of the log
+STOP = {signal.SIGINT, signal.SIGTERM}
 
 
-def run_node(redis: Redis, ring: str, keys: Iterable[object]) -> int:
+def run_node(redis: Redis, ring: str, keys: Sequence[object]) -> int:
     """Be a node, and log its keys whenever they change, until SIGINT or SIGTERM."""
     inbox: SimpleQueue[str] = SimpleQueue()
     for number in STOP:
         signal.signal(number, lambda *_: inbox.put("stop"))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOP, signal.SIGCHLD})
     node = RingNode(
         redis,
         ring,
@@ -52,18 +52,11 @@ def run_node(redis: Redis, ring: str, keys: Iterable[object]) -> int:
     before = None
     with node:
         while wait(inbox) == "change":
-            count, checksum, shown = 0, 0, []
-            for key in keys:
-                if node.contains(str(key)):
-                    count, checksum = count + 1, crc32(str(key).encode(), checksum)
-                    shown += [key] if count <= SHOWN else []
-                if not inbox.empty():
-                    break  # changed again, or time to go: what we have is old
-            else:
-                if (count, checksum) != before:
-                    before = count, checksum
-                    more = f" and {count - SHOWN} more" if count > SHOWN else ""
-                    logging.info("PID %d, %d keys (%s%s)", os.getpid(), count, shown, more)
+            mine = [key for key in keys if node.contains(str(key))]
+            if inbox.empty() and mine != before:
+                before = mine
+                more = f" and {len(mine) - SHOWN} more" if len(mine) > SHOWN else ""
+                logging.info("PID %d, %d keys (%s%s)", os.getpid(), len(mine), mine[:SHOWN], more)
     return 0
 
 
@@ -72,6 +65,41 @@ def wait(inbox: SimpleQueue[str]) -> str:
         # Not for ever: a signal that comes just before a wait begins does not end it.
         with suppress(Empty):
             return inbox.get(timeout=1)
+
+
+def run_nodes(count: int, run: Callable[[], int]) -> int:
+    """Run so many processes until they end, or until a signal ends them all."""
+
+    def child() -> None:
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        sys.exit(run())
+
+    # The signals are waited for, and never handled here. A child unblocks them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP, signal.SIGCHLD})
+    fork = multiprocessing.get_context("fork")
+    nodes = [fork.Process(target=child) for _ in range(count)]
+    for node in nodes:
+        node.start()
+    stopping = False
+    while alive := [node for node in nodes if node.exitcode is None]:
+        if signal.sigwait({*STOP, signal.SIGCHLD}) in STOP:
+            stopping = True
+            for node in alive:
+                node.terminate()
+                os.kill(node.pid, signal.SIGCONT)  # a paused process cannot end
+        for node in alive:
+            if (node.exitcode or 0) < 0 and not stopping:
+                killer = signal.Signals(-node.exitcode).name
+                logging.warning(
+                    "PID %d was killed by %s; the others take over within %d s",
+                    *(node.pid, killer, TTL + HEARTBEAT),
+                )
+    return int(any(node.exitcode for node in nodes) and not stopping)
+
+
+def end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Log(logging.StreamHandler):
@@ -87,15 +115,23 @@ def number(text: str) -> int:
     return int(text)
 
 
+def lines(name: str) -> list[str]:
+    with open(0 if name == "-" else name, encoding="utf-8-sig") as file:
+        try:
+            return [line for line in file.read().split("\n") if line]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name} is not UTF-8: {error}") from None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--print", action="store_true", help="print the ring and end")
     parser.add_argument("--ring", default="ring", help="the ring's name (default: ring)")
-    parser.add_argument("--url", help="where Redis is: redis://user:password@host:port/db")
-    parser.add_argument("--host", help="where Redis is: its host (default: localhost)")
-    parser.add_argument("--port", type=number, help="where Redis is: its port (default: 6379)")
+    parser.add_argument("--url", help="of Redis: redis://user:password@host:port/db")
+    parser.add_argument("--host", help="of Redis (default: localhost)")
+    parser.add_argument("--port", type=number, help="of Redis (default: 6379)")
     parser.add_argument("--nodes", type=number, metavar="N", help="run N nodes, not one")
     parser.add_argument("--keys", metavar="FILE", help="one key a line; - is standard input")
     options = parser.parse_args()
@@ -115,26 +151,17 @@ def main() -> int:
         if options.print:
             observer.debug_print()
             return 0
-        keys: Iterable[object] = range(100)
-        if options.keys:
-            file = stack.enter_context(KeyFile(options.keys))
-            file.check(logging.warning)
-            keys = file
+        keys = lines(options.keys) if options.keys else range(100)
         if options.nodes is None:
             return run_node(redis, options.ring, keys)
-        observer.update()  # what is wrong with Redis is said here, and not by every process
-        return run_processes(
-            options.nodes, lambda: guarded(lambda: run_node(redis, options.ring, keys)), lost
+        observer.update()  # a fault of Redis is reported once, not by every process
+        return run_nodes(
+            options.nodes, lambda: guarded(lambda: run_node(redis, options.ring, keys))
         )
 
 
-def lost(pid: int, killer: str) -> None:
-    wait = TTL + HEARTBEAT
-    logging.warning("PID %d was killed by %s; the others take over within %d s", pid, killer, wait)
-
-
 def guarded(run: Callable[[], int]) -> int:
-    """Run it; where it fails, say why in one line."""
+    """Run it; if it fails, print why in one line."""
     try:
         return run()
     except BrokenPipeError:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import stat
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import BinaryIO, Final
 
 MAX_KEY_BYTES: Final = 65_536
@@ -76,69 +70,3 @@ class BadLines:
         """Report how many there were, when not all were shown."""
         if self.count > _SHOWN:
             self._say(f"{self._name}: {self.count:,} lines skipped in all")
-
-
-class KeyFile:
-    """The keys of a file, to be gone through any number of times, one in memory at a time.
-
-    What can be read only once (standard input, a pipe) is copied to a temporary file first. A
-    context manager, which removes the copy.
-
-    Args:
-        name: the file's name; ``-`` for standard input.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = "standard input" if name == "-" else name
-        self._path = name
-        self._copy: str | None = None
-        if name == "-":
-            self._spool(sys.stdin.buffer)
-        else:
-            with open(name, "rb") as source:
-                if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                    self._spool(source)
-
-    def _spool(self, source: BinaryIO) -> None:
-        descriptor, self._copy = tempfile.mkstemp(prefix="hashring-keys-")
-        self._path = self._copy
-        try:
-            with open(descriptor, "wb") as copy:
-                # Unbuffered: a buffer that is being filled from a slow pipe does not look whether
-                # a signal came between two of its reads, and Ctrl-C would be lost.
-                shutil.copyfileobj(getattr(source, "raw", source), copy)
-        except BaseException:
-            self.close()
-            raise
-
-    def __iter__(self) -> Iterator[str]:
-        with open(self._path, "rb") as file:
-            yield from read_keys(file)
-
-    def check(self, say: Callable[[str], None]) -> None:
-        """Go through the file once, and report the lines that hold no key."""
-        bad = BadLines(self.name, say)
-        with open(self._path, "rb") as file:
-            for _ in read_keys(file, bad):
-                pass
-        bad.finish()
-
-    def close(self) -> None:
-        """Remove the copy."""
-        if self._copy is not None:
-            os.unlink(self._copy)
-            self._copy = None
-
-    def __enter__(self) -> KeyFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

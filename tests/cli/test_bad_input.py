@@ -329,16 +329,14 @@ def test_example_refuses_what_cannot_be_meant() -> None:
         assert why in err
 
 
-def test_example_reports_lines_that_hold_no_key_and_goes_on(tmp_path: Path) -> None:
+def test_example_names_the_file_that_is_no_text_and_passes_over_empty_lines(tmp_path: Path) -> None:
     file = tmp_path / "keys.txt"
-    file.write_bytes(b"a\n\n\xff\nb\n")
+    file.write_bytes(b"a\n\xff\nb\n")
+    status, err = example("--keys", str(file))
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert f"example.py: {file} is not UTF-8: " in err
+    file.write_bytes(b"a\n\nb\n")
     with ending(spawn("example.py", "--keys", str(file))) as process:
-        assert line_with(process, "", "stderr") == (
-            f"WARNING:root:{file}: line 2 is empty: skipped\n"
-        )
-        assert line_with(process, "", "stderr") == (
-            f"WARNING:root:{file}: line 3 is not UTF-8: skipped\n"
-        )
         assert "2 keys (['a', 'b'])" in line_with(process, "", "stderr")
         process.send_signal(signal.SIGINT)
         assert finished(process)[0] == 0

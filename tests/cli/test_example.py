@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+import hashring
+import hashring.testing
 from hashring.store import embedded_keeper as keeper
 from hashring.store.embedded import RedisServer
 from tests.cli.conftest import ending, finished, line_with, nodes_on, spawn, until
-from tests.conftest import eventually
+from tests.conftest import ROOT, eventually
 
 LINE = re.compile(r"INFO:root:PID (\d+), (\d+) keys \((\[.*\])\)\n")
 
@@ -160,6 +163,17 @@ def test_nodes_end_together_and_leave_the_ring(
         assert log.other == []
 
 
+def test_nodes_that_are_all_killed_make_it_fail(redis_server: RedisServer) -> None:
+    with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
+        log = Log(process)
+        until(lambda: len(pids := children(process)) == 2 and log.split(*pids), "both run")
+        for pid in children(process):
+            os.kill(pid, signal.SIGKILL)
+        assert process.wait() == 1
+        log.join()
+        assert len(log.other) == 2
+
+
 def test_nodes_end_when_their_parent_is_killed(client: Redis, redis_server: RedisServer) -> None:
     with ending(spawn("example.py", "--nodes", "2", "--url", redis_server.url)) as process:
         log = Log(process)
@@ -271,4 +285,18 @@ def test_help_shows_examples_and_says_which_timers() -> None:
     status, out, _ = finished(spawn("example.py", "--help"))
     assert status == 0
     assert "python example.py --nodes 3" in out
-    assert "beats every second and is\ngiven up after 3 seconds" in out
+    assert "a node beats every second and expires after 3 seconds" in out
+
+
+def test_it_imports_public_names_only() -> None:
+    tree = ast.parse((ROOT / "example.py").read_text())
+    public = {"hashring": hashring.__all__, "hashring.testing": hashring.testing.__all__}
+    named = [
+        (node.module, name.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hashring")
+        for name in node.names
+    ]
+    assert named
+    for module, name in named:
+        assert name in public[str(module)], f"{module}.{name}"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import threading
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.cli.keylines import MAX_KEY_BYTES, BadLines, KeyFile, read_keys
+from hashring.cli.keylines import MAX_KEY_BYTES, BadLines, read_keys
 
 pytestmark = pytest.mark.one_server
 
@@ -116,35 +113,3 @@ def test_many_bad_lines_are_counted_and_not_listed() -> None:
         "keys.txt: line 3 is empty: skipped",
         "keys.txt: 1,234 lines skipped in all",
     ]
-
-
-def test_a_file_is_gone_through_any_number_of_times(tmp_path: Path) -> None:
-    path = tmp_path / "keys.txt"
-    path.write_text("a\n\nb\n")
-    with KeyFile(str(path)) as file:
-        assert [list(file) for _ in range(3)] == [["a", "b"]] * 3
-        said: list[str] = []
-        file.check(said.append)
-        assert said == [f"{path}: line 2 is empty: skipped"]
-
-
-def test_a_pipe_too_and_its_copy_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(copies))
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    writer = threading.Thread(target=lambda: fifo.write_text("a\nb\n"))
-    writer.start()
-    with KeyFile(str(fifo)) as file:
-        writer.join()
-        assert [list(file) for _ in range(2)] == [["a", "b"]] * 2
-        assert len(list(copies.iterdir())) == 1
-    assert list(copies.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_read_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        KeyFile(str(tmp_path / "nowhere"))
-    with pytest.raises(IsADirectoryError):
-        KeyFile(str(tmp_path))
