@@ -396,10 +396,10 @@ def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
     run("events", "--archive", str(tmp_path))
     client.xadd("{ring}:events", {"kind": "note"}, id="7-0")
     client.xtrim("{ring}:events", maxlen=1, approximate=False)
-    lost = run("events", "--archive", str(tmp_path), status=1)
+    lost = run("events", "--archive", str(tmp_path), status=2)
     assert "events of ring 'ring' after 1-0 are gone (the oldest left is 7-0): arch" in lost.err
     (tmp_path / "0-0.json").write_text('{"id": "1-')
-    assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=1).err
+    assert "0-0.json cannot be read" in run("events", "--archive", str(tmp_path), status=2).err
     assert "run it by a timer" in run("events", "-f", "--archive", str(tmp_path), status=2).err
 
 

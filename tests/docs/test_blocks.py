@@ -46,11 +46,16 @@ def around(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
         redis = stack.enter_context(Redis(unix_socket_path=str(redis_server.socket)))
         redis.flushall()
         node = stack.enter_context(hashring.RingNode(redis, "locked", lock=True))
+        group, _ = (
+            stack.enter_context(hashring.PartitionGroup(redis, "a group", 8, member=member))
+            for member in ("worker-3", "worker-4")
+        )
         yield {
             **{name: getattr(hashring, name) for name in hashring.__all__},
             "Redis": Redis,
             "RedisFence": RedisFence,
             "RedisServer": RedisServer,
+            "group": group,
             "keys": ["alice", "bob"],
             "logging": logging,
             "node": node,
@@ -58,6 +63,7 @@ def around(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
             "pinned_first": hashring.Balanced(),
             "pytest": pytest,
             "redis": redis,
+            "requests_a_minute": {17: 310.0, 42: 20.0},
             "ring": ring_of("worker-1: 1e9\nworker-3: 2e9\nworker-5: 3e9"),
             "secret": "secret",
         }

@@ -81,11 +81,16 @@ def test_contains_takes_a_key_holds_it_and_stop_lets_go(make: Make, client: Redi
 def test_select_answers_in_order_in_one_call(make: Make, client: Redis) -> None:
     node = make(**LONG).start()
     assert node.call("select", KEYS[:1]) == KEYS[:1]
+    before = node.status
     client.config_resetstat()
     assert node.call("select", KEYS[::-1]) == KEYS[::-1]
     assert node.call("select", KEYS) == KEYS
-    assert node.status["held"] == len(KEYS)
-    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+    calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    after = node.status
+    assert after["held"] == len(KEYS)
+    # A busy machine may confirm the subscription late, and the node then looks once more.
+    besides = sum(after[name] - before[name] for name in ("heartbeats", "fetches"))
+    assert 1 <= calls <= 1 + besides
 
 
 def test_heartbeats_keep_what_is_held_and_asked_for(make: Make, client: Redis) -> None:

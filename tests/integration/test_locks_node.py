@@ -510,10 +510,10 @@ def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
     make: Make, client: Redis, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Every key of the ring but those of the locks.
-    allowed = [f"~{RING}", *(f"~{{{RING}}}:{k}" for k in ("epoch", "nodes", "events", "left"))]
+    named = ("epoch", "nodes", "events", "left", "full", "points", "full-points")
+    allowed = [f"~{RING}", *(f"~{{{RING}}}:{name}" for name in named)]
     client.execute_command(
-        *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed),
-        f"~{{{RING}}}:full",
+        *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed)
     )
     with Redis.from_url(redis_server.url, username="poor", password="x") as poor:
         node = make(redis=poor, **CALM)
