@@ -159,7 +159,7 @@ def _ring_reasons(
         since = max(-node.expires_in for node in expired)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(expired), 'node')} expired up to {_seconds(since)} ago: "
+            f"{_counted(len(expired), 'node')} expired {_at_most(expired)}{_seconds(since)} ago: "
             f"{_names(expired)}",
             "the next heartbeat of another node removes it; if it stays, remove it here",
         )
@@ -168,8 +168,8 @@ def _ring_reasons(
         worst_one = max(late, key=lambda node: node.delay)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(late), 'node')} late: {_names(late)}; no heartbeat for up to "
-            f"{_seconds(worst_one.delay)}",
+            f"{_counted(len(late), 'node')} late: {_names(late)}; no heartbeat for "
+            f"{_at_most(late)}{_seconds(worst_one.delay)}",
             f"see whether {worst_one.name} runs and reaches Redis; it expires in "
             f"{_seconds(max(0.0, worst_one.expires_in))} unless it renews",
         )
@@ -179,7 +179,7 @@ def _ring_reasons(
         yield Reason(
             State.DEGRADED,
             f"{_counted(len(others), 'node')} {verb} another ring than Redis has: {_names(others)}",
-            "run hashring doctor",
+            "run hashring doctor: it compares what the nodes see",
         )
     yield from _catching_up(live, changes, now)
 
@@ -308,6 +308,10 @@ def _names(nodes: Sequence[NodeFacts]) -> str:
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _at_most(nodes: Sequence[NodeFacts]) -> str:
+    return "up to " if len(nodes) > 1 else ""
 
 
 def _counted(number: int, thing: str) -> str:

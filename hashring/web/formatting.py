@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -64,12 +64,18 @@ def ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def spans(numbers: Iterable[int]) -> str:
-    """Rising numbers as ``0-3, 7, 9-11``."""
+def spans(numbers: Sequence[int], most: int | None = None) -> str:
+    """Rising numbers as ``0-3, 7, 9-11``.
+
+    Args:
+        most: how many ranges are written; of more, the end says how many numbers are left out.
+    """
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number
         else:
             parts.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "-"
+    written = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:most]]
+    left = len(numbers) - sum(b - a + 1 for a, b in parts[:most])
+    return ", ".join(written) + (f" and {left:,} more" if left else "") or "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -98,6 +98,11 @@ class GroupView:
     def cells(self) -> tuple[Cell, ...]:
         """All partitions, by number."""
         return tuple(self._cells())
+
+    @cached_property
+    def owners(self) -> Mapping[int, str | None]:
+        """Who holds each partition; ``None`` for nobody."""
+        return {cell.number: cell.owner for cell in self.cells}
 
     def _cells(self) -> Iterator[Cell]:
         state = self.state

@@ -161,7 +161,7 @@ _ROW_ORDER: Final = {
     NodeHealth.UP: 3,
 }
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
-_REASONS: Final = 12  # of the list's verdict
+_REASONS: Final = 8  # of the list's verdict
 
 
 def mark(state: State) -> str:
@@ -556,7 +556,7 @@ class IndexPage(LivePage):
             reasons, headline = [], "Redis does not respond, so nothing is known."
         elif wrong:
             verb = "needs" if len(wrong) == 1 else "need"
-            headline = f"{len(wrong)} of {len(every)} {verb} attention."
+            headline = f"{len(wrong)} of {len(every)} rings and groups {verb} attention."
         elif every:
             headline = "All rings and groups are as they should be."
         else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+from collections import defaultdict
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
@@ -16,6 +18,13 @@ from hashring.web.parameters import address_of
 from hashring.web.users import Users, current_user
 
 _COOKIE: Final = "hashring"
+_ASKED: Final = {
+    "remove": "take {node} off the ring {ring}",
+    "forget": "forget the ring {ring}",
+    "release": "release the lock of {key}",
+    "rebalance": "let {group} move partitions now",
+}
+"""What comes after the login, in words."""
 
 
 class Login:
@@ -154,12 +163,19 @@ class Login:
             error=error,
             name=by,
             next=self.inside(following),
+            asked=self._asked(self.inside(following)),
             by="",
             csrf="",
             notice=None,
             known=False,
             live=None,
         )
+
+    def _asked(self, following: str) -> str:
+        parts = urlsplit(following)
+        what = parts.path.removeprefix(f"{self._templates.base_path}/act/")
+        given = defaultdict(str, parse_qsl(parts.query))
+        return _ASKED[what].format_map(given) if what in _ASKED else ""
 
     def _login(self) -> Any:
         self.required_guard()

@@ -59,6 +59,8 @@ def test_a_person_takes_a_node_off_and_the_history_says_who(
     put(redis, "b", RING_SIZE // 2)
     visitor = visit(rings=["ring"], token=TOKEN)
     assert visitor.get("/act/remove", ring="ring", node="a").status_code == 303
+    led = visitor.client.get("/act/remove?ring=ring&node=a")
+    assert "<b>take a off the ring ring</b>" in visitor.client.get(led.location).text
     assert sign_in(visitor).status_code == 303
     page = visitor.page("/act/remove", ring="ring", node="a")
     assert "Take a off the ring ring?" in page

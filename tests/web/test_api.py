@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from redis import Redis
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import acquire
+from hashring.web.formatting import spans
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, Visit, nodes_on, put
 
@@ -119,3 +121,18 @@ def test_a_ring_without_nodes_has_no_owners(visit: Visit) -> None:
     assert visitor.json("/api/owner", ring="ring", key="k")["owner"] is None
     answer = visitor.client.post("/api/owners", json={"ring": "ring", "keys": ["k"]})
     assert answer.json["owners"] == [None]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "most", "written"),
+    [
+        ((), None, "-"),
+        ((0, 1, 2, 7, 9, 10), None, "0-2, 7, 9-10"),
+        ((0, 1, 2, 7, 9, 10), 2, "0-2, 7 and 2 more"),
+        ((0, 2, 4), 3, "0, 2, 4"),
+    ],
+)
+def test_numbers_are_written_as_ranges_of_which_the_first_are_shown(
+    numbers: tuple[int, ...], most: int | None, written: str
+) -> None:
+    assert spans(numbers, most) == written

@@ -124,6 +124,8 @@ def test_a_plan_of_a_group_shows_moves_rounds_and_counts(redis: Redis, visit: Vi
         assert "Partitions that move 3 of 6" in text
         assert "m 6 3" in text
         assert "n 0 3" in text
+        left = words(visitor.page("/plan/group", group="orders", join="n", leave="m"))
+        assert "0 m n m leaves" in left
         text = words(
             visitor.page("/plan/group", group="orders", partitions="8", access="exclusive")
         )

@@ -254,7 +254,7 @@ const states = {expired: 0, late: 1, unknown: 1, full: 2, up: 3};
 const byName = new Intl.Collator(undefined, {numeric: true}).compare;
 const textual = new Set(["name", "state", "sees"]);
 const tables = [];
-const WINDOW = 200; // more rows than that are in the page only where they can be seen
+const WINDOW = 60; // more rows than that are in the page only where they can be seen
 let filter = "";
 
 function pinned() {
@@ -386,6 +386,7 @@ function dress(row, pins) {
 function arrange() {
   for (const table of tables) table.arrange();
   const nothing = byId("nothing");
+  body.classList.toggle("filtered", filter !== "");
   if (nothing) nothing.hidden = filter === "" || tables.some((table) => table.shown.length);
 }
 
