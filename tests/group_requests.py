@@ -13,7 +13,7 @@ from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.errors import HashringError
 
 
-class Message:
+class Recorder:
     """Callbacks that record, and misbehave when told to."""
 
     def __init__(self, requests: GroupRequests, how: str) -> None:
@@ -46,7 +46,7 @@ class GroupRequests:
         super().__init__()
         self.groups: dict[str, Any] = {}
         self.said: dict[str, list[tuple[str, int]]] = {}
-        self.heard: dict[str, Message] = {}
+        self.heard: dict[str, Recorder] = {}
 
     def spawn(self, target: Any) -> Any:
         raise NotImplementedError
@@ -57,7 +57,7 @@ class GroupRequests:
 
     def group(self, group: str, url: str, name: str, how: str, **settings: Any) -> str:
         module = importlib.import_module("redis.asyncio" if self.asynchronous else "redis")
-        told = self.heard[group] = Message(self, how)
+        told = self.heard[group] = Recorder(self, how)
         kind: Any = AsyncPartitionGroup if self.asynchronous else PartitionGroup
         kinds = ("assigned", "revoked", "lost", "warmup") if how != "silent" else ()
         callbacks = {f"on_{kind}": told.callback(kind) for kind in kinds}

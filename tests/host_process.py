@@ -11,9 +11,13 @@ import sys
 RUNNER, SOCKET = sys.argv[1], sys.argv[2]
 PATCHED = RUNNER.endswith("-patched")
 if PATCHED:
+    import gevent
     from gevent import monkey
 
     monkey.patch_all()
+    # gevent installs this handler after the first fork: a child that has ended by then is never
+    # noticed, and waitpid() waits for ever.
+    gevent.get_hub().loop.install_sigchld()
 
 import asyncio  # noqa: E402 - nothing may be imported before the patching
 import gc  # noqa: E402

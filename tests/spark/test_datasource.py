@@ -220,7 +220,7 @@ def test_events_that_the_ring_dropped_meanwhile_are_an_error(redis, node, stream
         streamed()
 
 
-class Message:
+class Told:
     """The stream of events as Spark asks it, on one server: no Spark is needed for that."""
 
     def __init__(self, server):
@@ -245,7 +245,7 @@ class Message:
 @pytest.fixture(params=sorted(servers()))
 def told(request):
     with RedisServer(servers()[request.param]) as server:
-        found = Message(server)
+        found = Told(server)
         yield found
         found.client.close()
 
