@@ -216,6 +216,7 @@ def test_an_unknown_command_and_a_missing_argument(run: Run) -> None:
     )
 
 
+@pytest.mark.one_server
 def test_a_redis_that_never_answers_is_given_up() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -227,6 +228,7 @@ def test_a_redis_that_never_answers_is_given_up() -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.one_server
 def test_no_server_program_to_be_had(tmp_path: Path) -> None:
     process = spawn("hashring", "nodes", env={"HASHRING_REDIS_SERVER": "/nowhere/redis-server"})
     status, _, err = finished(process)
@@ -269,6 +271,7 @@ def test_ctrl_c_ends_quietly_with_130(
     assert (status, err.strip()) == (130, "")
 
 
+@pytest.mark.one_server
 def test_ctrl_c_while_redis_is_silent_ends_at_once() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -316,6 +319,7 @@ def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: Re
             assert why in line
 
 
+@pytest.mark.one_server
 def test_example_refuses_what_cannot_be_meant() -> None:
     for arguments, why in (
         (("--nodes", "0"), "'0' is not a number from 1 up"),
@@ -329,6 +333,7 @@ def test_example_refuses_what_cannot_be_meant() -> None:
         assert why in err
 
 
+@pytest.mark.one_server
 def test_example_names_the_file_that_is_no_text_and_passes_over_empty_lines(tmp_path: Path) -> None:
     file = tmp_path / "keys.txt"
     file.write_bytes(b"a\n\xff\nb\n")
@@ -342,6 +347,7 @@ def test_example_names_the_file_that_is_no_text_and_passes_over_empty_lines(tmp_
         assert finished(process)[0] == 0
 
 
+@pytest.mark.one_server
 def test_the_documented_exit_statuses_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     for status in (0, 1, 2, 3, 130, 141, 143):

@@ -124,18 +124,17 @@ def test_help_lists_every_command_in_order(run: Run) -> None:
 
 def test_help_needs_no_redis_and_no_optional_package() -> None:
     hidden = "".join(f"sys.modules[{name!r}] = None\n" for name in OPTIONAL)
-    for arguments in (["--help"], *([name, "--help"] for name in COMMANDS)):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                f"import sys\n{hidden}from hashring.cli import main; main({arguments!r})",
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
+    every = [["--help"], *([name, "--help"] for name in COMMANDS)]
+    code = (
+        f"import sys\n{hidden}from hashring.cli import main\n"
+        f"for arguments in {every!r}:\n"
+        "    try: main(arguments)\n"
+        "    except SystemExit as end: assert not end.code, arguments\n"
+        "    else: raise AssertionError(arguments)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("Usage: ") == len(every)
 
 
 def test_start_up_loads_no_command_that_was_not_asked_for() -> None:
