@@ -111,7 +111,11 @@ def _lines(verdicts: dict[tuple[str, str], Health]) -> Iterator[str]:
     tally = ", ".join(
         f"{states.count(state)} {state.value}" for state in reversed(State) if state in states
     )
-    yield f"{worst(verdicts.values()).value}: of {counted(len(states), 'verdict')}, {tally}"
+    kinds = [kind for kind, _ in verdicts]
+    looked_at = " and ".join(
+        counted(kinds.count(kind), kind) for kind in sorted(set(kinds), reverse=True)
+    )
+    yield f"{worst(verdicts.values()).value}: {looked_at} ({tally})"
     for (kind, name), health in sorted(verdicts.items(), key=lambda item: worst_first(item[1])):
         if health.state is State.HEALTHY:
             continue

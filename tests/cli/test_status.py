@@ -25,7 +25,7 @@ def test_the_worst_ring_comes_first_with_what_to_do(client: Redis, run: Run) -> 
         put(client, "c:1", 0, ring="full", told={"ttl": 60, "unserved": 25})
         client.set("{full}:epoch", "1 ab")
         lines = run("status", status=1).lines
-    assert lines[0] == "degraded: of 4 verdicts, 1 degraded, 1 stopped, 2 healthy"
+    assert lines[0] == "degraded: 3 rings and 1 group (1 degraded, 1 stopped, 2 healthy)"
     assert lines[2:5] == [
         "degraded: ring full",
         "  25 keys unserved: every node is at its limit",
@@ -57,4 +57,4 @@ def test_a_ring_that_cannot_be_read_does_not_hide_the_others(client: Redis, run:
     client.set("{broken}:epoch", "1 ab")
     lines = run("status", status=2).lines
     assert "unknown: ring broken" in lines
-    assert lines[0] == "unknown: of 2 verdicts, 1 unknown, 1 healthy"
+    assert lines[0] == "unknown: 2 rings (1 unknown, 1 healthy)"

@@ -314,10 +314,11 @@ class Foresight:
             for move in self.moves
         ]
         handoffs = sum(move.handoff for move in self.moves)
+        moves = "1 move" if len(self.moves) == 1 else f"{len(self.moves)} moves"
+        rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         found.append(
-            f"{len(self.moves)} moves, {handoffs} of them handed off by a live owner, in "
-            f"{self.rounds} rounds; they begin after {self.delay:g} s and wait for owners "
-            f"{self.longest:g} s at most"
+            f"{moves} in {rounds}, {handoffs} handed off by a live owner; the first begins after "
+            f"{self.delay:g} s, and owners have {self.longest:g} s at most"
         )
         return tuple(found)
 

@@ -118,8 +118,8 @@ def test_a_join_says_what_moves_from_whom_to_whom_and_why() -> None:
     assert found.before == {"a": 3, "b": 2, "c": 2, "d": 0}
     assert found.after == {"a": 2, "b": 2, "c": 2, "d": 1}
     assert found.lines()[-1] == (
-        "1 moves, 1 of them handed off by a live owner, in 1 rounds; they begin after 5 s and "
-        "wait for owners 3 s at most"
+        "1 move in 1 round, 1 handed off by a live owner; the first begins after 5 s, and "
+        "owners have 3 s at most"
     )
 
 
