@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, cos, pi, sin
 from typing import Final
 from xml.sax.saxutils import quoteattr
@@ -164,6 +165,7 @@ class _Bands:
     sliced: bool
 
 
+@lru_cache(maxsize=2)  # a page asks for the colours, and then for the picture
 def _bands(ring: Ring) -> _Bands:
     outer = list(_arcs(ring))
     shares: dict[str, int] = dict.fromkeys(ring.nodes, 0)

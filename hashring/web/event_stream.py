@@ -52,6 +52,27 @@ class Chunk:
 _ALIVE: Final = Chunk(_SIGN_OF_LIFE)
 
 
+class Row:
+    """A row of a page's table.
+
+    Attributes:
+        shown: what it shows. A row is sent when this is new, whatever its HTML.
+
+    Args:
+        make: makes the HTML, once, when it is first wanted: most rows of a look are the same as
+            before, and nobody wants theirs.
+    """
+
+    def __init__(self, shown: Any, make: Callable[[], str]) -> None:
+        self.shown = shown
+        self._make = make
+
+    @cached_property
+    def html(self) -> str:
+        """The row."""
+        return self._make()
+
+
 class Feed:
     """The parts of a page, in versions.
 
@@ -63,7 +84,7 @@ class Feed:
         self._changed = threading.Condition()
         self._number = 0
         self._parts: dict[str, str] = {}
-        self._rows: dict[str, tuple[Any, str]] = {}
+        self._rows: dict[str, Row] = {}
         self._sent: deque[tuple[int, Chunk]] = deque(maxlen=_KEPT)
         self._whole: tuple[int, Chunk] | None = None
         self._closed = False
@@ -74,20 +95,19 @@ class Feed:
         """What :meth:`follow` is to be asked from, for a page made now."""
         return f"{_BORN}.{self._number}"
 
-    def publish(self, at: float, parts: Mapping[str, str], rows: Mapping[str, Any]) -> None:
+    def publish(self, at: float, parts: Mapping[str, str], rows: Mapping[str, Row]) -> None:
         """Tell the readers what is new.
 
         Args:
             at: Redis time, by which the readers count ages.
             parts: HTML by the id of the element it belongs into.
-            rows: for each row of the table, by its id, what it shows and its HTML: a pair. A row
-                is sent when what it shows is new, whatever its HTML.
+            rows: the rows of the table by their ids.
         """
         new = {name: html for name, html in parts.items() if self._parts.get(name) != html}
         rows_new = {
-            name: html
-            for name, (shown, html) in rows.items()
-            if name not in self._rows or self._rows[name][0] != shown
+            name: row.html
+            for name, row in rows.items()
+            if name not in self._rows or self._rows[name].shown != row.shown
         }
         gone = [name for name in self._rows if name not in rows]
         with self._changed:
@@ -143,7 +163,7 @@ class Feed:
         if 0 <= missed <= len(self._sent):
             return [chunk for number, chunk in self._sent if number > known]
         if self._whole is None or self._whole[0] != self._number:
-            rows = {name: html for name, (_, html) in self._rows.items()}
+            rows = {name: row.html for name, row in self._rows.items()}
             message = {"at": at, "parts": self._parts, "rows": rows, "whole": True}
             self._whole = self._number, self._chunk(message)
         return [self._whole[1]]

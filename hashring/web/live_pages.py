@@ -9,6 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -27,7 +28,7 @@ from hashring.health import Health, Reason, State, unreadable, worst, worst_firs
 from hashring.store.locks.commands import Lock
 from hashring.store.ring.commands import Snapshot
 from hashring.web import formatting
-from hashring.web.event_stream import Feed
+from hashring.web.event_stream import Feed, Row
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import (
     SAMPLES,
@@ -44,7 +45,7 @@ from hashring.web.watchers import EVENTS, Failure, GroupWatcher, RingWatcher, Wa
 V = TypeVar("V", bound=RingView | GroupView)
 
 Parts = dict[str, Markup]
-Rows = dict[str, tuple[Any, Markup]]
+Rows = dict[str, Row]
 
 _LOG: Final = 40  # events on a ring's page
 _MOST_CELLS: Final = 512  # partitions that are drawn one by one
@@ -207,7 +208,7 @@ class LivePage(ABC):
         self._rendering = threading.Lock()
         self._made: Any = None
         self._parts: Parts = {}
-        self._rows: dict[str, Markup] = {}
+        self._rows: Rows = {}
 
     @abstractmethod
     def _state(self) -> Any:
@@ -222,14 +223,13 @@ class LivePage(ABC):
         if self.feed.readers:
             self.current()
 
-    def current(self) -> tuple[str, Parts, dict[str, Markup]]:
+    def current(self) -> tuple[str, Parts, Rows]:
         """The version of what there is now, its parts, and the rows of its tables by their ids."""
         with self._rendering:
             state = self._state()
             if state != self._made:
-                at, self._parts, rows = self._make()
-                self._rows = {name: html for name, (_, html) in rows.items()}
-                self.feed.publish(at, self._parts, rows)
+                at, self._parts, self._rows = self._make()
+                self.feed.publish(at, self._parts, self._rows)
                 self._made = state
             return self.feed.version, self._parts, self._rows
 
@@ -319,7 +319,9 @@ class RingPage(WatchedPage[RingView]):
             "hour": self._hour(view),
         }
         rows = {
-            node.id: ((node.key, stale), part("row", node, view, colors[node.name], stale))
+            node.id: Row(
+                (node.key, stale), partial(part, "row", node, view, colors[node.name], stale)
+            )
             for node in sorted(view.nodes, key=lambda node: _ROW_ORDER[node.state])
         }
         return parts, rows
@@ -508,7 +510,7 @@ class IndexPage(LivePage):
             ),
         }
         rows = {
-            entry["id"]: (entry["key"], part(f"{kind}_row", entry))
+            entry["id"]: Row(entry["key"], partial(part, f"{kind}_row", entry))
             for kind, found in entries.items()
             for entry in sorted(found, key=lambda entry: entry["order"])
         }

@@ -84,7 +84,9 @@ class PageRoutes:
         version, parts, every = self._pages.index.current()
         live = {"feed": self._templates.link("/feed"), "version": version, "at": 0.0}
         rows = {
-            f"{kind}s": Markup("".join(html for id_, html in every.items() if id_.startswith(kind)))
+            f"{kind}s": Markup(
+                "".join(row.html for id_, row in every.items() if id_.startswith(kind))
+            )
             for kind in ("ring", "group")
         }
         state = self._pages.index.health.state
@@ -129,7 +131,7 @@ class PageRoutes:
             page.health.state,
             name=name,
             part={**empty, **parts},
-            rows=Markup("".join(rows)),
+            rows=Markup("".join(row.html for row in rows)),
             more=more,
             shown_rows=len(rows),
             leaves=leaves,

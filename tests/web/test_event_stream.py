@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from hashring.web.event_stream import Feed
+from hashring.web.event_stream import Feed, Row
 from tests.conftest import eventually
 
 
@@ -20,7 +21,9 @@ def sent(feed: Feed, since: str, count: int = 1) -> list[Any]:
 def publish(feed: Feed, number: int, **rows: int) -> str:
     """The version from before."""
     version = feed.version
-    shown = {name: (value, f"<tr>{name} {value}") for name, value in rows.items()}
+    shown = {
+        name: Row(value, partial("<tr>{} {}".format, name, value)) for name, value in rows.items()
+    }
     feed.publish(float(number), {"a": "same", "b": f"text {number}"}, shown)
     return version
 
@@ -36,6 +39,15 @@ def test_a_reader_gets_what_changed_and_no_more() -> None:
         "rows": {"y": "<tr>y 2", "w": "<tr>w 1"},
         "gone": ["z"],
     }
+
+
+def test_a_row_that_shows_the_same_is_not_made_again() -> None:
+    feed, made = Feed(), []
+    rows = {name: Row(name, partial(made.append, name)) for name in "xy"}
+    feed.publish(1.0, {}, rows)
+    again = {name: Row(name, partial(made.append, f"{name} again")) for name in "xyz"}
+    feed.publish(2.0, {}, again)
+    assert made == ["x", "y", "z again"]
 
 
 def test_what_is_the_same_is_no_version() -> None:

@@ -109,7 +109,7 @@ def test_a_ring_that_is_forgotten_in_the_middle_of_a_request_is_shown_once_more(
     assert isinstance(watcher.view, RingView)
     watcher.stop()
     pages.forgotten(watcher)
-    assert ">a</a>" in "".join(pages.ring(watcher).current()[2].values())
+    assert ">a</a>" in "".join(row.html for row in pages.ring(watcher).current()[2].values())
     # Nothing of it is kept.
     assert pages.ring(watcher) is not pages.ring(watcher)
     service.stop()

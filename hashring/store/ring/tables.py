@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -64,42 +65,54 @@ def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[Rep
     Args:
         scoring: given for a ring shared with redis-hashring, whose scores are heartbeats.
     """
-    records = snapshot.replicas
+    return [
+        ReplicaRow(
+            start=record.replica.point,
+            size=size,
+            delay=_delay(snapshot, record, scoring),
+            replica=printable(f"{record.replica.node}:{record.replica.id}"),
+            expired=record.expired,
+        )
+        for record, size in _sized(snapshot)
+    ]
+
+
+def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRow]:
+    """The rows of the second table, in order of each node's first point."""
+    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    oldest: dict[str, ReplicaRecord] = {}
+    for record, size in _sized(snapshot):
+        name = record.replica.node
+        sizes[name] += size
+        counts[name] += 1
+        if name not in oldest or record.expires_in < oldest[name].expires_in:
+            oldest[name] = record
     rows = []
-    for index, record in enumerate(records):
-        following = records[(index + 1) % len(records)].replica.point
-        size = (following - record.replica.point) % RING_SIZE
+    for name, record in oldest.items():
+        told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
+        host, _, pid = name.rpartition(":")
         rows.append(
-            ReplicaRow(
-                start=record.replica.point,
-                size=RING_SIZE if len(records) == 1 else size,
+            NodeRow(
+                name=name,
+                size=sizes[name],
+                replicas=counts[name],
                 delay=_delay(snapshot, record, scoring),
-                replica=printable(f"{record.replica.node}:{record.replica.id}"),
+                host=printable(str(told.get("host") or host or name)),
+                pid=printable(str(told.get("pid") or (pid if host else "-"))),
                 expired=record.expired,
+                told=told,
             )
         )
     return rows
 
 
-def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRow]:
-    """The rows of the second table, in order of each node's first point."""
-    rows: dict[str, NodeRow] = {}
-    for record, replica in zip(snapshot.replicas, replica_rows(snapshot, scoring), strict=True):
-        name = record.replica.node
-        known = rows.get(name)
-        told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
-        host, _, pid = name.rpartition(":")
-        rows[name] = NodeRow(
-            name=name,
-            size=(known.size if known else 0) + replica.size,
-            replicas=(known.replicas if known else 0) + 1,
-            delay=max(known.delay if known else 0.0, replica.delay),
-            host=printable(str(told.get("host") or host or name)),
-            pid=printable(str(told.get("pid") or (pid if host else "-"))),
-            expired=(known.expired if known else False) or replica.expired,
-            told=told,
-        )
-    return list(rows.values())
+def _sized(snapshot: Snapshot) -> Iterator[tuple[ReplicaRecord, int]]:
+    """Each replica with the points of its range."""
+    records = snapshot.replicas
+    for record, following in zip(records, (*records[1:], *records[:1]), strict=True):
+        size = (following.replica.point - record.replica.point) % RING_SIZE
+        yield record, RING_SIZE if len(records) == 1 else size
 
 
 def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -> Iterator[str]:

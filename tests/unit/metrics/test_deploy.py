@@ -31,9 +31,11 @@ from hashring.web.service import MOST
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
+# A service of several Redis servers adds theirs to each of its metrics.
+SERVED = tuple(spec._replace(labels=(*spec.labels, "server")) for spec in FLEET_METRICS)
 SPECS: dict[str, Spec] = {
     spec.name + suffix: spec
-    for spec in (*FLEET_METRICS, *PROCESS_METRICS)
+    for spec in (*SERVED, *PROCESS_METRICS)
     for suffix in {
         "gauge": [""],
         "counter": ["_total"],
@@ -122,9 +124,10 @@ def test_the_dashboard_names_what_is_exported() -> None:
 def test_the_dashboards_variables_name_what_is_exported() -> None:
     for variable in dashboard()["templating"]["list"]:
         if variable["type"] == "query":
-            asked = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"])
+            asked = re.fullmatch(r"label_values\((\w+)(\{.*\})?, (\w+)\)", variable["definition"])
             assert asked is not None
-            name, label = asked.groups()
+            name, _, label = asked.groups()
+            assert list(problems(variable["definition"])) == []
             assert label in SPECS[name].labels
 
 
