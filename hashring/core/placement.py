@@ -8,11 +8,15 @@ its fair share, cuts the missing part off that node's largest range, and goes on
 are used up. 16 such points even the ring better than 512 random ones (explanation/placement).
 It must be serialised: two joiners that do not see each other would cut the same ranges. The
 store therefore accepts a balanced join only on the very ring that was looked at.
+
+A joiner need not look at the whole ring: the owners of some points drawn at random are likely to be
+among the busiest, since a node is drawn in proportion to its share (the power of many choices).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
@@ -38,7 +42,15 @@ def random_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int, 
     Raises:
         ConfigError: there are not that many free points.
     """
-    taken = {point for point, owner in ring.replicas() if owner != node}
+    return free_points({point for point, owner in ring.replicas() if owner != node}, count, rng)
+
+
+def free_points(taken: Collection[int], count: int, rng: Random) -> tuple[int, ...]:
+    """``count`` different points that are not taken, uniform, rising.
+
+    Raises:
+        ConfigError: there are not that many free points.
+    """
     _check_room(count, len(taken))
     chosen: set[int] = set()
     while len(chosen) < count:
@@ -72,24 +84,42 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
     if not replicas:
         # Nobody to even out with: spread the points evenly, from a random start, so that later
         # joiners find ranges of one size.
-        first = rng.randrange(RING_SIZE)
-        return tuple(sorted((first + RING_SIZE * i // count) % RING_SIZE for i in range(count)))
+        return _spread_points(count, rng)
 
-    # What each replica owns, largest first, by its size and start. Not the node's ranges, which
-    # run on over its own replicas: a cut ends at the next replica, any node's.
-    largest: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
+    # What each replica owns. Not the node's ranges, which run on over its own replicas: a cut ends
+    # at the next replica, any node's.
+    owned: dict[str, list[tuple[int, int]]] = {name: [] for name in others.nodes}
     around = [*(point for point, _ in replicas[1:]), replicas[0][0] + RING_SIZE]
     for (start, name), end in zip(replicas, around, strict=True):
-        largest[name].append((start - end, start))
+        owned[name].append((start, end - start))
+    return balanced_cuts(owned, len(replicas), count)
+
+
+def balanced_cuts(
+    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int
+) -> tuple[int, ...]:
+    """``count`` points that take from the busiest of some nodes what a joiner should own, rising.
+
+    Args:
+        owned: the nodes to take from: start and length of each of their ranges, each at least one
+            point long. At least one node, with at least one range.
+        points: how many points all nodes of the ring have.
+    """
+    # Largest first, by size and start.
+    largest = {
+        name: [(-length, start) for start, length in spans]
+        for name, spans in owned.items()
+        if spans
+    }
     for sizes in largest.values():
         heapq.heapify(sizes)
 
     # Furthest above its target first; ties by name and start, so that the same ring gives the
     # same points.
-    total = len(replicas) + count
+    total = points + count
     busiest = [
-        (RING_SIZE * len(others.points_of(name)) / total - owned, name)
-        for name, owned in others.shares.items()
+        (RING_SIZE * len(sizes) / total + sum(negative for negative, _ in sizes), name)
+        for name, sizes in largest.items()
     ]
     heapq.heapify(busiest)
 
@@ -107,6 +137,34 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
         heapq.heapreplace(largest[name], (cut - size, start))
         heapq.heapreplace(busiest, (below + cut, name))
     return tuple(sorted(chosen))
+
+
+BALANCED_SAMPLES: Final = 64
+"""How many points :func:`sampled_points` wants to know the owners of."""
+
+
+def sampled_points(
+    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int, rng: Random
+) -> tuple[int, ...]:
+    """The points of a balanced join beside nodes of which only some were looked at, rising.
+
+    Args:
+        owned: start and length of each range of the nodes that were looked at, the joiner not
+            among them: the owners of points drawn at random, or all nodes.
+        points: how many points all nodes of the ring have.
+        count: how many points the joiner places.
+
+    Not guaranteed: that the joiner takes from the busiest node. 64 samples miss the busiest
+    twentieth of the ring once in 27 joins.
+    """
+    if any(owned.values()):
+        return balanced_cuts(owned, points, count)
+    return _spread_points(count, rng)
+
+
+def _spread_points(count: int, rng: Random) -> tuple[int, ...]:
+    first = rng.randrange(RING_SIZE)
+    return tuple(sorted((first + RING_SIZE * i // count) % RING_SIZE for i in range(count)))
 
 
 def _check_room(count: int, taken: int) -> None:

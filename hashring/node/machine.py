@@ -21,14 +21,14 @@ How a node stays right:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hashring.core.change import ChangeKind, RingChange, Stamp, parse_change
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import is_nearby
-from hashring.core.placement import Random, balanced_points, random_points
+from hashring.core.placement import Random, balanced_points, free_points
 from hashring.core.replica import Replica
 from hashring.core.ring import Range, Ring, bounds_of, subtract
 from hashring.errors import (
@@ -137,6 +137,28 @@ class View:
     ranges: tuple[Range, ...]
     ring: Ring
     node_count: int = 0
+
+
+@dataclass(frozen=True)
+class BeforeJoin:
+    """What a node found on the ring before it joined.
+
+    Attributes:
+        stamp: where the ring stood.
+        record: what holds the node's name; ``None`` when nothing does.
+        replicas: those under the node's name.
+        remembered: points that the name had when it went.
+        taken: points that other nodes have: of those under its name, and of the remembered, if not
+            of all.
+        even: makes the points of a balanced join.
+    """
+
+    stamp: Stamp
+    record: NodeRecord | None
+    replicas: tuple[Replica, ...]
+    remembered: tuple[int, ...]
+    taken: frozenset[int]
+    even: Callable[[], tuple[int, ...]]
 
 
 @dataclass
@@ -500,54 +522,69 @@ class NodeMachine:
     def _first_claim(self) -> ClaimState:
         return ClaimState.LOOKING if self._looks_before_joining else ClaimState.CLAIMING
 
+    def _look(self) -> Run:
+        """Read what the node must know before it joins."""
+        command = snapshot(self.config.keys, scoring=self.config.scoring, remembered=self.name)
+        return Run(command, self._looked, self._beat_failed)
+
     def _looked(self, reply: Snapshot, sent: float, now: float) -> None:
+        ring = reply.ring(self.config.algorithm)
+        taken = frozenset(point for point, node in ring.replicas() if node != self.name)
+        self._choose(
+            BeforeJoin(
+                stamp=reply.stamp,
+                record=reply.nodes.get(self.name),
+                replicas=reply.replicas_of(self.name),
+                remembered=reply.remembered,
+                taken=taken,
+                even=lambda: balanced_points(ring, self.name, self.config.points, self.rng),
+            )
+        )
+
+    def _choose(self, found: BeforeJoin) -> None:
+        """Choose the points to join with, and whether to take the name from another session."""
         if self.state is not NodeState.JOINING:
             return  # Stopped meanwhile.
-        old = reply.replicas_of(self.name)
         # Two sessions of the name may have had one point, where a failover mixed them.
-        points = sorted({replica.point for replica in old}) or list(reply.remembered)
-        ring = reply.ring(self.config.algorithm)
-        self._started_at = self._started_at or reply.stamp.at
-        self._expect = reply.stamp.tag if self.config.placement == "balanced" else None
-        record = reply.nodes.get(self.name)
+        old = found.replicas
+        points = sorted({replica.point for replica in old}) or list(found.remembered)
+        self._started_at = self._started_at or found.stamp.at
+        self._expect = found.stamp.tag if self.config.placement == "balanced" else None
+        record = found.record
         self._take_from = record.session if record and self.config.named else ""
         if record is not None and self._take_from not in ("", *self._sessions, *self._replaced):
             if self.claim is ClaimState.CONTESTING and self._began_before(record):
                 self._give_up_name()
                 return
             self._replaced = (self._take_from, *_replaced(record))[:_REPLACED_KEPT]
-        taken = {point for point, node in ring.replicas() if node != self.name}
-        self._place(ring, [point for point in points if point not in taken])
+        # Its own of before may be on the ring besides, where another session had the name since.
+        old = tuple({*old, *self.replicas})
+        self._place([point for point in points if point not in found.taken], found)
         kept = {replica.member for replica in self.replicas}
-        self._drop = tuple(replica for replica in old if replica.member not in kept)
+        self._drop = tuple(replica for replica in sorted(old) if replica.member not in kept)
         self._claim(ClaimEvent.CHOSEN)
 
-    def _place(self, ring: Ring, points: list[int]) -> None:
-        """Take these points as far as they go, and place the rest."""
+    def _place(self, points: list[int], found: BeforeJoin | None) -> None:
+        """Take these points as far as they go, and place the rest; beside what was found."""
         count = self.config.points
         points = points[:count]
         missing = count - len(points)
-        if missing and not points and self.config.placement == "balanced":
-            points = list(balanced_points(ring, self.name, count, self.rng))
+        if missing and not points and found and self.config.placement == "balanced":
+            points = list(found.even())
         elif missing:
-            others = ring.with_node(self.name, points)
-            fresh: set[int] = set()
-            while len(fresh) < missing:
-                more = random_points(others, self.name, missing - len(fresh), self.rng)
-                fresh.update(point for point in more if point not in points)
-            points += fresh
+            taken = found.taken if found else frozenset()
+            points += free_points({*taken, *points}, missing, self.rng)
         self.replicas = tuple(Replica(point, self.name, self._hex(8)) for point in sorted(points))
 
     def beat_step(self) -> Run:
         """A heartbeat; before a join that depends on what is on the ring, a look at it."""
         looking = self.claim in (ClaimState.LOOKING, ClaimState.CONTESTING)
         if self.state is NodeState.JOINING and looking:
-            look = snapshot(self.config.keys, scoring=self.config.scoring, remembered=self.name)
-            return Run(look, self._looked, self._beat_failed)
+            return self._look()
         config = self.config
         joining = self.state is NodeState.JOINING
         if not self.replicas:
-            self._place(Ring(hash_algorithm=config.algorithm), [])
+            self._place([], None)
         command = beat(
             config.keys,
             node=self.name,

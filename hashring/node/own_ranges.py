@@ -7,6 +7,8 @@ It keeps no copy of the ring, and costs the same whatever the ring's size:
 - When a neighbour joins, leaves, expires, becomes full or has room, Redis tells the node alone, on
   its own channel, how far those of its ranges go that are concerned. Each message says how things
   were at its place in history, so what is older than the newest heartbeat's answer is dropped.
+- A named node reads which points it had before it joins, and a balanced one the ranges of nodes
+  that are likely to be the busiest.
 - A node watches the members at the ends of its ranges. When one of them expires it beats right
   then, so a crash is noticed by those who take over, and by nobody else.
 
@@ -19,12 +21,14 @@ from dataclasses import replace
 from typing import Any
 
 from hashring.core.change import ChangeKind
+from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
-from hashring.core.placement import Random
+from hashring.core.placement import BALANCED_SAMPLES, Random, sampled_points
 from hashring.errors import MessageFormatError
-from hashring.node.machine import NodeConfig, NodeMachine, View
+from hashring.node.machine import BeforeJoin, NodeConfig, NodeMachine, View
 from hashring.node.states import NodeEvent, NodeState, SightEvent, SightState
-from hashring.store.ring.commands import BeatReply, Snapshot
+from hashring.protocol.machine import Run
+from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
 
 
 def machine_of(config: NodeConfig, rng: Random) -> NodeMachine:
@@ -85,6 +89,28 @@ class OwnRangesMachine(NodeMachine):
         elif known.deadline != deadline or known.node_count != self._node_count:
             self._view = replace(known, deadline=deadline, node_count=self._node_count)
         return self._view
+
+    # --- joining ------------------------------------------------------------------------------
+
+    def _look(self) -> Run:
+        """Read what the node must know before it joins, which is not the ring."""
+        nodes = BALANCED_SAMPLES if self.config.placement == "balanced" else 0
+        samples = [self.rng.randrange(RING_SIZE) for _ in range(nodes)]
+        command = look(self.config.keys, node=self.name, nodes=nodes, samples=samples)
+        return Run(command, self._found, self._beat_failed)
+
+    def _found(self, reply: Look, sent: float, now: float) -> None:
+        count = self.config.points
+        self._choose(
+            BeforeJoin(
+                stamp=reply.stamp,
+                record=reply.record,
+                replicas=reply.replicas,
+                remembered=reply.remembered,
+                taken=reply.taken,
+                even=lambda: sampled_points(reply.ranges, reply.points, count, self.rng),
+            )
+        )
 
     # --- heartbeats ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ class RingKeys:
 
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
-        epoch, nodes, events, left, full, points, full_points, token: see
+        epoch, nodes, events, left, full, points, full_points, places, token: see
             docs/reference/redis-layout.rst.
         locks: what every lock's key begins with.
     """
@@ -34,6 +34,7 @@ class RingKeys:
     full: bytes
     points: bytes
     full_points: bytes
+    places: bytes
     token: bytes
     locks: bytes
 
@@ -53,6 +54,7 @@ class RingKeys:
             self.full,
             self.points,
             self.full_points,
+            self.places,
         )
 
     def lock(self, key: bytes) -> bytes:
@@ -109,6 +111,7 @@ def ring_keys(name: str | bytes) -> RingKeys:
         full=base + b":full",
         points=base + b":points",
         full_points=base + b":full-points",
+        places=base + b":places",
         token=base + b":token",
         locks=base + b":lock:",
     )

@@ -48,6 +48,7 @@ _PARTS: Final = {
     "left": ("left",),
     "full": ("full",),
     "points": ("index",),
+    "places": ("places",),
 }
 
 
@@ -99,7 +100,8 @@ class MemoryServer:
         """Write a node's field of one of the ring's hashes behind its back.
 
         Args:
-            part: ``"nodes"``, what it reports, or ``"left"``, where it was.
+            part: ``"nodes"``, what it reports, ``"left"``, where it was, or ``"places"``, where
+                it is.
         """
         with self._lock:
             getattr(self._ring(ring), part)[node.encode()] = entry
@@ -108,6 +110,11 @@ class MemoryServer:
         """The fields of one of the ring's hashes; see :meth:`hset`."""
         with self._lock:
             return list(getattr(self._ring(ring), part))
+
+    def hgetall(self, ring: bytes, part: str) -> dict[bytes, bytes]:
+        """One of the ring's hashes; see :meth:`hset`."""
+        with self._lock:
+            return dict(getattr(self._ring(ring), part))
 
     def delete(self, ring: bytes, *parts: str) -> None:
         """Delete keys of a ring, by their names in :class:`hashring.store.keys.RingKeys`."""

@@ -79,6 +79,18 @@ class Place:
         """The nodes of which it is remembered where they were."""
         raise NotImplementedError
 
+    def place(self, places: bytes, node: str) -> None:
+        """Write where a node is."""
+        raise NotImplementedError
+
+    def placed(self) -> dict[bytes, bytes]:
+        """Where the nodes are, as the ring has it written."""
+        raise NotImplementedError
+
+    def displace(self) -> None:
+        """Delete what is written of where nodes are."""
+        raise NotImplementedError
+
     def set_epoch(self, value: bytes) -> None:
         raise NotImplementedError
 
@@ -176,6 +188,15 @@ class RealPlace(Place):
     def remembered(self) -> set[bytes]:
         return set(self.client.hkeys(self.keys.left))
 
+    def place(self, places: bytes, node: str) -> None:
+        self.client.hset(self.keys.places, node, places)
+
+    def placed(self) -> dict[bytes, bytes]:
+        return dict(self.client.hgetall(self.keys.places))
+
+    def displace(self) -> None:
+        self.client.delete(self.keys.places)
+
     def set_epoch(self, value: bytes) -> None:
         self.client.set(self.keys.epoch, value)
 
@@ -230,6 +251,15 @@ class TwinPlace(Place):
 
     def remembered(self) -> set[bytes]:
         return set(self.server.hkeys(self.keys.ring, "left"))
+
+    def place(self, places: bytes, node: str) -> None:
+        self.server.hset(self.keys.ring, node, places, part="places")
+
+    def placed(self) -> dict[bytes, bytes]:
+        return self.server.hgetall(self.keys.ring, "places")
+
+    def displace(self) -> None:
+        self.server.delete(self.keys.ring, "places")
 
     def set_epoch(self, value: bytes) -> None:
         self.server.set_epoch(self.keys.ring, value)

@@ -8,7 +8,7 @@ values of every type, and of its own type in shapes that no script of this packa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from hashring.core.assignors import Balanced
+from hashring.core.change import Stamp
 from hashring.core.groups import kernel
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.errors import StoreError
@@ -27,7 +28,17 @@ from hashring.store.keys import ring_keys
 from hashring.store.locks import commands as lock_commands
 from hashring.store.lua import actions, script
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, beat, forget, leave, owner, snapshot, sweep
+from hashring.store.ring.commands import (
+    Look,
+    Scoring,
+    beat,
+    forget,
+    leave,
+    look,
+    owner,
+    snapshot,
+    sweep,
+)
 from tests.conftest import PATIENCE, servers
 from tests.contract.places import TTL, Place, RealPlace, TwinPlace, replicas
 
@@ -121,6 +132,8 @@ def _ring() -> list[Command[Any]]:
         forget(KEYS, scoring=SCORING, by="somebody"),
         snapshot(KEYS, scoring=SCORING, remembered="gone"),
         owner(KEYS, 15),
+        look(KEYS, node="gone", nodes=5),
+        look(KEYS, node="live", samples=(15, 3)),
         beat(
             KEYS,
             node="live",
@@ -361,6 +374,7 @@ PLANTS: dict[str, Callable[[Place, bytes], Any]] = {
     "what a live node tells": lambda place, value: place.hset("live", value),
     "what an expired node told": lambda place, value: place.hset("gone", value),
     "where a node was": lambda place, value: place.remember(value, "gone"),
+    "where a node is": lambda place, value: place.place(value, "live"),
     "where very many nodes were": lambda place, value: place.remember(
         value, *(f"name-{number}" for number in range(NAMES_REMEMBERED))
     ),
@@ -368,6 +382,9 @@ PLANTS: dict[str, Callable[[Place, bytes], Any]] = {
     "a member": lambda place, value: place.zadd(value, 0.0),
     "a member of that name": lambda place, value: place.zadd(b"1:" + value + b":x", 0.0),
 }
+
+
+_ANY_STAMP = Stamp(0, "", 0, 0)
 
 
 def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -> dict[str, Any]:
@@ -383,6 +400,8 @@ def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -
     except StoreError as error:
         pytest.fail(f"{value!r}: {error!r}")
     seen = place.look("gone")
+    if isinstance(reply, Look):
+        reply = replace(reply, stamp=_ANY_STAMP)
     return {
         "status": getattr(reply, "status", reply),
         "swept": getattr(reply, "swept", None),

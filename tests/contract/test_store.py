@@ -777,6 +777,7 @@ def test_a_ring_is_in_the_keys_that_the_documentation_names(real: RealPlace) -> 
         b"{accounts}:left",
         b"{accounts}:full",
         b"{accounts}:full-points",
+        b"{accounts}:places",
     }
     real.join("n", A, 10)
     assert b"{accounts}:points" in real.client.keys("*")

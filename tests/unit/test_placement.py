@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import (
+    BALANCED_SAMPLES,
     PLACEMENTS,
     balanced_points,
     check_placement,
     random_points,
+    sampled_points,
 )
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
@@ -189,3 +191,48 @@ def test_an_unknown_placement_is_refused_with_the_known_ones(name: object) -> No
     with pytest.raises(ConfigError) as caught:
         check_placement(name)  # type: ignore[arg-type]
     assert str(caught.value) == f"placement={name!r}: unknown; choose one of random, balanced"
+
+
+# --- balanced, without the ring -------------------------------------------------------------------
+
+
+def around(ring: Ring) -> dict[str, list[tuple[int, int]]]:
+    """Start and length of the range of each replica, by node."""
+    replicas = list(ring.replicas())
+    ends = [*(point for point, _ in replicas[1:]), replicas[0][0] + RING_SIZE]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for (start, name), end in zip(replicas, ends, strict=True):
+        found.setdefault(name, []).append((start, end - start))
+    return found
+
+
+@given(st.integers(1, 40), st.integers(1, 20), seeds)
+@settings(max_examples=30)
+def test_with_all_nodes_known_a_joiner_places_as_one_that_reads_the_ring(
+    nodes: int, count: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    ring = Ring({f"n{i}": [rng.randrange(RING_SIZE) for _ in range(4)] for i in range(nodes)})
+    found = sampled_points(around(ring), len(ring), count, NoChance())
+    assert found == balanced_points(ring, "joiner", count, NoChance())
+
+
+def test_a_first_joiner_spreads_its_points() -> None:
+    assert sampled_points({}, 0, 4, Script(7)) == (7, 7 + 2**30, 7 + 2**31, 7 + 3 * 2**30)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_joiners_that_look_at_the_owners_of_samples_keep_the_ring_within_a_third_of_fair(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    ring = Ring()
+    for number in range(200):
+        name = f"n{number}"
+        seen = {}
+        if number:
+            drawn = (rng.randrange(RING_SIZE) for _ in range(BALANCED_SAMPLES))
+            wanted = {ring.owner_of_point(point) for point in drawn}
+            seen = {node: spans for node, spans in around(ring).items() if node in wanted}
+        ring = ring.with_node(name, sampled_points(seen, len(ring), 16, rng))
+    assert peak(ring) <= 1.3

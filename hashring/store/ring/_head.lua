@@ -11,6 +11,7 @@
 --   7  {<ring>}:points   ZSET     the members of nodes with room, scored by their point; by -1 those
 --                                 that no reader counts
 --   8  {<ring>}:full-points  ZSET the same of nodes that are full
+--   9  {<ring>}:places   hash     node -> the points of its members, with spaces between
 -- The channel has the name of KEYS[1]; a node's own channel is {<ring>}:to:<node>.
 --
 -- KEYS 7 and 8 together are an index of KEYS[1]: they have the same members. A ring in the form of
@@ -32,6 +33,7 @@ redis.call('HLEN', KEYS[5])
 redis.call('SCARD', KEYS[6])
 redis.call('ZCARD', KEYS[7])
 redis.call('ZCARD', KEYS[8])
+redis.call('HLEN', KEYS[9])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -400,6 +402,7 @@ local function sweep(horizon, by, history)
         remember(node, points[node])
       end
       redis.call('HDEL', KEYS[3], node)
+      redis.call('HDEL', KEYS[9], node)
       redis.call('SREM', KEYS[6], node)
     end
   end

@@ -41,6 +41,14 @@ local function unserved(told)
   return type(count) == 'number' and count > 0 and count < 2^53 and math.floor(count) or 0
 end
 
+local function places_of(members)
+  local points = {}
+  for i, member in ipairs(members) do
+    points[i] = string.match(member, '^%d+')
+  end
+  return table.concat(points, ' ')
+end
+
 local status = 'ok'
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
@@ -121,7 +129,11 @@ if status == 'ok' then
     if indexed then
       tell_neighbours(ends, change, node, other and {node} or {})
     end
+    redis.call('HSET', KEYS[9], node, places_of(own))
     redis.call('HDEL', KEYS[5], node)
+  elseif redis.call('HLEN', KEYS[9]) < redis.call('HLEN', KEYS[3]) then
+    -- Somebody deleted places: each node puts its own back.
+    redis.call('HSET', KEYS[9], node, places_of(own))
   end
 end
 

@@ -399,6 +399,69 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
     return Command(script("ring", "snapshot"), keys.script_keys(), (remembered,), read)
 
 
+@dataclass(frozen=True)
+class Look:
+    """What a node must know of the ring before it joins, without reading all of it.
+
+    Attributes:
+        stamp: where the ring stood.
+        record: what holds the node's name; ``None`` when nothing does.
+        replicas: those under the node's name, by rising point, expired ones included.
+        remembered: points that the name had when it went; empty when unknown.
+        taken: those of the points of either that other nodes have.
+        points: how many replicas are on the ring.
+        ranges: own ranges of other nodes, by name: point and length of each, neighbours not merged.
+    """
+
+    stamp: Stamp
+    record: NodeRecord | None
+    replicas: tuple[Replica, ...]
+    remembered: tuple[int, ...]
+    taken: frozenset[int]
+    points: int
+    ranges: Mapping[str, tuple[tuple[int, int], ...]]
+
+
+def look(
+    keys: RingKeys, *, node: str, nodes: int = 0, samples: Iterable[int] = ()
+) -> Command[Look]:
+    """Read what a node must know before it joins, at one instant, and write nothing.
+
+    What it costs depends on the node's own points, and on ``nodes`` or ``samples``; not on the
+    ring's size. Not for a ring in the form of redis-hashring, which has no index.
+
+    Args:
+        nodes: if the ring has at most so many nodes, the ranges of all are wanted.
+        samples: points; if the ring has more nodes than that, the ranges of the owners of these
+            are wanted.
+    """
+
+    def read(raw: Any) -> Look:
+        epoch, tag, at, members, entry, memory, own, taken, points = raw[:9]
+        record = NodeRecord(holder_of(entry), told_of(entry)) if entry else None
+        ranges = {}
+        for name, spans in zip(raw[9::2], raw[10::2], strict=True):
+            if (each := text(name)) != node:
+                ranges[each] = _read_spans(text(spans))
+        return Look(
+            Stamp(int(epoch), text(tag), int(members), int(at)),
+            record,
+            tuple(sorted({parse_replica(member) for member in own})),
+            _read_memory(memory),
+            frozenset(map(int, taken)),
+            int(points),
+            ranges,
+        )
+
+    arguments: tuple[Argument, ...] = (node, nodes, *samples)
+    return Command(script("ring", "look"), keys.script_keys(), arguments, read)
+
+
+def _read_spans(spans: str) -> tuple[tuple[int, int], ...]:
+    pairs = (span.split(" ") for span in spans.split(",") if span)
+    return tuple(sorted({(int(point), int(length)) for point, length in pairs if int(length)}))
+
+
 def owner(keys: RingKeys, point: int) -> Command[str | None]:
     """The node that owns a point; ``None`` on a ring without nodes.
 

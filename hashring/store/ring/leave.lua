@@ -21,6 +21,7 @@ if #points > 0 and told_of(entry).named == true then
   remember(node, points)
 end
 redis.call('HDEL', KEYS[3], node)
+redis.call('HDEL', KEYS[9], node)
 redis.call('SREM', KEYS[6], node)
 if removed == 0 then
   return {'absent', 0}

@@ -20,4 +20,9 @@ for _, node in ipairs(redis.call('HKEYS', KEYS[3])) do
     stray = stray + redis.call('HDEL', KEYS[3], node)
   end
 end
+for _, node in ipairs(redis.call('HKEYS', KEYS[9])) do
+  if not present[node] then
+    redis.call('HDEL', KEYS[9], node)
+  end
+end
 return {swept, stray}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,6 +36,7 @@ class RingData:
     left: dict[bytes, bytes] = field(default_factory=dict)
     full: set[bytes] = field(default_factory=set)
     index: Index = field(default_factory=Index)
+    places: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class RingTwin(Twin):
@@ -90,7 +92,8 @@ class RingTwin(Twin):
             lost = sum(score is not None for score in dropped)
             self._note_unserved(name, told, entry, history)
             ring.nodes[name] = session.encode() + told.encode()
-            if added or lost or other or not before:
+            changed = bool(added or lost or other or not before)
+            if changed:
                 first = "resize" if entry is not None else "start"
                 reason = "restart" if other else first if joining else "return"
                 change = {
@@ -102,11 +105,11 @@ class RingTwin(Twin):
                 }
                 self._announce(change, added - lost, node, history)
                 if indexed:
-                    ring.index.take_off(members[:dropping])
-                    ring.index.put(own, full=full)
-                    ends = map(point_of, (*own, *members[:dropping]))
-                    self._tell_neighbours(ends, change, node, [node] if other else [])
-                ring.left.pop(name, None)
+                    self._move(members[:dropping], own, full=full)
+                    self._tell_neighbours(
+                        map(point_of, members), change, node, [node] if other else []
+                    )
+            self._note_places(name, own, changed=changed)
             if indexed:
                 self._settle_index(own if "r" in flags else own[:1], own, full=full)
             self._settle_full(node, own, history, full=full, indexed=indexed)
@@ -142,6 +145,18 @@ class RingTwin(Twin):
         if (unserved > 0) != (before > 0):
             event = {b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved}
             self.ring.events.add(self.now, event, history)
+
+    def _move(self, away: Iterable[bytes], own: Iterable[bytes], *, full: bool) -> None:
+        self.ring.index.take_off(away)
+        self.ring.index.put(own, full=full)
+
+    def _note_places(self, name: bytes, own: Iterable[bytes], *, changed: bool) -> None:
+        """Where the node is; what it was before is of no use any more."""
+        ring = self.ring
+        if changed or len(ring.places) < len(ring.nodes):
+            ring.places[name] = _places_of(own)
+        if changed:
+            ring.left.pop(name, None)
 
     def _settle_index(
         self, looked_at: tuple[bytes, ...], own: tuple[bytes, ...], *, full: bool
@@ -184,6 +199,7 @@ class RingTwin(Twin):
         if members and told_of(entry or b"").get("named") is True:
             self._remember(name, [parse_replica(member).point for member in members])
         ring.nodes.pop(name, None)
+        ring.places.pop(name, None)
         ring.full.discard(name)
         if not removed:
             return [b"absent", 0]
@@ -208,6 +224,7 @@ class RingTwin(Twin):
         stray = [name for name in ring.nodes if name not in present]
         for name in stray:
             del ring.nodes[name]
+        ring.places = {name: place for name, place in ring.places.items() if name in present}
         return [swept, len(stray)]
 
     def snapshot(self, remembered: str) -> list[Any]:
@@ -224,8 +241,59 @@ class RingTwin(Twin):
             len(ring.index),
         ]
 
+    def look(self, node: str, most: int, *points: int) -> list[Any]:
+        ring, name = self.ring, node.encode()
+        entry, place, memory = (part.get(name) for part in (ring.nodes, ring.places, ring.left))
+        own, taken = self._look_at(name, _numbers(place))
+        if not own:
+            own, more = self._look_at(name, _numbers(memory))
+            taken += more
+        if entry is not None and place is None:
+            own = [member for member in ring.members if _node_of(member) == name]
+        reply: list[Any] = [
+            ring.epoch,
+            ring.tag.encode(),
+            self.at(),
+            len(ring.members),
+            entry or b"",
+            memory or b"",
+            own,
+            taken,
+            ring.index.room.counted + ring.index.full.counted,
+        ]
+        if most and len(ring.places) <= most:
+            wanted = list(ring.places)
+        else:
+            owners = [ring.index.last_node(point) for point in points]
+            wanted = list(dict.fromkeys(owner for owner in owners if owner is not None))
+        for each in wanted:
+            reaches = [
+                ring.index.reach(point, each.decode(), is_full=each in ring.full)[0]
+                for point in _numbers(ring.places.get(each))
+                if self._here(point, each)
+            ]
+            text = ",".join(f"{reach.point} {reach.own}" for reach in reaches)
+            reply += (each, text.encode())
+        return reply
+
     def owner(self, point: int) -> bytes:
         return self.ring.index.owner(point, self.ring.members).encode()
+
+    def _look_at(self, name: bytes, points: Iterable[int]) -> tuple[list[bytes], list[int]]:
+        """The members that a node has at these points, and those of them that another has."""
+        own, taken = [], []
+        for point in points:
+            here = self._here(point)
+            own += [member for member in here if _node_of(member) == name]
+            if any(_node_of(member) != name for member in here):
+                taken.append(point)
+        return own, taken
+
+    def _here(self, point: int, name: bytes | None = None) -> list[bytes]:
+        """The members of the ring at a point; those of one node alone, when it is given."""
+        index, members = self.ring.index, self.ring.members
+        here = [member for member in index.at(point) if member in members]
+        return here if name is None else [m for m in here if _node_of(m) == name]
 
     # --- what the scripts share ---------------------------------------------------------------
 
@@ -294,6 +362,7 @@ class RingTwin(Twin):
             if told.get("named") is True:
                 self._remember(node, own)
             ring.nodes.pop(node, None)
+            ring.places.pop(node, None)
             ring.full.discard(node)
         body: dict[str, Any] = {"kind": "expire", "reason": "expired", "since": since}
         if gone:
@@ -388,6 +457,15 @@ def _left_at(memory: bytes) -> float:
         return float(json.loads(memory)["at"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return 0.0
+
+
+def _places_of(members: Iterable[bytes]) -> bytes:
+    return b" ".join(member.partition(b":")[0] for member in members)
+
+
+def _numbers(text: bytes | None) -> list[int]:
+    """The numbers in a text, whoever wrote it."""
+    return [int(digits) for digits in re.findall(rb"[0-9]+", text or b"") if len(digits) <= 10]
 
 
 def _sha1(text: str) -> str:

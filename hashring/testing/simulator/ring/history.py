@@ -113,6 +113,8 @@ KEYS: Final = (
     "ring nodes",
     "ring epoch nodes",
     "nodes points",
+    "places",
+    "nodes places",
 )
 
 

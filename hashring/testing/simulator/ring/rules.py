@@ -41,10 +41,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Range, Ring
+from hashring.errors import ReplicaFormatError
+from hashring.node.machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.store.command import Command
-from hashring.store.ring.commands import BeatReply, BeatStatus, Snapshot, read_members
+from hashring.store.ring.commands import BeatReply, BeatStatus, Look, Snapshot, read_members
 from hashring.testing.simulator.engine import EPOCH, LATENCY, Rule
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingProcess, RingWorld
@@ -169,7 +172,7 @@ class Own(RingRule):
         label, machine = process.spec.label, process.machine
         actual: tuple[Range, ...] = ()
         if world.server.holder(KEYS.ring, machine.name) in ("", machine.session):
-            actual = self._ring.node_ranges(machine.name)
+            actual = self._without_spares(machine).node_ranges(machine.name)
         if actual != self._actual.get(label):
             self._actual[label] = actual
             self._changed_at[label] = world.now
@@ -196,6 +199,26 @@ class Own(RingRule):
                 f"{label} claims {claimed} since {since:.3f}, and has {actual} in Redis since "
                 f"{changed:.3f}",
             )
+
+    def _without_spares(self, machine: NodeMachine) -> Ring:
+        """The ring, with members of an earlier session of the node as those of another."""
+        spares = [
+            replica.point
+            for replica in map(_replica, self._members)
+            if replica and replica.node == machine.name and replica not in machine.replicas
+        ]
+        if not spares:
+            return self._ring
+        own = [replica.point for replica in machine.replicas]
+        points = [point for point in self._ring.points_of(machine.name) if point in own]
+        return self._ring.with_node(machine.name, points).with_node("spare", spares)
+
+
+def _replica(member: bytes) -> Replica | None:
+    try:
+        return parse_replica(member)
+    except ReplicaFormatError:
+        return None
 
 
 class NodeReports(RingRule):
@@ -336,7 +359,7 @@ class Names(RingRule):
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
-        if isinstance(reply, Snapshot):
+        if isinstance(reply, Snapshot | Look):
             self._began.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
             self._sessions[str(command.arguments[1])] = process
@@ -367,7 +390,7 @@ class Placement(RingRule):
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
         label = process.spec.label
-        if isinstance(reply, Snapshot):
+        if isinstance(reply, Snapshot | Look):
             self._looked[label] = reply.stamp.tag
         elif (
             isinstance(reply, BeatReply)

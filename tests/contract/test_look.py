@@ -1,0 +1,155 @@
+"""What a node reads before it joins, without reading the ring, on every store."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from hashring.core.replica import Replica
+from hashring.core.ring import Ring
+from hashring.store.ring.commands import Look, look
+from tests.contract.places import LONG_AGO, Place, replicas
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+
+NAMED: dict[str, Any] = {"told": {"named": True, "ranges": ""}}
+
+
+def look_for(place: Place, node: str, nodes: int = 0, *samples: int) -> Look:
+    return place.store.run(look(place.keys, node=node, nodes=nodes, samples=samples))
+
+
+def test_a_fresh_name_finds_nothing_of_its_own(place: Place) -> None:
+    reply = place.join("n", A, 10, 20)
+    found = look_for(place, "x")
+    assert (found.record, found.replicas, found.remembered, found.ranges) == (None, (), (), {})
+    assert (found.stamp.tag, found.stamp.members, found.points) == (reply.stamp.tag, 2, 2)
+
+
+def test_a_name_finds_its_replicas_and_the_session_that_has_it(place: Place) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    place.join("m", B, 30)
+    found = look_for(place, "n")
+    assert found.replicas == tuple(replicas("n", 10, 20))
+    assert found.record is not None
+    assert found.record.session == A
+    assert found.taken == frozenset()
+
+
+def test_a_name_finds_what_is_remembered_of_it(place: Place) -> None:
+    place.join("m", B, 30)
+    place.join("n", A, 10, 20, **NAMED)
+    place.leave("n", A, 10, 20)
+    found = look_for(place, "n")
+    assert (found.replicas, found.remembered, found.record) == ((), (10, 20), None)
+
+
+def test_a_name_finds_which_of_its_points_others_have_by_now(place: Place) -> None:
+    place.join("n", A, 10, 20, 30, **NAMED)
+    place.leave("n", A, 10, 20, 30)
+    place.join("m", B, 20)
+    assert look_for(place, "n").taken == {20}
+    place.join("n", A, 10, 20, **NAMED)
+    assert look_for(place, "n").taken == {20}
+
+
+def test_members_of_full_nodes_are_found_too(place: Place) -> None:
+    place.join("n", A, 10, full=True, **NAMED)
+    place.join("m", B, 20, full=True)
+    found = look_for(place, "n", 5)
+    assert found.replicas == tuple(replicas("n", 10))
+    assert found.ranges == {"m": ((20, 2**32 - 10),)}
+
+
+def test_replicas_that_expired_are_found_until_they_are_swept(place: Place) -> None:
+    place.join("n", A, 10, **NAMED)
+    place.age("n")
+    assert look_for(place, "n").replicas == tuple(replicas("n", 10))
+    place.sweep()
+    assert look_for(place, "n").replicas == ()
+    assert look_for(place, "n").remembered == (10,)
+
+
+def test_a_look_before_a_join_changes_nothing(place: Place) -> None:
+    place.join("n", A, 10, **NAMED)
+    before = (place.zset(), place.index(), place.placed(), place.raw_events())
+    look_for(place, "n", 8, 5, 50)
+    assert (place.zset(), place.index(), place.placed(), place.raw_events()) == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_ranges_of_all_nodes_are_those_of_the_ring(place: Place, seed: int) -> None:
+    rng = random.Random(seed)
+    on = {}
+    for number in range(6):
+        name = f"n{number}"
+        on[name] = sorted(rng.sample(range(40), 3))
+        place.join(name, A, *on[name], full=rng.random() < 0.3)
+    ring = Ring(on)
+    found = look_for(place, "x", 6)
+    assert set(found.ranges) == set(on)
+    for name, ranges in found.ranges.items():
+        assert sum(length for _, length in ranges) == ring.shares[name]
+        assert {point for point, _ in ranges} <= set(on[name])
+    assert found.points == 18
+
+
+def test_the_own_ranges_are_not_among_those_to_take_from(place: Place) -> None:
+    place.join("n", A, 10)
+    place.join("m", B, 20)
+    assert look_for(place, "n", 2).ranges == {"m": ((20, 2**32 - 10),)}
+
+
+def test_of_a_large_ring_the_owners_of_the_samples_are_looked_at(place: Place) -> None:
+    for number, name in enumerate("abcd"):
+        place.join(name, A, 100 * number + 100, 100 * number + 150)
+    found = look_for(place, "x", 3, 160, 199, 250, 50)
+    assert found.ranges == {
+        "a": ((100, 50), (150, 50)),
+        "b": ((200, 50), (250, 50)),
+        "d": ((400, 50), (450, 2**32 - 350)),
+    }
+
+
+# --- where nodes are --------------------------------------------------------------------------
+
+
+def test_where_nodes_are_is_written_down_until_they_go(place: Place) -> None:
+    place.join("n", A, 10, 20)
+    place.join("m", B, 30)
+    place.join("o", C, 40)
+    assert place.placed() == {b"n": b"10 20", b"m": b"30", b"o": b"40"}
+    place.join("n", A, 10, 25, drop=[Replica(20, "n", "id20")])
+    assert place.placed()[b"n"] == b"10 25"
+    place.leave("n", A, 10, 25)
+    place.age("m")
+    place.sweep()
+    assert place.placed() == {b"o": b"40"}
+
+
+def test_a_sweep_forgets_where_nodes_are_that_are_not_on_the_ring(place: Place) -> None:
+    place.join("n", A, 10)
+    place.place(b"5", "ghost")
+    place.sweep()
+    assert place.placed() == {b"n": b"10"}
+
+
+def test_heartbeats_write_it_down_again_when_it_was_deleted(place: Place) -> None:
+    place.join("n", A, 10)
+    place.join("m", B, 30)
+    place.displace()
+    place.beat("n", A, 10)
+    assert place.placed() == {b"n": b"10"}
+    place.beat("m", B, 30)
+    assert place.placed() == {b"n": b"10", b"m": b"30"}
+
+
+def test_a_name_finds_its_replicas_when_it_was_deleted(place: Place) -> None:
+    place.join("n", A, 10, **NAMED)
+    place.join("m", B, 20)
+    place.zadd(b"15:n:spare", place.now() - LONG_AGO)
+    place.displace()
+    found = look_for(place, "n")
+    assert found.replicas == (*replicas("n", 10), Replica(15, "n", "spare"))
