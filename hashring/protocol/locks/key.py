@@ -237,6 +237,10 @@ class KeysByState:
         self.held: dict[bytes, Key] = {}
         self.others: dict[bytes, Key] = {}
         self._counts = dict.fromkeys(KeyState, 0)
+        self._homes = {
+            state: self.held if state in HOLDING else None if state is _S.FREE else self.others
+            for state in KeyState
+        }
 
     def find(self, key: bytes) -> Key | None:
         """What is known of a key."""
@@ -254,22 +258,23 @@ class KeysByState:
 
     def enter(self, event: KeyEvent, *keys: Key) -> None:
         """Bring each of the keys to the state that follows its own and the event."""
+        if len(keys) == 1:
+            self._enter(event, keys[0].state, keys)
+            return
         for before, some in groupby(keys, attrgetter("state")):
-            group = list(some)
-            after = LIFE.after(before, event)
-            self._counts[before] -= len(group)
-            self._counts[after] += len(group)
-            home, new = self._home(before), self._home(after)
-            for key in group:
-                key.state = after
-            if new is not home:
-                if new is not None:
-                    new.update((key.key, key) for key in group)
-                if home is not None:
-                    for key in group:
-                        del home[key.key]
+            self._enter(event, before, tuple(some))
 
-    def _home(self, state: KeyState) -> dict[bytes, Key] | None:
-        if state in HOLDING:
-            return self.held
-        return None if state is KeyState.FREE else self.others
+    def _enter(self, event: KeyEvent, before: KeyState, keys: tuple[Key, ...]) -> None:
+        after = LIFE.after(before, event)
+        self._counts[before] -= len(keys)
+        self._counts[after] += len(keys)
+        home, new = self._homes[before], self._homes[after]
+        for key in keys:
+            key.state = after
+        if new is not home:
+            if new is not None:
+                for key in keys:
+                    new[key.key] = key
+            if home is not None:
+                for key in keys:
+                    del home[key.key]

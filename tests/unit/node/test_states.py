@@ -111,7 +111,7 @@ def test_the_texts_show_the_life_of_a_key() -> None:
 
 
 def test_nothing_but_the_table_moves_a_key() -> None:
-    assert places("state", hashring.protocol.locks) == ["key.py:__init__", "key.py:enter"]
+    assert places("state", hashring.protocol.locks) == ["key.py:__init__", "key.py:_enter"]
 
 
 def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
