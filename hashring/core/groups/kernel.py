@@ -734,7 +734,6 @@ class _Step:
         last, self.owners[partition] = self.owners[partition], name
         self.tokens[partition] = self.token
         self.free.discard(partition)
-        self.apart.add(partition)
         why = f"was {last}'s" if last not in (None, name) else ""
         self._tell(EventKind.GRANTED, name, partition, why=why)
 

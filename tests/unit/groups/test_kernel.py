@@ -186,6 +186,14 @@ def test_a_member_whose_time_to_leave_is_over_is_asked_for_everything() -> None:
     assert desk.settle().having == {"b": [0, 1, 2, 3, 4, 5]}
 
 
+def test_a_time_to_leave_that_is_over_has_no_budget() -> None:
+    desk = Desk(6, handoffs=1, leave_timeout=10, max_handoff_time=60).join("a", "b").step()
+    desk.set("a", leaving=desk.now).step()
+    assert len(desk.asked) == 1
+    desk.wait(10).step()
+    assert sorted(desk.asked) == desk.having["a"]
+
+
 def test_a_stalled_member_sheds_one_at_a_time() -> None:
     desk = Desk(6, handoffs=5, max_handoff_time=3).join("a", "b").step()
     desk.set("a", stalled=True).step()
@@ -224,6 +232,27 @@ def test_new_partitions_are_granted_at_once_even_during_a_holddown() -> None:
     desk.resize(4).step()
     assert desk.having == {"a": [0, 1], "b": [2, 3]}
     assert desk.phase is Phase.READY
+
+
+def test_a_new_partition_has_no_token_before_its_first_grant() -> None:
+    desk = Desk(2).join("a").step().resize(4)
+    assert desk.state.tokens[2:] == (0, 0)
+
+
+def test_nobody_warms_up_for_a_partition_that_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(5, Learner()).join("a").settle().join("b").step()
+    assert desk.state.warming == {0: "b", 1: "b"}
+    asked: list[Situation] = []
+    assign = Learner.assign
+
+    def noted(self: Learner, situation: Situation) -> Target:
+        asked.append(situation)
+        return assign(self, situation)
+
+    monkeypatch.setattr(Learner, "assign", noted)
+    desk.resize(1).step()
+    assert asked[0].warming == {0: "b"}
+    assert 1 not in desk.state.warming
 
 
 def test_a_removed_partition_stays_with_its_owner_until_it_is_drained() -> None:
@@ -440,6 +469,25 @@ def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
     assert lost.having == {"b": [0]}
 
 
+def test_a_claim_that_was_taken_up_once_counts_no_second_time() -> None:
+    lost = Desk(1, ttl=10).join("a", seen=7, claims={0: 5}).step()
+    lost.leave("a").step()
+    assert lost.having == {}
+    lost.join("a", seen=lost.state.generation, claims={0: 5}).step()
+    assert lost.having == {}
+
+
+def test_members_that_do_not_return_after_a_loss_lose_their_places() -> None:
+    desk = Desk(2, ttl=10)
+    desk.server = "first"
+    desk.join("a", "b").step()
+    tokens = desk.state.tokens
+    desk.server = "second"
+    desk.step().join("b", claims={1: tokens[1]}).step()
+    assert set(desk.state.roster) == {"a", "b"}
+    assert set(desk.wait(10).settle().state.roster) == {"b"}
+
+
 def test_decisions_older_than_what_members_have_seen_are_not_relied_on() -> None:
     desk = Desk(2).join("a", "b").step()
     assert desk.having == {"a": [0], "b": [1]}
@@ -507,6 +555,21 @@ def test_an_old_claim_of_a_member_that_has_a_seat_counts_no_more() -> None:
     desk.set("a", released={0: 5}).step()
     assert desk.having == {}
     assert desk.step().having == {}
+
+
+def test_what_a_loss_makes_doubtful_is_forgotten() -> None:
+    desk = Desk(5, Learner(standbys=1), ttl=10).join("a").settle().join("b").step()
+    assert desk.state.warming
+    # "a" has seen a decision that Redis has lost.
+    desk.set("a", seen=desk.state.generation + 1)
+    desk.set("b", seen=desk.state.generation + 1).step()
+    assert desk.told(EventKind.RECOVERING) == [(None, None)]
+    assert (desk.state.warming, desk.state.standbys, desk.state.handoffs) == ({}, {}, {})
+
+
+def test_only_members_with_a_lease_are_deputies() -> None:
+    desk = Desk(3).join("a", "b", "c").step().set("b", expires=1000.0)
+    assert kernel.deputies(desk.facts, desk.state, "a") == ("c",)
 
 
 def test_an_uncommitted_handoff_is_never_forced() -> None:

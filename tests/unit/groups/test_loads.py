@@ -102,8 +102,12 @@ def test_a_member_reports_what_it_holds_and_for_a_minute_what_it_held() -> None:
     assert one.words().loads == {1: 5.0, 2: 7.0}
     one.heard(MemberView(2, Phase.READY, {2: 12}, seated=True), 1.0, 1001.0, 1.0)
     assert one.words().loads == {1: 5.0, 2: 7.0}
-    one.heard(MemberView(3, Phase.READY, {2: 12}, seated=True), 62.0, 1062.0, 62.0)
+    one.heard(MemberView(3, Phase.READY, {2: 12}, seated=True), 61.0, 1061.0, 61.0)
     assert one.words().loads == {2: 7.0}
+
+
+def test_a_load_may_be_nothing_at_all() -> None:
+    assert check_load(0) == 0.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, 1e15, "5", True, None])

@@ -36,6 +36,10 @@ def test_what_the_group_grants_is_assigned_with_its_token() -> None:
     assert fresh.held(0.2) == {3: 77}
 
 
+def test_a_member_begins_without_a_stall() -> None:
+    assert not Membership(10.0).words().stalled
+
+
 def test_the_lease_counts_from_when_the_question_was_sent() -> None:
     late = Membership(10.0)
     late.heard(view(held={0: 1}), 2.0, 5000.0, 9.0)

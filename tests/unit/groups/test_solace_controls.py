@@ -37,6 +37,23 @@ def test_a_new_consumer_waits_out_the_rebalance_delay() -> None:
     assert len(desk.asked) == 1
 
 
+def test_the_history_tells_of_the_wait_and_of_its_end() -> None:
+    desk = balanced_trio().join("d").step()
+    assert [(e.kind, e.why) for e in desk.events] == [
+        (EventKind.JOINED, ""),
+        (EventKind.HOLDDOWN, "for 5 s"),
+    ]
+    desk.wait(5).step().release("a", *desk.asked).step()
+    assert desk.events[-1].kind is EventKind.READY
+
+
+def test_a_wait_that_somebody_ends_is_over_at_once() -> None:
+    desk = balanced_trio().join("d").step()
+    outcome = kernel.hasten(desk.state, desk.now, "an operator")
+    desk.state = outcome.state.stamped(desk.now)
+    assert desk.step().phase is Phase.REBALANCING
+
+
 def test_the_diagrams_rebalance_is_one_handoff() -> None:
     # S, second and third diagram; N 3.
     desk = balanced_trio().join("d").step().wait(5).step()
