@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import zlib
@@ -30,6 +31,8 @@ extensions = [
 exclude_patterns = ["benchmarks", "_pictures"]
 nitpicky = True
 
+# Where the site will be published, if that is known: an address that ends with a slash.
+html_baseurl = os.environ.get("DOCS_URL", "")
 html_theme = "furo"
 html_title = f"hashring {release}"
 html_static_path = ["_static"]

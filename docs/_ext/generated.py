@@ -5,6 +5,7 @@
 - ``.. peaks::`` is a table of how uneven random rings are.
 - ``.. picture:: FILE`` puts an SVG file into the page.
 - Help texts of commands are escaped for reStructuredText.
+- ``alerts.yml`` beside the pages has the alert rules with the address of each runbook.
 """
 
 from __future__ import annotations
@@ -127,8 +128,21 @@ def escape(app: Sphinx, context: Any, lines: list[str]) -> None:
     lines[:] = [re.sub(r"(?<!\\)\*", r"\\*", line) for line in lines]
 
 
+def alerts_of_site(site: str) -> str:
+    """The alert rules for who publishes the pages at ``site``, which ends with a slash."""
+    rules = Path(__file__).resolve().parents[2] / "deploy" / "prometheus" / "alerts.yml"
+    return rules.read_text().replace("runbook_url: ", f"runbook_url: {site}")
+
+
+def write_alerts(app: Sphinx, failure: Exception | None) -> None:
+    """Put the alert rules beside the pages."""
+    if failure is None and app.builder.format == "html":
+        Path(app.outdir, "alerts.yml").write_text(alerts_of_site(app.config.html_baseurl))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
+    app.connect("build-finished", write_alerts)
     app.add_directive("http-api", HttpApi)
     app.add_directive("settings", Settings)
     app.add_directive("picture", Picture)

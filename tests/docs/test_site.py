@@ -13,6 +13,7 @@ from sphinx.util.inventory import InventoryFile
 import hashring
 import hashring.fencing
 import hashring.testing
+from docs._ext.generated import alerts_of_site
 from hashring.web.openapi import document
 from tests.conftest import ROOT
 
@@ -112,6 +113,12 @@ def test_every_alert_has_a_description_and_a_section_of_the_runbooks(site: Path)
         address, _, place = rule["annotations"]["runbook_url"].partition("#")
         assert address == "operations/runbooks.html"
         assert place in page.places
+    assert (site / "alerts.yml").exists()
+    published = yaml.safe_load(alerts_of_site("https://docs.example/hashring/"))["groups"]
+    for group in published:
+        for rule in group["rules"]:
+            address = rule["annotations"]["runbook_url"]
+            assert address.startswith("https://docs.example/hashring/operations/runbooks.html#")
     for name, section in sections:
         for part in ("Meaning", "Impact", "Check", "Fix", "Escalate"):
             assert f"**{part}.**" in section, name
