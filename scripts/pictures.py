@@ -116,10 +116,10 @@ def circle(
 
 
 def join() -> str:
-    parts = [text(150, 24, "before", kind="strong"), text(490, 24, "cedar joined", kind="strong")]
+    parts = [text(150, 24, "before", kind="strong"), text(470, 24, "cedar joined", kind="strong")]
     parts += circle(BEFORE, 150, 170, 100)
-    parts += circle(AFTER, 490, 170, 100, BEFORE)
-    parts.append(arrow(290, 170, 345, 170))
+    parts += circle(AFTER, 470, 170, 100, BEFORE)
+    parts.append(arrow(285, 170, 325, 170))
     parts.append(text(320, 318, "Only the wide ranges have another owner. All other keys stay."))
     return svg(640, 335, parts)
 
@@ -286,9 +286,7 @@ def deployment() -> str:
         arrow(480, 228, 402, 168),
         text(95, 24, "the fleet", kind="strong"),
         text(550, 24, "people", kind="strong"),
-        text(
-            320, 290, "Nodes talk to Redis only, never to each other. What people use only reads."
-        ),
+        text(320, 290, "Nodes talk to Redis only, never to each other."),
     ]
     return svg(640, 305, parts)
 
