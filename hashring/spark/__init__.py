@@ -26,7 +26,7 @@ from hashring.spark.keys import point
 from hashring.spark.load import hot_keys, load
 from hashring.spark.moves import moves
 from hashring.spark.owner import owner, partition_by_owner, with_move, with_owner
-from hashring.spark.plan import Plan, plan, planned_ring
+from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
 from hashring.spark.reassign import may_move, reassign
 from hashring.spark.simulate import (
     Scenario,
@@ -54,6 +54,7 @@ __all__ = [
     "owner",
     "partition_by_owner",
     "plan",
+    "plan_of_histogram",
     "planned_ring",
     "point",
     "point_histogram",

@@ -8,7 +8,7 @@ changes is counted by a second look at the rows themselves, or shared out by the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -201,6 +201,66 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
         for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
     }
     return histogram.sparkSession.createDataFrame(pa.table(table))
+
+
+class Flow(NamedTuple):
+    """What goes from a node to a node, or stays where both are the same."""
+
+    before: str
+    after: str
+    keys: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Flows:
+    """What goes from which node to which, and what stays.
+
+    Attributes:
+        flows: without rows that have no owner.
+        rows_without_key, bad_weights: rows with a null or empty key; with an unusable weight.
+        estimated: how many rows were shared out by points.
+    """
+
+    flows: list[Flow]
+    rows_without_key: int
+    bad_weights: int
+    estimated: int = 0
+
+
+def flows_of_histogram(  # noqa: PLR0917 - as those of moves
+    histogram: DataFrame,
+    before: Ring,
+    after: Ring,
+    rows: DataFrame | None = None,
+    key: str = "key",
+    weight: str | None = None,
+) -> Flows:
+    """What goes from which node to which and what stays, from a histogram of points.
+
+    The arguments and the errors are those of :func:`moves_of_histogram`. Buckets are counted again
+    wherever the owner changes on either ring.
+    """
+    if not before.node_count:
+        raise EmptyRingError
+    check_alike(before, after)
+    old_starts, old_codes, old_nodes = ring_ranges(before)
+    new_starts, new_codes, new_nodes = ring_ranges(after)
+    pairs = overlay(old_starts, old_codes, new_starts, new_codes)
+    algorithm = after.hash_algorithm.name
+    found = _counted(histogram, pairs.starts, pairs.codes, rows, key, weight, algorithm)
+    flows = [
+        Flow(
+            old_nodes[pairs.before[code]],
+            new_nodes[pairs.after[code]],
+            int(found.keys[code]),
+            float(found.weight[code]),
+        )
+        for code in np.flatnonzero(found.keys).tolist()
+    ]
+    lost, _, lost_bad = found.without_key
+    bad = int(found.bad_weights.sum()) + lost_bad
+    return Flows(flows, lost, bad, int(found.estimated.sum()))
 
 
 def _counted(  # noqa: PLR0917 - the parts of a question

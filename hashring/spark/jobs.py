@@ -25,7 +25,7 @@ from hashring.spark.keys import check_free, is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
 from hashring.spark.output import Output, check_distinct
 from hashring.spark.owner import partition_by_owner, with_owner
-from hashring.spark.plan import moves_section, plan
+from hashring.spark.plan import moves_section, plan, plan_of_histogram
 from hashring.spark.reassign import CELL, by_cell, check_cells, keep_ring, reassign
 from hashring.spark.report import Report
 from hashring.spark.simulate import (
@@ -337,25 +337,32 @@ def plan_job(
     n_replicas: int = 16,
     placement: str = "random",
     seed: int = 0,
+    histogram: Input | None = None,
 ) -> Outcome:
-    """What moves if nodes join, leave or change their weight."""
+    """What moves if nodes join, leave or change their weight.
+
+    Args:
+        histogram: as for :func:`load_job`.
+    """
     join, leave = tuple(join), tuple(leave)
-    df, bad_records = source.counted()
+    df, bad_records = source.counted() if histogram is None else (source.frame, lambda: 0)
     if output:
         output.check(df.sparkSession)
     _check_keys(source, key)
-    found = plan(
-        df,
-        ring,
-        join=join,
-        leave=leave,
-        weights=weights,
-        key=key,
-        weight=weight,
-        n_replicas=n_replicas,
-        placement=placement,
-        seed=seed,
-    )
+    asked: dict[str, Any] = {
+        "join": join,
+        "leave": leave,
+        "weights": weights,
+        "key": key,
+        "weight": weight,
+        "n_replicas": n_replicas,
+        "placement": placement,
+        "seed": seed,
+    }
+    if histogram is None:
+        found = plan(df, ring, **asked)
+    else:
+        found = plan_of_histogram(histogram.frame, ring, df, **asked)
     if output:
         output.write(found.moves.coalesce(1))
     moves = found.moves.collect()

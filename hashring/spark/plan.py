@@ -11,11 +11,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core import planning
 from hashring.core.ring import Ring
+from hashring.spark.histogram import Flow, Flows, flows_of_histogram
 from hashring.spark.moves import flows
 from hashring.spark.report import Report
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Plan:
             ``keys_before``, ``keys_after``, ``weight_before``, ``weight_after``, ``gained_keys``,
             ``lost_keys``, ``fair_share_before``, ``fair_share_after`` (null where the node is
             not on that ring).
+        estimated: how many rows a histogram shared out by points, whose nodes are an estimate; 0
+            where all rows were counted.
     """
 
     before: Ring
@@ -51,6 +54,7 @@ class Plan:
     bad_weights: int
     moves: DataFrame
     nodes: DataFrame
+    estimated: int = 0
 
     def _repr_html_(self) -> str:
         """A page with what moves, for notebooks."""
@@ -133,35 +137,86 @@ def plan(
         seed=seed,
     )
     found = flows(df, ring, after, key, weight).collect()
-    owned = [row for row in found if row["before"] is not None]
-    moved = [row for row in owned if row["before"] != row["after"]]
+    owned = [
+        Flow(row["before"], row["after"], row["keys"], row["weight"])
+        for row in found
+        if row["before"] is not None
+    ]
+    told = Flows(
+        owned,
+        rows_without_key=sum(row["keys"] for row in found if row["before"] is None),
+        bad_weights=sum(row["bad_weights"] for row in found),
+    )
+    return _plan(df.sparkSession, ring, after, told)
+
+
+def plan_of_histogram(
+    histogram: DataFrame,
+    ring: Ring,
+    rows: DataFrame | None = None,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    key: str = "key",
+    weight: str | None = None,
+    n_replicas: int = 16,
+    placement: str = "random",
+    seed: int = 0,
+) -> Plan:
+    """As :func:`plan`, from a histogram of points.
+
+    Args:
+        histogram, rows: as for :func:`hashring.spark.load_of_histogram`. Without the rows,
+            ``estimated`` says how many were shared out by the points.
+
+    Raises:
+        ColumnError: a column is missing, or of a type that it cannot have.
+
+    The other arguments and errors are those of :func:`plan`.
+    """
+    after = planned_ring(
+        ring,
+        join=join,
+        leave=leave,
+        weights=weights,
+        n_replicas=n_replicas,
+        placement=placement,
+        seed=seed,
+    )
+    found = flows_of_histogram(histogram, ring, after, rows, key, weight)
+    return _plan(histogram.sparkSession, ring, after, found)
+
+
+def _plan(session: SparkSession, ring: Ring, after: Ring, found: Flows) -> Plan:
+    owned = found.flows
+    moved = [row for row in owned if row.before != row.after]
 
     tally = {
         node: {"kb": 0, "ka": 0, "wb": 0.0, "wa": 0.0, "gained": 0, "lost": 0}
         for node in sorted({*ring.nodes, *after.nodes}, key=str.encode)
     }
     for row in owned:
-        source, target = tally[row["before"]], tally[row["after"]]
-        source["kb"] += row["keys"]
-        source["wb"] += row["weight"]
-        target["ka"] += row["keys"]
-        target["wa"] += row["weight"]
-        if row["before"] != row["after"]:
-            source["lost"] += row["keys"]
-            target["gained"] += row["keys"]
+        source, target = tally[row.before], tally[row.after]
+        source["kb"] += row.keys
+        source["wb"] += row.weight
+        target["ka"] += row.keys
+        target["wa"] += row.weight
+        if row.before != row.after:
+            source["lost"] += row.keys
+            target["gained"] += row.keys
 
     def fair(of: Ring, node: str) -> float | None:
         return len(of.points_of(node)) / len(of) if node in of else None
 
     shares = {node: (fair(ring, node), fair(after, node)) for node in tally}
-    session = df.sparkSession
-    ordered = sorted(moved, key=lambda row: (-row["keys"], row["before"], row["after"]))
+    ordered = sorted(moved, key=lambda row: (-row.keys, row.before, row.after))
     moves_table = pa.table(
         {
-            "before": pa.array([row["before"] for row in ordered], pa.string()),
-            "after": pa.array([row["after"] for row in ordered], pa.string()),
-            "keys": pa.array([row["keys"] for row in ordered], pa.int64()),
-            "weight": pa.array([row["weight"] for row in ordered], pa.float64()),
+            "before": pa.array([row.before for row in ordered], pa.string()),
+            "after": pa.array([row.after for row in ordered], pa.string()),
+            "keys": pa.array([row.keys for row in ordered], pa.int64()),
+            "weight": pa.array([row.weight for row in ordered], pa.float64()),
         }
     )
     nodes_table = pa.table(
@@ -180,16 +235,17 @@ def plan(
     return Plan(
         before=ring,
         after=after,
-        keys=sum(row["keys"] for row in owned),
-        weight=sum(row["weight"] for row in owned),
-        moved_keys=sum(row["keys"] for row in moved),
-        moved_weight=sum(row["weight"] for row in moved),
+        keys=sum(row.keys for row in owned),
+        weight=sum(row.weight for row in owned),
+        moved_keys=sum(row.keys for row in moved),
+        moved_weight=sum(row.weight for row in moved),
         least_weight=sum(max(t["wa"] - t["wb"], 0.0) for t in tally.values()),
         fair_share_moved=sum(max((a or 0.0) - (b or 0.0), 0.0) for b, a in shares.values()),
-        rows_without_key=sum(row["keys"] for row in found if row["before"] is None),
-        bad_weights=sum(row["bad_weights"] for row in found),
+        rows_without_key=found.rows_without_key,
+        bad_weights=found.bad_weights,
         moves=session.createDataFrame(moves_table),
         nodes=session.createDataFrame(nodes_table),
+        estimated=found.estimated,
     )
 
 

@@ -11,6 +11,8 @@ from hashring.spark import (
     load_of_histogram,
     moves,
     moves_of_histogram,
+    plan,
+    plan_of_histogram,
     point_histogram,
     with_owner,
 )
@@ -57,6 +59,26 @@ def test_the_moves_are_those_of_the_rows(spark, keys, buckets):
     assert found.where("estimated > 0").isEmpty()
 
 
+def test_a_plan_is_that_of_the_rows(spark, keys):
+    change = {"join": ["new"], "leave": ["n2"], "weights": {"n1": 2}, "weight": "w"}
+    histogram = point_histogram(keys, weight="w")
+    exact = plan(keys, RING, **change)
+    found = plan_of_histogram(histogram, RING, keys, **change)
+    names = ("keys", "moved_keys", "rows_without_key", "bad_weights", "fair_share_moved")
+    assert [getattr(found, name) for name in names] == [getattr(exact, name) for name in names]
+    assert found.estimated == 0
+    columns = ("before", "after", "keys")
+    assert rows(found.moves.select(*columns)) == rows(exact.moves.select(*columns))
+    counted = ("node", "keys_before", "keys_after", "gained_keys", "lost_keys")
+    assert rows(found.nodes.select(*counted)) == rows(exact.nodes.select(*counted))
+
+
+def test_a_plan_without_the_rows_is_an_estimate(spark, keys):
+    found = plan_of_histogram(point_histogram(keys, buckets=2**6), RING, join=["new"])
+    assert found.keys == 2995
+    assert 0 < found.estimated <= found.keys
+
+
 def test_without_the_rows_a_bucket_is_shared_out_by_its_points(spark):
     ring = Ring({"a": [0], "b": [2**30]})
     histogram = point_histogram(spark.range(1001).selectExpr("'hello' AS key"), buckets=1)
@@ -87,6 +109,11 @@ def test_the_commands_make_a_histogram_and_answer_by_it(spark, keys, tmp_path):
     loads = {r["node"]: r["keys"] for r in by["busiest nodes"]}
     assert loads == {r["node"]: r["keys"] for r in plain["busiest nodes"]}
     assert "hottest keys" not in by
+    change = ("--join", "host", "--seed", "1")
+    moved = run("plan", *files, *ring, *change)
+    again = run("plan", *files, *ring, *change, "--histogram", tmp_path / "h.parquet")
+    names = ("rows", "rows that move", "unusable weights", "nodes by rows that they gain or lose")
+    assert [again[name] for name in names] == [moved[name] for name in names]
 
 
 def test_what_is_no_histogram_or_ring_is_refused(spark, keys):

@@ -9,6 +9,7 @@ import click
 from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     answer_options,
+    histogram_option,
     input_options,
     input_table_option,
     output_options,
@@ -28,13 +29,9 @@ from hashring.cli.spark.options import (
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="How many keys; 0 spares counting each key.",
+    help="How many keys; 0 spares counting each key, as --histogram does.",
 )
-@click.option(
-    "--histogram",
-    help="Parquet of hashring spark histogram: only rows in buckets where the owner changes are "
-    "counted again, and no key alone.",
-)
+@histogram_option
 @output_options
 @ring_file_options
 @answer_options

@@ -107,6 +107,11 @@ ring_file_options = _options(
 weight_option = click.option(
     "--weight", help="A numeric column. Default: each row weighs 1.", metavar="COLUMN"
 )
+histogram_option = click.option(
+    "--histogram",
+    help="Parquet of hashring spark histogram: only rows in buckets where the owner changes are "
+    "counted again.",
+)
 answer_options = _options(
     click.option(
         "--top",

@@ -9,6 +9,7 @@ import click
 from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     answer_options,
+    histogram_option,
     input_options,
     input_table_option,
     output_options,
@@ -42,6 +43,7 @@ from hashring.errors import EmptyRingError
     help="Where joining nodes put their points.",
 )
 @seed_option
+@histogram_option
 @output_options
 @ring_file_options
 @answer_options
@@ -59,6 +61,7 @@ def command(
     n_replicas: int,
     placement: str,
     seed: int,
+    histogram: str | None,
     **options: Any,
 ) -> None:
     """Show what moves if nodes join, leave or change weight.
@@ -69,7 +72,9 @@ def command(
     Examples:
       hashring spark plan --input keys.parquet --ring-file ring.json --join new-host
       hashring spark plan --input keys.parquet --leave host-2 --reweigh host-1=2
+      hashring spark plan --input owned --format parquet --histogram h.parquet --join new-host
     """
+    from hashring.spark.files import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
     from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
 
@@ -91,8 +96,20 @@ def command(
         planned_ring(ring, **change)  # an unknown node is said before Spark starts
     except EmptyRingError as error:
         raise EmptyRingError(f"--leave {' --leave '.join(leave)}: {error}") from error
-    source = read_input(job.session(), options)
-    job.finish(plan_job(source, ring, output, key=options["key"], weight=weight, **change))
+    spark = job.session()
+    source = read_input(spark, options)
+    counted = read_frame(spark, [histogram], "parquet") if histogram else None
+    job.finish(
+        plan_job(
+            source,
+            ring,
+            output,
+            key=options["key"],
+            weight=weight,
+            histogram=counted,
+            **change,
+        )
+    )
 
 
 def _weight(text: str) -> tuple[str, float]:
