@@ -361,6 +361,23 @@ def test_hot_keys_are_the_heaviest_first_with_their_owner(spark, ring):
     assert found[0].of_mean == pytest.approx(1.8)
 
 
+def test_hot_keys_are_found_and_counted_among_many(spark, ring):
+    light = spark.range(20_000).selectExpr("concat('k', id) AS key", "1 AS w")
+    heavy = spark.range(60).selectExpr("concat('hot', id % 3) AS key", "100 - id % 3 AS w")
+    found = hot_keys(light.union(heavy), ring, weight="w", n=3).collect()
+    assert [(r.key, r.rows, r.weight) for r in found] == [
+        ("hot0", 20, 2000),
+        ("hot1", 20, 1980),
+        ("hot2", 20, 1960),
+    ]
+    assert found[0].share == pytest.approx(2000 / 25_940)
+
+
+def test_only_keys_of_heavy_buckets_are_shuffled(spark, ring, capsys):
+    hot_keys(keys_frame(spark, ["x"]), ring).explain()
+    assert "LeftSemi" in capsys.readouterr().out
+
+
 def test_no_hot_keys_are_a_mistake(spark, ring):
     with pytest.raises(ConfigError, match="n=0: ask for at least one key"):
         hot_keys(spark.range(1), ring, "id", n=0)

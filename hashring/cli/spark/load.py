@@ -29,7 +29,7 @@ from hashring.cli.spark.options import (
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="How many keys; 0 spares counting each key, as --histogram does.",
+    help="How many keys; 0 spares two more readings, as --histogram does.",
 )
 @histogram_option
 @output_options
