@@ -21,6 +21,7 @@ except ImportError as error:
 
 from hashring.spark.asof import history_of
 from hashring.spark.audit import Audit, audit
+from hashring.spark.compaction import compact
 from hashring.spark.histogram import load_of_histogram, moves_of_histogram, point_histogram
 from hashring.spark.keys import point
 from hashring.spark.load import hot_keys, load
@@ -43,6 +44,7 @@ __all__ = [
     "Plan",
     "Scenario",
     "audit",
+    "compact",
     "drawn_within",
     "history_of",
     "hot_keys",

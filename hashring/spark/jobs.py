@@ -18,6 +18,7 @@ from hashring.core.ringfile import RingFile
 from hashring.errors import ConfigError, NoDataError
 from hashring.spark.answers import Outcome, Table
 from hashring.spark.audit import PROBLEMS, counted_audit
+from hashring.spark.compaction import compact
 from hashring.spark.counting import Counts
 from hashring.spark.files import Input, local_path
 from hashring.spark.histogram import DEFAULT_BUCKETS, load_of_histogram, point_histogram
@@ -139,6 +140,19 @@ def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
         *_ring_facts(ring.ring),
     ]
     report = Report("Owners reassigned")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
+def compact_job(spark: SparkSession, path: str, size: int, format: str = "parquet") -> Outcome:
+    """Merge the small batches of a stream's output."""
+    found = compact(spark, path, size, format)
+    facts: list[tuple[str, Any]] = [
+        ("directories before", found.before),
+        ("directories now", found.after),
+        ("rows merged", found.rows),
+    ]
+    report = Report("Batches merged")
     report.facts(facts)
     return Outcome(tuple(facts), report)
 

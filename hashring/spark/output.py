@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import time
 import uuid
@@ -27,6 +28,7 @@ MODES: Final = ("error", "append", "overwrite")
 FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 """Spark deletes what files of these formats held before it writes the new ones."""
 _ENDING: Final = 10.0  # seconds
+_LOCK: Final = "_lock"
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,24 @@ def is_on_workers(spark: SparkSession, path: str | None) -> bool:
         return False
     master = spark.conf.get("spark.master", "local") or "local"
     return master.startswith("local-cluster") or not master.startswith("local")
+
+
+@contextmanager
+def alone(place: Path, path: str, doing: str) -> Iterator[None]:
+    """Keep other processes from rewriting the same files; the system ends it with the process.
+
+    Args:
+        doing: what the other process does, as a verb, for the error.
+
+    Raises:
+        OutputRefused: another process does it.
+    """
+    with (place / _LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputRefused(path, f"another process {doing} it") from None
+        yield
 
 
 def _remove(path: Path) -> None:

@@ -20,6 +20,7 @@ an array in the projection that uses it last. Nothing is pushed through its resu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -53,6 +54,9 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),
 }
 MOST_LITERAL = 2**13
+MOST_BYTES = 2**25
+"""Of an array that goes to a task as it is; Spark refuses messages of 128 MB."""
+_PIECE = "__hashring_piece"
 _NO_BLOCK = 2**31 - 2**8
 """Beyond any array: what is read there is null."""
 
@@ -60,15 +64,37 @@ _NO_BLOCK = 2**31 - 2**8
 def one_row(spark: SparkSession, arrays: Mapping[str, Any]) -> DataFrame:
     """A frame of one row whose columns hold these whole arrays.
 
-    Without a null inside, the array is declared so, which spares a check in every lookup.
+    Without a null inside, the array is declared so, which spares a check in every lookup. A large
+    array goes to the executors in pieces, and is put together there.
     """
+    flat = {name: pa.array(values) for name, values in arrays.items()}
+    small = {name: array for name, array in flat.items() if array.nbytes <= MOST_BYTES}
+    frames = [_row_of(spark, small)] if small else []
+    frames += [_pieces(spark, name, flat[name]) for name in flat if name not in small]
+    return reduce(lambda left, right: left.crossJoin(right), frames).select(*flat)
+
+
+def _row_of(spark: SparkSession, arrays: Mapping[str, Any]) -> DataFrame:
     columns, fields = {}, []
-    for name, values in arrays.items():
-        flat = pa.array(values)
+    for name, flat in arrays.items():
         columns[name] = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
         items = ArrayType(_SPARK_TYPES[flat.type], containsNull=flat.null_count > 0)
         fields.append(StructField(name, items, nullable=False))
     return spark.createDataFrame(pa.table(columns), schema=StructType(fields))
+
+
+def _pieces(spark: SparkSession, name: str, array: Any) -> DataFrame:
+    """One row of a large array. As one value it would have to fit into one message to a task."""
+    step = max(1, MOST_BYTES * len(array) // array.nbytes)
+    rows = [
+        _row_of(spark, {name: array[at : at + step]}).select(F.lit(at).alias(_PIECE), name)
+        for at in range(0, len(array), step)
+    ]
+    # A frame each, since Spark cuts a frame's rows into tasks by their number, not by their size.
+    gathered = reduce(lambda left, right: left.unionAll(right), rows).agg(
+        F.array_sort(F.collect_list(F.struct(_PIECE, name))).alias(_PIECE)
+    )
+    return gathered.select(F.flatten(F.col(_PIECE)[name]).alias(name))
 
 
 def table_arrays(table: RangeTable) -> dict[str, Any]:

@@ -11,11 +11,9 @@ A process may be killed at any line. What it had taken aside is put back by the 
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +27,7 @@ from hashring.files import read_ring, write_ring
 from hashring.spark.counting import Counts
 from hashring.spark.files import local_path
 from hashring.spark.keys import quoted
+from hashring.spark.output import alone
 from hashring.spark.ring_columns import ring_columns
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ MOST_CELLS: Final = 2**16
 MOST_RANGES: Final = 64
 """Of more ranges, neighbours are joined: Spark compiles a filter of so many parts."""
 _CODE: Final = "__hashring_code"
-_RING, _COUNT, _LOCK = "_ring.json", "_cells", "_lock"
+_RING, _COUNT = "_ring.json", "_cells"
 
 
 def check_cells(cells: int) -> None:
@@ -176,7 +175,7 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         )
     if not (place / _COUNT).is_file():
         raise NoDataError(path, "holds no cells: write it with assign --keep-point")
-    with _alone(place, path):
+    with alone(place, path, "reassigns"):
         _put_back(place)
         cells = int((place / _COUNT).read_text(encoding="ascii"))
         found = Reassigned(read_ring(place / _RING).ring, cells)
@@ -229,17 +228,6 @@ def _write_aside(  # noqa: PLR0917 - one caller
     owned.write.partitionBy(CELL).parquet(f"file://{aside}/new")
     told = counts.get()
     found.rows, found.moved = told["rows"], told["moved"]
-
-
-@contextmanager
-def _alone(place: Path, path: str) -> Iterator[None]:
-    """Keep other processes from doing the same; the system ends it with the process."""
-    with (place / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputRefused(path, "another process reassigns it") from None
-        yield
 
 
 def _put_back(place: Path) -> None:

@@ -37,6 +37,10 @@ CHURN: Final = 1
 """A balanced ring is built by joins, then by as many leaves and joins as this times its nodes, so
 that what is measured is a fleet in use and not one freshly built."""
 MOST_POINTS: Final = 5_000_000
+_LEAST_TASKS: Final = 16
+_TASKS_PER_CORE: Final = 4
+_MANY: Final = 1_000_000
+"""More than any cluster has cores."""
 _DRAWN_POINTS: Final = 100_000_000
 _SHARES: Final = 1_000_000
 _LEAST_RINGS: Final = 1000
@@ -147,8 +151,10 @@ def simulate(
             found = [_trial(row, seed) for row in batch.itertuples(index=False)]
             yield pd.concat([batch, pd.DataFrame(found, columns=_MEASURES)], axis=1)
 
+    # As wide as the cluster: Spark cuts a range into as many partitions as it has cores.
+    (width,) = spark.range(_MANY).agg(F.max(F.spark_partition_id()) + 1).collect()[0]
     # Costs differ between kinds, which alternate in the table: a round robin spreads them evenly.
-    parts = min(len(trials), 16)
+    parts = min(len(trials), max(_LEAST_TASKS, _TASKS_PER_CORE * width))
     return spark.createDataFrame(table).repartition(parts).mapInPandas(measured, _RESULT)
 
 

@@ -4,9 +4,9 @@ Each micro-batch is tagged by one ring: the one that was current when the batch 
 ``refresh`` seconds older). Its rows say by which, in the column ``ring``: a fingerprint.
 
 Nothing is lost or doubled over a restart from the checkpoint. Spark writes down what a batch holds
-before it runs it, and runs the very same batch again when it cannot know that it ended; each batch
-goes to a directory ``batch=<number>`` of its own, which gets its name only when it is whole, and a
-batch whose directory is there is not written again.
+before it runs it, and runs the very same batch again when it cannot know that it ended. Each batch
+goes to a directory ``batch=<number>`` of its own, which gets its name only when it is whole. If its
+directory or that of a later batch is there, a batch is not written again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
 from hashring.files import check_new
+from hashring.spark.compaction import newest_batch
 from hashring.spark.counting import Counts
 from hashring.spark.datasource import live_ring
 from hashring.spark.failures import SPARK_ERRORS
@@ -158,7 +159,8 @@ def tag_stream(
 
     def write(batch: DataFrame, number: int) -> None:
         session = batch.sparkSession
-        if by_batch and target is not None and (target / f"batch={number}").exists():
+        # Batches come in order, and compaction keeps the largest number.
+        if by_batch and target is not None and number <= newest_batch(target):
             return
         place = f"{output.rstrip('/')}/batch={number}"
         # What is there without its mark is of a process that was killed as it wrote.

@@ -91,10 +91,11 @@ class TestEveryCommandOfAGroup:
     ) -> None:
         text = run(name, one, "--help").out
         assert "  --json " in text
-        # A partition group is on no ring; simulated rings and histograms are in no Redis.
+        # A partition group is on no ring; these read nothing of a ring in Redis.
         about_a_ring = (name, one) not in {
             ("spark", "simulate"),
             ("spark", "histogram"),
+            ("spark", "compact"),
             *(("group", c) for c in GROUP),
         }
         assert ("  --ring " in text) == about_a_ring

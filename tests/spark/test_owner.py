@@ -24,6 +24,7 @@ from hashring.spark import (
     with_owner,
 )
 from hashring.spark.keys import is_native
+from hashring.spark.range_lookup import one_row
 from hashring.spark.ring_columns import ring_columns, ring_table
 from tests.spark.conftest import rows
 
@@ -346,6 +347,18 @@ def test_weights_in_text_are_numbers_where_they_can_be(spark):
     df = spark.createDataFrame([("a", "2.5"), ("b", " 1e1 "), ("c", "two")], "key string, w string")
     (found,) = load(df, Ring({"n": [0]}), weight="w").collect()
     assert (found.weight, found.bad_weights) == (12.5, 1)
+
+
+def test_a_large_table_goes_to_the_executors_in_pieces(spark, monkeypatch):
+    monkeypatch.setattr("hashring.spark.range_lookup.MOST_BYTES", 2**16)
+    # With as many points, no array is a literal. The ring is of this test alone: tables are kept.
+    ring = random_ring(300, 32, seed=77)
+    keys = [f"k{i}" for i in range(300)]
+    found = with_owner(keys_frame(spark, keys), ring).collect()
+    assert {row.key: row.owner for row in found} == {key: ring.owner(key) for key in keys}
+    arrays = {"a": list(range(20_000)), "b": ["x", "y"], "c": [None, *range(20_000)]}
+    (row,) = one_row(spark, arrays).collect()
+    assert row.asDict() == arrays
 
 
 # --- hot keys ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
@@ -44,6 +45,12 @@ def test_equal_seeds_give_equal_rings_and_others_do_not(spark):
     )
     assert first == again != other
     assert len({peak for *_, peak in first}) == 6
+
+
+def test_rings_are_drawn_by_all_cores_of_the_cluster(spark, monkeypatch):
+    monkeypatch.setattr(sys.modules[simulate.__module__], "_LEAST_TASKS", 1)
+    drawn = simulate(spark, [Scenario(2, 1)], 40).select(F.spark_partition_id()).distinct()
+    assert drawn.count() == 4 * spark.sparkContext.defaultParallelism
 
 
 def test_random_rings_have_the_peaks_that_were_measured_before(spark):

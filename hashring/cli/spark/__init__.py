@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from hashring.cli.signals import sigterm_unwinds
-from hashring.cli.spark import assign, audit, histogram, load, plan, reassign, simulate, stream
+from hashring.cli.spark import (
+    assign,
+    audit,
+    compact,
+    histogram,
+    load,
+    plan,
+    reassign,
+    simulate,
+    stream,
+)
 
 
 class _SparkGroup(click.Group):
@@ -59,6 +69,7 @@ for name, module in {
     "audit": audit,
     "simulate": simulate,
     "stream": stream,
+    "compact": compact,
 }.items():
     spark_group.add_command(module.command, name)
 
