@@ -203,7 +203,7 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
     return histogram.sparkSession.createDataFrame(pa.table(table))
 
 
-class Flow(NamedTuple):
+class NodeFlow(NamedTuple):
     """What goes from a node to a node, or stays where both are the same."""
 
     before: str
@@ -213,7 +213,7 @@ class Flow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Flows:
+class NodeFlows:
     """What goes from which node to which, and what stays.
 
     Attributes:
@@ -222,7 +222,7 @@ class Flows:
         estimated: how many rows were shared out by points.
     """
 
-    flows: list[Flow]
+    flows: list[NodeFlow]
     rows_without_key: int
     bad_weights: int
     estimated: int = 0
@@ -235,7 +235,7 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
     rows: DataFrame | None = None,
     key: str = "key",
     weight: str | None = None,
-) -> Flows:
+) -> NodeFlows:
     """What goes from which node to which and what stays, from a histogram of points.
 
     The arguments and the errors are those of :func:`moves_of_histogram`. Buckets are counted again
@@ -250,7 +250,7 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
     algorithm = after.hash_algorithm.name
     found = _counted(histogram, pairs.starts, pairs.codes, rows, key, weight, algorithm)
     flows = [
-        Flow(
+        NodeFlow(
             old_nodes[pairs.before[code]],
             new_nodes[pairs.after[code]],
             int(found.keys[code]),
@@ -260,7 +260,7 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
     ]
     lost, _, lost_bad = found.without_key
     bad = int(found.bad_weights.sum()) + lost_bad
-    return Flows(flows, lost, bad, int(found.estimated.sum()))
+    return NodeFlows(flows, lost, bad, int(found.estimated.sum()))
 
 
 def _counted(  # noqa: PLR0917 - the parts of a question

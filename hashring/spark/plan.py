@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core import planning
 from hashring.core.ring import Ring
-from hashring.spark.histogram import Flow, Flows, flows_of_histogram
+from hashring.spark.histogram import NodeFlow, NodeFlows, flows_of_histogram
 from hashring.spark.moves import flows
 from hashring.spark.report import Report
 
@@ -138,11 +138,11 @@ def plan(
     )
     found = flows(df, ring, after, key, weight).collect()
     owned = [
-        Flow(row["before"], row["after"], row["keys"], row["weight"])
+        NodeFlow(row["before"], row["after"], row["keys"], row["weight"])
         for row in found
         if row["before"] is not None
     ]
-    told = Flows(
+    told = NodeFlows(
         owned,
         rows_without_key=sum(row["keys"] for row in found if row["before"] is None),
         bad_weights=sum(row["bad_weights"] for row in found),
@@ -188,7 +188,7 @@ def plan_of_histogram(
     return _plan(histogram.sparkSession, ring, after, found)
 
 
-def _plan(session: SparkSession, ring: Ring, after: Ring, found: Flows) -> Plan:
+def _plan(session: SparkSession, ring: Ring, after: Ring, found: NodeFlows) -> Plan:
     owned = found.flows
     moved = [row for row in owned if row.before != row.after]
 
