@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,33 @@ from hashring.core.hashing import RING_SIZE
 from hashring.store.embedded import RedisServer
 from hashring.web import Access, Service, create_app
 from hashring.web.openapi import document
-from tests.conftest import eventually
+from tests.conftest import ROOT, eventually
 from tests.web.conftest import TOKEN, Visit, put
 
 pytestmark = pytest.mark.one_server
+
+
+# In a process of its own: a member that subscribes anew, as it does where a confirmation is late,
+# begins a thread, and no test here may leave one behind.
+MEMBER = """
+import sys
+from redis import Redis
+from hashring import PartitionGroup
+with PartitionGroup(
+    Redis(unix_socket_path=sys.argv[1]), "0", partitions=3, member="m", rebalance_delay=0
+):
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def member_of_0(server: RedisServer) -> Iterator[None]:
+    program = [sys.executable, "-c", MEMBER, str(server.socket)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +67,9 @@ def description(server_program: Path) -> Iterator[Any]:
         app = create_app(service, access=Access(token=TOKEN))
         service.start()
         try:
-            with PartitionGroup(client, "0", partitions=3, member="m", rebalance_delay=0):
+            with member_of_0(server):
                 # Before the first test, so that no watcher begins in the middle of one.
-                assert service.group("0") is not None
+                eventually(lambda: service.group("0") is not None, "the group is there")
                 yield schemathesis.openapi.from_wsgi("/openapi.json", app)
         finally:
             service.stop()
