@@ -145,12 +145,18 @@ class Running:
 
 
 @contextmanager
-def serving(url: str, *arguments: str, **environment: str) -> Iterator[Running]:
-    """``hashring serve`` on any free port, killed at the end whatever happens."""
+def serving(
+    url: str, *arguments: str, under: Sequence[str] = (), **environment: str
+) -> Iterator[Running]:
+    """``hashring serve`` on any free port, killed at the end whatever happens.
+
+    Args:
+        under: a program that starts it.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HASHRING_")}
     program = [sys.executable, "-c", "from hashring.cli import main; main()"]
     process = subprocess.Popen(
-        [*program, "serve", "--url", url, "--port", "0", *arguments],
+        [*under, *program, "serve", "--url", url, "--port", "0", *arguments],
         cwd=ROOT,
         env={**kept, **environment},
         stdout=subprocess.PIPE,
