@@ -564,7 +564,22 @@ def test_what_a_loss_makes_doubtful_is_forgotten() -> None:
     desk.set("a", seen=desk.state.generation + 1)
     desk.set("b", seen=desk.state.generation + 1).step()
     assert desk.told(EventKind.RECOVERING) == [(None, None)]
-    assert (desk.state.warming, desk.state.standbys, desk.state.handoffs) == ({}, {}, {})
+    assert (desk.state.warming, desk.state.standbys) == ({}, {})
+    desk = Desk(2, ttl=10).join("a").step().join("b").step()
+    assert desk.asked
+    desk.set("a", seen=desk.state.generation + 1).step()
+    assert desk.asked == {}
+
+
+def test_in_a_holddown_a_copy_comes_before_the_one_in_the_owners_place() -> None:
+    desk = Desk(6, Learner(standbys=1), rebalance_delay=60).join("a", "b", "x").settle()
+    for _ in range(4):
+        desk.wait(61).settle()
+    copies = {p: names for p, names in desk.state.standbys.items() if p in desk.having["a"]}
+    assert copies == {0: ("b",), 3: ("x",)}
+    desk.leave("a", "x").join("c").step()
+    assert desk.phase is Phase.HOLDDOWN
+    assert desk.having == {"b": [1, 4], "c": [3]}
 
 
 def test_only_members_with_a_lease_are_deputies() -> None:

@@ -16,6 +16,7 @@ from hashring.core.ring import Ring
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.node.machine import NodeConfig, NodeMachine, View
 from hashring.node.states import ClaimState, NodeState, SightState
+from hashring.protocol.locks.book import LockConfig, Verdict
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
@@ -32,6 +33,7 @@ KEYS = ring_keys("accounts")
 TTL, BEAT, IO = 3.0, 1.0, 0.5
 MOMENT = 0.25
 """How long a gap may be a message on its way, at this heartbeat."""
+LOCKS = LockConfig(locking=True, limit=2, ttl=TTL, idle=TTL, max_handoff_time=TTL)
 OWN = "a" * 16
 OTHER = "b" * 16
 
@@ -484,8 +486,11 @@ def test_a_named_node_whose_name_is_taken_ends(loss: Callable[[Hand], None]) -> 
     assert hand.owns()
     loss(hand)
     assert not hand.owns()
+    session = hand.machine.session
     _contest(hand, OTHER)
     assert hand.state is NodeState.SUPERSEDED
+    # Answers to the session that lost the name are nobody's.
+    assert hand.machine.session != session
     assert not hand.owns()
     assert isinstance(hand.machine.error, NodeSuperseded)
     assert hand.machine.error.node == "me"
@@ -615,6 +620,24 @@ def test_a_node_of_no_name_whose_name_is_taken_joins_under_another(
     assert all(replica.node == asked["node"] for replica in hand.machine.replicas)
 
 
+def test_members_under_a_name_that_was_lost_are_taken_off_once() -> None:
+    hand = Hand().live()
+    old = [replica.member for replica in hand.machine.replicas]
+    _superseded_by_an_answer(hand)
+    run = hand.run()
+    assert list(asks(run)["drop"]) == old
+    hand.answer(run)
+    assert not asks(hand.beat_due())["drop"]
+
+
+def test_a_node_with_a_channel_of_its_own_subscribes_anew_under_another_name() -> None:
+    hand = Hand(locks=LOCKS).live()
+    _superseded_by_an_answer(hand)
+    assert isinstance(hand.next(), Subscribe)
+    # No change after the first fetch may be missed.
+    assert isinstance(hand.next(), Wait)
+
+
 def test_a_node_of_no_name_whose_name_is_in_use_joins_under_another() -> None:
     hand = Hand()
     hand.start()
@@ -667,6 +690,15 @@ def test_the_deadline_counts_from_when_the_heartbeat_was_sent() -> None:
     hand.wait(0.4)
     hand.answer(run, sent=sent)
     assert hand.view.deadline == sent + TTL
+
+
+def test_heartbeats_that_were_answered_are_counted_and_timed() -> None:
+    hand = Hand().live()
+    run = hand.beat_due()
+    sent = hand.now
+    hand.wait(0.25)
+    hand.answer(run, sent=sent)
+    assert (hand.machine.counters.heartbeats, hand.machine.beat_took) == (2, 0.25)
 
 
 def test_a_heartbeat_asks_for_nothing_that_is_known() -> None:
@@ -928,6 +960,7 @@ def test_a_node_that_stops_owns_nothing_at_once_and_leaves() -> None:
     assert run.command.script.name == "leave"
     run.done(LeaveStatus.OK, hand.now, hand.now)
     assert hand.state is NodeState.STOPPED
+    assert hand.view.ring.node_count == 0
     assert isinstance(hand.next(), Finished)
     hand.machine.stop()
     assert hand.state is NodeState.STOPPED
@@ -1015,6 +1048,46 @@ def test_a_stopped_node_may_start_again_with_a_new_session() -> None:
     hand.live()
     assert hand.machine.session != session
     assert hand.owns()
+
+
+def _restarted(hand: Hand) -> Hand:
+    hand.machine.stop()
+    hand.run().done(LeaveStatus.OK, hand.now, hand.now)
+    assert isinstance(hand.next(), Finished)
+    hand.start()
+    return hand
+
+
+def test_a_node_that_starts_again_knows_nothing_of_its_ring_and_its_troubles() -> None:
+    hand = Hand().live()
+    hand.beat_due().failed(GONE, hand.now)
+    machine = _restarted(hand).machine
+    assert (machine.stamp, machine.history, machine.sight) == (None, "", SightState.UNKNOWN)
+    assert (machine.error, machine.last_error, machine.failed_since) == (None, None, None)
+    hand.subscribe()
+    asked = asks(hand.run())
+    assert (asked["joining"], asked["fetch"]) == (True, True)
+    assert not {"started", "replaced", "sees"} & asked["told"].keys()
+
+
+def test_a_named_node_that_starts_again_has_replaced_nobody_yet() -> None:
+    hand = _named(EARLIER)
+    assert asks(hand.beat_due())["told"]["replaced"] == [EARLIER]
+    hand = _restarted(hand)
+    assert hand.machine.claim is ClaimState.LOOKING
+    hand.subscribe()
+    hand.run().done(seen(hand.stamp, []), hand.now, hand.now)
+    assert "replaced" not in asks(hand.run())["told"]
+
+
+def test_a_node_that_starts_again_waits_after_a_failure_as_one_that_never_failed() -> None:
+    hand = Hand().live()
+    for _ in range(5):
+        hand.beat_due().failed(GONE, hand.now)
+    _restarted(hand)
+    hand.subscribe()
+    hand.run().failed(GONE, hand.now)
+    assert hand.waits_until() == pytest.approx(hand.now + 0.05, abs=0.03)
 
 
 # --- a strict start ---------------------------------------------------------------------------
@@ -1505,3 +1578,45 @@ def test_a_running_node_that_is_removed_by_hand_owns_nothing_until_it_is_back() 
     hand.tell(hand.change(ChangeKind.LEAVE, "me"))
     hand.answer(hand.run())
     assert hand.owns()
+
+
+# --- full nodes, and locks ----------------------------------------------------------------------
+
+
+def test_which_nodes_are_full_is_told_and_read() -> None:
+    hand = Hand().live()
+    hand.tell(hand.change())
+    assert hand.machine.full_nodes == frozenset()
+    hand.tell(replace(hand.change(node="you", points=(5,)), kind=ChangeKind.FULL, points=()))
+    assert hand.machine.full_nodes == {"you"}
+    hand.tell(replace(hand.change(node="you", points=(5,)), kind=ChangeKind.ROOM, points=()))
+    assert hand.machine.full_nodes == frozenset()
+    hand.stamp = replace(hand.stamp, epoch=99, tag="99")
+    hand.answer(hand.beat_due(), full=frozenset({"new"}))
+    while not asks(run := hand.beat_due())["fetch"]:
+        hand.answer(run)
+    hand.answer(run, full=frozenset({"new"}))
+    assert hand.machine.full_nodes == {"new"}
+
+
+def test_a_node_says_at_once_that_it_is_full_and_says_it_once() -> None:
+    hand = Hand(locks=replace(LOCKS, locking=False)).live()
+    book, (bounds, until) = hand.machine.book, (hand.view.bounds, hand.view.deadline)
+    assert book is not None
+    inside = [bounds[0], bounds[0] + 1, bounds[0] + 2]
+    verdicts = [book.ask(b"%d" % point, point, bounds, until, hand.now) for point in inside]
+    assert verdicts == [Verdict.YES, Verdict.YES, Verdict.NO]
+    hand.answer(hand.run())
+    assert hand.waits_until() > hand.now
+
+
+def test_a_book_that_is_outdated_has_one_heartbeat_made_at_once() -> None:
+    hand = Hand(locks=LOCKS).live()
+    assert hand.machine.book is not None
+    hand.machine.book.outdated = True
+    hand.answer(hand.run())
+    assert hand.waits_until() > hand.now
+
+
+def test_a_node_with_locks_that_redis_takes_is_not_failing() -> None:
+    assert not Hand(locks=LOCKS).live().machine.failing
