@@ -37,6 +37,7 @@ from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
 from hashring.protocol.machine import Finished, Step, Wait
 from hashring.protocol.member import RETRY, MemberMachine, Stage
 from hashring.store.group.commands import (
+    NO_PART,
     GroupKeys,
     Reading,
     Taken,
@@ -287,6 +288,8 @@ class Decider:
         self._finish(Decided(self._answers, self._terms, None, decided, self._due))
 
     def _failed(self, error: Exception, now: float) -> None:
+        # If it is what stands in Redis that cannot be read, the rest of it may not be known either.
+        self._known = ("", None)
         self._finish(Decided(self._answers, self._terms, error, news=False, due=None))
 
     def _finish(self, decided: Decided) -> None:
@@ -370,7 +373,7 @@ class GroupMachine(MemberMachine):
         self._session = ""
         self._claims: dict[int, int] = {}
         self._longest_lease = 0.0
-        self._known = ""
+        self._known = NO_PART
         self._leaving: float | None = None
         self._redis_now = 0.0
         self._awaited: int | None = None
@@ -503,7 +506,7 @@ class GroupMachine(MemberMachine):
                 # Two first members at once, or a change since they were read.
                 yield leave(self._keys, self.member, self._session)
                 raise GroupMismatch(self.group, setting, value, getattr(answer.terms, setting))
-        self._known, self.view = "?", None
+        self._known, self.view = NO_PART, None
         self._redis_now = answer.now
 
     # --- renewing -----------------------------------------------------------------------------
@@ -512,18 +515,24 @@ class GroupMachine(MemberMachine):
         """Renew and report, or come back as a new session."""
         if self.offered != self.terms:
             self._take_up(self.offered)
-        answer = yield beat(self._keys, self._facts(), self.terms.ttl, self._known)
+        answer = yield beat(self._keys, self._facts(), self.terms.ttl, self._known, self.view)
         if answer is None:
             return (yield from self._come_back())
+        sent = self.sent
         self._awaited = None
-        self._redis_now, self._known = answer.now, answer.tag
-        self.view = answer.view or self.view
+        view = answer.view
+        if view is None:
+            # Read later than the lease was renewed, so it has all that a lease of then goes by.
+            state = (yield read(self._keys)).standing()
+            view = None if state is None else state.view(self.member, self._session)
+        self._redis_now = answer.now
         if answer.wait is not None:
             self.membership.watch(self.now + answer.wait)
-        if self.view is not None:
+        if view is not None:
+            self.view, self._known = view, answer.part if view.seated else NO_PART
             if self.view.seated:
                 self._claims = {}
-            self.heard(self.view, self.sent, answer.now)
+            self.heard(self.view, sent, answer.now)
             self._warm_by_itself()
         if answer.due:
             self._ask()

@@ -7,29 +7,39 @@ costs at rest.
     python scripts/bench/groups.py rest
     python scripts/bench/groups.py delay
     python scripts/bench/groups.py moves
+    python scripts/bench/groups.py crowd [--members 500] [--partitions 10000]
 
-Members are threads of this process on one embedded Redis. A partition's pause is the time in
-which none of them holds it, looked at all the time by a thread of its own; a partition that is
-not moved must never be seen without its owner. On a busy machine the CPU seconds of the members
-say more than the time they took. At rest, Redis itself tells of every call (MONITOR).
+Members are threads of this process on one embedded Redis; in a crowd, tasks of its event loop.
+A partition's pause is the time in which none of them holds it, looked at all the time by a thread
+of its own; a partition that is not moved must never be seen without its owner. On a busy machine
+the CPU seconds of the members say more than the time they took. At rest, Redis itself tells of
+every call (MONITOR).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
-from hashring import PartitionGroup
+from hashring import AsyncPartitionGroup, PartitionGroup
+from hashring.core.groups.state import Phase
 from hashring.store.embedded import RedisServer
 
 PARTITIONS = 256
 MEMBERS, HEARTBEAT, REST = 16, 1.0, 30.0
 MOVES = 100
+MANY = argparse.Namespace(members=500, partitions=10_000)
 
 
 class Watch:
@@ -177,6 +187,126 @@ def moves() -> None:
             second.stop()
 
 
+CROWD: dict[str, Any] = {
+    "rebalance_delay": 1,
+    "handoffs": 64,
+    "ttl": 40,
+    "heartbeat_interval": 10,
+}
+
+VICTIM = """
+import json, sys, time
+from redis import Redis
+from hashring import PartitionGroup
+redis, terms = Redis(unix_socket_path=sys.argv[1]), json.loads(sys.argv[2])
+PartitionGroup(redis, "bench", member="victim", **terms).start()
+time.sleep(3600)
+"""
+
+
+class Crowd:
+    """Many members in one event loop, and what their changes cost."""
+
+    def __init__(self, server: RedisServer, client: Redis, partitions: int) -> None:
+        self.socket = str(server.socket)
+        self.client = client
+        self.partitions = partitions
+        self.redis = AsyncRedis(unix_socket_path=self.socket, max_connections=10_000)
+        self.members: list[AsyncPartitionGroup] = []
+        self.victim: subprocess.Popen[bytes] | None = None
+
+    async def add(self, count: int) -> None:
+        new = [
+            AsyncPartitionGroup(
+                self.redis,
+                "bench",
+                self.partitions,
+                member=f"m{len(self.members) + number:03}",
+                **CROWD,
+            )
+            for number in range(count)
+        ]
+        self.members += new
+        await asyncio.gather(*(member.start() for member in new))
+
+    async def rest(self, members: int) -> None:
+        """Wait until the partitions are shared out evenly among so many."""
+        while True:
+            await asyncio.sleep(0.5)
+            status = await self.members[0].status()
+            if status.phase is Phase.READY and len(status.members) == members:
+                return
+
+    async def measured(self, what: str, members: int, deed: Callable[[], Awaitable[None]]) -> None:
+        """Do it, wait until the group has come to rest, and print what that cost."""
+        before = {p: t for member in self.members for p, t in member.held.items()}
+        decided = self.generation()
+        cpu, burnt, began = _cpu(self.client), time.process_time(), time.perf_counter()
+        await deed()
+        await self.rest(members)
+        cpu, burnt = _cpu(self.client) - cpu, time.process_time() - burnt
+        took = time.perf_counter() - began
+        after = {p: t for member in self.members for p, t in member.held.items()}
+        moved = sum(after.get(p) != token for p, token in before.items())
+        decisions = self.generation() - decided
+        print(
+            f"{what:>8}  {members:>7}  {moved:>5}  {decisions:>9}  {took:>6.1f}  {burnt:>13.2f}  "
+            f"{cpu:>11.2f}  {1000 * (burnt + cpu) / max(moved, 1):>9.2f}",
+            flush=True,
+        )
+
+    def generation(self) -> int:
+        tag = self.client.hget("{bench}:group:state", "tag") or b"0"
+        return int(tag.partition(b":")[0])
+
+    async def join(self) -> None:
+        await self.add(1)
+
+    async def leave(self) -> None:
+        await self.members.pop().stop()
+
+    async def invite(self) -> None:
+        self.victim = subprocess.Popen(
+            [sys.executable, "-c", VICTIM, self.socket, json.dumps(CROWD)]
+        )
+
+    async def crash(self) -> None:
+        assert self.victim is not None
+        self.victim.kill()
+        self.victim.wait()
+
+
+async def _crowd(members: int, partitions: int) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        crowd = Crowd(server, client, partitions)
+        await crowd.add(1)
+        await crowd.rest(1)
+        print(
+            f"{partitions} partitions\n"
+            f"{'what':>8}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
+            f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
+        )
+        await crowd.measured("start", members, lambda: crowd.add(members - 1))
+        await crowd.measured("join", members + 1, crowd.join)
+        await crowd.measured("leave", members, crowd.leave)
+        await crowd.measured("(invite)", members + 1, crowd.invite)
+        await crowd.measured("crash", members, crowd.crash)
+        cpu, burnt = _cpu(client), time.process_time()
+        await asyncio.sleep(REST)
+        cpu, burnt = _cpu(client) - cpu, time.process_time() - burnt
+        print(
+            f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
+            f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
+        )
+        await asyncio.gather(*(member.stop() for member in crowd.members))
+        await crowd.redis.aclose()
+
+
+def crowd() -> None:
+    """What a change costs in a group of many members, on many partitions."""
+    asyncio.run(_crowd(MANY.members, MANY.partitions))
+
+
 def _cpu(client: Redis) -> float:
     found = client.info("cpu")
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
@@ -235,6 +365,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "rest": rest,
     "delay": delay,
     "moves": moves,
+    "crowd": crowd,
 }
 
 
@@ -243,7 +374,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
-    given = parser.parse_args()
+    parser.add_argument("--members", type=int, default=MANY.members, help="of a crowd")
+    parser.add_argument("--partitions", type=int, default=MANY.partitions, help="of a crowd")
+    given = parser.parse_args(namespace=MANY)
     if unknown := [part for part in given.parts if part not in PARTS]:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(PARTS)}")
     for part in given.parts or PARTS:

@@ -25,10 +25,9 @@ from hashring.core.groups.state import (
     GroupEvent,
     GroupState,
     MemberFacts,
-    MemberView,
-    Phase,
     Terms,
 )
+from hashring.core.groups.views import ViewChange
 from hashring.core.replica import parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ringfile import dump_ring, load_ring
@@ -252,7 +251,8 @@ def _ring_file(data: bytes) -> object:
 
 @_either(GroupFormatError)
 def _state(data: bytes) -> object:
-    return codec.load_state(data, 1.0)
+    fields = dict(line.split(b" ", 1) for line in data.split(b"\n") if b" " in line)
+    return codec.load_state({name.decode("latin-1"): text for name, text in fields.items()}, 1.0)
 
 
 @_either(GroupFormatError)
@@ -262,7 +262,7 @@ def _facts(data: bytes) -> object:
 
 @_either(GroupFormatError)
 def _view(data: bytes) -> object:
-    return codec.load_view(1, "Ready" if data else "unknown", data)
+    return codec.load_view_change(data)
 
 
 @_either(GroupFormatError)
@@ -332,9 +332,10 @@ def _group_targets() -> list[Target]:
     for now, count in ((1.0, 1), (3.0, 1), (4.0, 3), (6.0, 3), (7.0, 2)):
         outcome = step(state, Facts(now, tuple(members[:count])), assignor)
         state = outcome.state.stamped(now)
-        states.append(codec.dump_state(state).encode())
+        fields = codec.dump_state(state).items()
+        states.append("\n".join(f"{name} {text}" for name, text in fields).encode())
     facts = MemberFacts("a", "s", 1, 2.0, 1.5, 7, 3.0, True, {1: 5}, {2: 6}, {3: 0.5}, {4: 7})
-    view = MemberView(3, Phase.READY, {1: 5, 2: 6}, {1: 9.0}, frozenset({4}), frozenset({5}))
+    view = ViewChange({1: 5, 2: 6}, (3,), {1: 9.0}, (3,), (4,), (5,), (5,), (4,))
     events = (GroupEvent(EventKind.GRANTED, "a", 3, "b", "why"), GroupEvent(EventKind.READY))
     table = (
         b'{"partitions":4,"leases":{"0":["a",7,9.5,1.0,"b",11.0],"1":[null,0,0.0,0.0,null,null]},'
@@ -343,7 +344,7 @@ def _group_targets() -> list[Target]:
     return [
         Target("group states", states, _state),
         Target("members' reports", [codec.dump_facts(facts).encode()], _facts),
-        Target("members' views", [codec.dump_view(view).encode()], _view),
+        Target("members' views", [codec.dump_view_change(view).encode()], _view),
         Target("group events", [codec.dump_events(events).encode()], _group_events),
         Target("lease tables", [table], _table),
         Target("terms", [group_commands.dump_terms(Terms(6)).encode()], _terms),

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hashring.core.change import parse_change
-from hashring.core.groups.codec import load_facts, load_state, load_view
+from hashring.core.groups.codec import load_facts, load_state, load_view_change
 from hashring.errors import GroupFormatError, MessageFormatError
 from hashring.store.challenge.commands import told_partition
 from hashring.store.group.commands import load_terms
@@ -68,13 +68,11 @@ DEEP = "[" * 100_000
 
 def test_what_a_group_keeps_may_be_nested_too_deeply_to_read() -> None:
     with pytest.raises(GroupFormatError, match="is not a whole state"):
-        load_state(DEEP, 1.0)
+        load_state({"core": DEEP}, 1.0)
     with pytest.raises(GroupFormatError, match="is not whole"):
         load_facts("a", 1, 2.0, DEEP)
     with pytest.raises(GroupFormatError, match="is not whole"):
-        load_view(1, "Ready", DEEP)
-    with pytest.raises(GroupFormatError, match="is not whole"):
-        load_view(1, "unknown", None)
+        load_view_change(DEEP)
     with pytest.raises(GroupFormatError, match="are not whole"):
         load_terms(DEEP)
 

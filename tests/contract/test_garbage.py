@@ -154,7 +154,7 @@ def _group(store: RedisStore) -> list[Command[Any]]:
     return [
         group_commands.join(GROUP, facts("c", C), TERMS),
         group_commands.join(GROUP, facts("a", C), TERMS, before=A),
-        group_commands.beat(GROUP, facts("a", A), TTL, "?"),
+        group_commands.beat(GROUP, facts("a", A), TTL),
         group_commands.leave(GROUP, "a"),
         group_commands.read(GROUP),
         group_commands.commit(GROUP, reading, outcome, "a"),

@@ -20,13 +20,15 @@ from hashring.core.groups.codec import (
     load_events,
     load_facts,
     load_state,
-    load_view,
+    load_view_change,
 )
+from hashring.core.groups.column import Column
 from hashring.core.groups.state import (
     EventKind,
     Facts,
     GroupEvent,
     GroupState,
+    Handoff,
     MemberFacts,
     Phase,
     Terms,
@@ -34,6 +36,7 @@ from hashring.core.groups.state import (
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
 from hashring.store.embedded import RedisServer
 from hashring.store.group.commands import (
+    NO_PART,
     WATCHERS,
     Beat,
     Committed,
@@ -74,8 +77,9 @@ def step(store: Store, keys: GroupKeys, by: str = "test") -> Committed | None:
     return store.run(commit(keys, reading, outcome, by))
 
 
-def beaten(store: Store, keys: GroupKeys, member: MemberFacts, known: str = "?") -> Beat:
-    found = store.run(beat(keys, member, TERMS.ttl, known))
+def beaten(store: Store, keys: GroupKeys, member: MemberFacts, known: Beat | None = None) -> Beat:
+    before = (NO_PART, None) if known is None else (known.part, known.view)
+    found = store.run(beat(keys, member, TERMS.ttl, *before))
     assert found is not None
     return found
 
@@ -126,8 +130,78 @@ def test_a_renewal_that_knows_the_decision_is_not_told_it_again(
 ) -> None:
     store.run(join(keys, facts("a"), TERMS))
     step(store, keys)
-    tag = beaten(store, keys, facts("a")).tag
-    assert beaten(store, keys, facts("a", seen=1), tag).view is None
+    before = beaten(store, keys, facts("a"))
+    after = beaten(store, keys, facts("a", seen=1), before)
+    assert after.view is not None
+    assert before.view is not None
+    assert (after.part, after.view.held) == (before.part, before.view.held)
+    assert after.view.held is before.view.held
+
+
+def moved(store: Store, keys: GroupKeys, count: int) -> None:
+    """Decide so often, each time that the member has to let go of a partition and may keep it."""
+    for number in range(count):
+        reading = store.run(read(keys))
+        state = reading.standing()
+        assert state is not None
+        handoffs = {} if state.handoffs else {0: Handoff("a", "b", number, 1e10 + number, 2e10)}
+        after = replace(state, generation=state.generation + 1, handoffs=handoffs)
+        store.run(commit(keys, reading, kernel.StepOutcome(after, (), None), "test"))
+
+
+@pytest.mark.parametrize("missed", [1, 2, 3, 60])
+def test_a_part_of_the_group_follows_from_what_has_changed_or_has_to_be_read(
+    store: Store, keys: GroupKeys, missed: int
+) -> None:
+    member = facts("a")
+    store.run(join(keys, member, TERMS))
+    step(store, keys)
+    before = beaten(store, keys, member)
+    moved(store, keys, missed)
+    state = store.run(read(keys)).state
+    after = beaten(store, keys, member, before)
+    assert state is not None
+    assert after.part == after.tag == store.run(read(keys)).tag
+    # What is kept of a part's changes is bounded, whatever the member has missed.
+    assert after.view == (None if missed == 60 else state.view("a", A))
+
+
+def test_a_part_that_was_told_to_nobody_has_to_be_read(store: Store, keys: GroupKeys) -> None:
+    member = facts("a")
+    store.run(join(keys, member, TERMS))
+    step(store, keys)
+    lost = replace(beaten(store, keys, member), part="1:1")
+    assert beaten(store, keys, member, lost).view is None
+
+
+def test_a_decision_is_read_by_what_has_changed_since_a_known_one(
+    store: Store, keys: GroupKeys
+) -> None:
+    terms = replace(TERMS, partitions=1000)
+    store.run(join(keys, facts("a"), terms))
+    committed = step(store, keys)
+    assert committed is not None
+    moved(store, keys, 3)
+    store.run(join(keys, facts("b", B), terms))
+    # It takes over one partition.
+    assert step(store, keys) is not None
+    whole = store.run(read(keys))
+    part = store.run(read(keys, committed.tag, committed.state))
+    assert part.state == whole.state
+    assert part.state is not None
+    assert part.state.owners.buckets[1] is committed.state.owners.buckets[1]
+
+
+@pytest.mark.parametrize("known", ["1:1", "7:7", "-"])
+def test_a_known_decision_that_redis_has_lost_is_no_base(
+    store: Store, keys: GroupKeys, known: str
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    committed = step(store, keys)
+    assert committed is not None
+    moved(store, keys, 2)
+    other = replace(committed.state, owners=Column(["x"] * 4))
+    assert store.run(read(keys, known, other)).state == store.run(read(keys)).state
 
 
 def test_tokens_come_back_exactly(store: Store, keys: GroupKeys) -> None:
@@ -161,14 +235,14 @@ def test_reports_come_back_as_they_were_given(store: Store, keys: GroupKeys) -> 
 
 
 def test_a_session_that_is_gone_is_told_so(store: Store, keys: GroupKeys) -> None:
-    assert store.run(beat(keys, facts("a"), 1.0, "")) is None
+    assert store.run(beat(keys, facts("a"), 1.0)) is None
     store.run(join(keys, facts("a"), TERMS))
-    assert store.run(beat(keys, facts("a", B), 1.0, "")) is None
+    assert store.run(beat(keys, facts("a", B), 1.0)) is None
 
 
 def test_an_ended_lease_is_not_renewed(store: Store, keys: GroupKeys) -> None:
     store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
-    assert store.run(beat(keys, facts("a"), 1000.0, "")) is None
+    assert store.run(beat(keys, facts("a"), 1000.0)) is None
 
 
 def test_a_member_that_knows_more_than_redis_has_to_join_anew(
@@ -176,7 +250,7 @@ def test_a_member_that_knows_more_than_redis_has_to_join_anew(
 ) -> None:
     store.run(join(keys, facts("a"), TERMS))
     step(store, keys)
-    assert store.run(beat(keys, facts("a", seen=2), 1000.0, "")) is None
+    assert store.run(beat(keys, facts("a", seen=2), 1000.0)) is None
 
 
 def test_loads_are_reported_and_make_no_step_due(store: Store, keys: GroupKeys) -> None:
@@ -213,7 +287,7 @@ def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> N
     assert outcome.dismissed == (("a", A), ("b", B))
     assert store.run(commit(keys, reading, outcome, "test")) is not None
     assert store.run(read(keys)).facts.members == ()
-    assert store.run(beat(keys, member, TERMS.ttl, "?")) is None
+    assert store.run(beat(keys, member, TERMS.ttl)) is None
 
 
 def test_a_decision_on_what_another_run_of_redis_said_does_not_stand(
@@ -330,7 +404,7 @@ def test_who_asks_shortly_before_the_time_waits_for_it_in_any_case(
     soon = reading.facts.now + 30.0
     outcome = replace(kernel.step(reading.standing(), reading.facts, Balanced()), due=soon)  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
-    asks = beat(keys, facts("a"), TERMS.ttl, "?")
+    asks = beat(keys, facts("a"), TERMS.ttl)
     within = replace(asks, arguments=(*asks.arguments[:6], 60.0, WATCHERS))
     waits = [store.run(within) for _ in range(2 * WATCHERS)]
     assert all(found is not None and found.wait is not None for found in waits)
@@ -361,7 +435,7 @@ def test_a_lease_that_ends_makes_one_step_due(store: Store, keys: GroupKeys) -> 
     store.run(join(keys, facts("b", B), TERMS))
     step(store, keys)
     assert not beaten(store, keys, facts("a")).due
-    store.run(beat(keys, facts("b", B), 1e-6, "?"))
+    store.run(beat(keys, facts("b", B), 1e-6))
     assert beaten(store, keys, facts("a")).due
     step(store, keys)
     assert not beaten(store, keys, facts("a")).due
@@ -472,13 +546,14 @@ def test_a_state_survives_its_text() -> None:
 
 
 def test_text_that_is_no_state_is_refused_by_name() -> None:
-    for text in ("", "[]", "{}", '{"v": 1}', '{"v": 2}', dump_state(GroupState.new(TERMS))[:-9]):
+    whole = dump_state(GroupState.new(TERMS))
+    for text in ("", "[]", "{}", '{"v": 1}', '{"v": 2}', whole["core"][:-9]):
         with pytest.raises(GroupFormatError, match=r"^state of the group"):
-            load_state(text, 0.0)
+            load_state({**whole, "core": text}, 0.0)
     with pytest.raises(GroupFormatError, match="report of member 'a'"):
         load_facts("a", 1, 2.0, "{}")
     with pytest.raises(GroupFormatError, match=r"^view of the group"):
-        load_view(1, "Ready", "{}")
+        load_view_change("[]")
     assert dump_facts(facts("a")).startswith("{")
 
 
@@ -497,7 +572,7 @@ def test_a_tag_that_is_none_is_refused_by_name(keys: GroupKeys) -> None:
         with pytest.raises(GroupFormatError, match="tag of the group is none: 'one:two'"):
             store.run(read(keys))
         with pytest.raises(GroupFormatError, match="tag of the group is none"):
-            store.run(beat(keys, facts("a"), 1000.0, ""))
+            store.run(beat(keys, facts("a"), 1000.0))
         store.close()
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from hashring.core.assignors.protocol import Owners, is_finite
+from hashring.core.assignors.protocol import is_finite
 from hashring.core.groups.challenge import LeaseTable, PartitionLease
+from hashring.core.groups.column import BUCKET, Column
 from hashring.core.groups.loads import GREATEST
 from hashring.core.groups.state import (
+    MAX_PARTITIONS,
     EventKind,
     GroupEvent,
     GroupState,
@@ -20,11 +22,11 @@ from hashring.core.groups.state import (
     Holddown,
     MemberFacts,
     MemberOrder,
-    MemberView,
     Phase,
     Seat,
     Terms,
 )
+from hashring.core.groups.views import ViewChange
 from hashring.errors import GroupFormatError
 
 T = TypeVar("T")
@@ -168,89 +170,176 @@ def _holddown(value: Any) -> Holddown | None:
     return Holddown(_seconds(began), _seconds(until))
 
 
-def _owners(numbers: Any, names: tuple[str, ...]) -> Owners:
-    return tuple(None if n < 0 else names[n] for n in _only(_a(list, numbers), int))
+def _names_by_partition(mapping: Any) -> dict[int, tuple[str, ...]]:
+    return _by_partition(mapping, _names)
 
 
-def dump_state(state: GroupState) -> str:
-    """A state, but for when it was committed."""
-    names = sorted({name for name in state.owners if name is not None})
-    index = {name: number for number, name in enumerate(names)}
+def _bucket(columns: Any) -> tuple[tuple[str | None, ...], tuple[int, ...]]:
+    """Owners and tokens of some partitions in a row."""
+    numbers, names, tokens = _a(list, columns)
+    known = _names(names)
+    owners = tuple(None if n < 0 else known[n] for n in _only(_a(list, numbers), int))
+    if not owners or len(owners) != len(_counts(tokens)):
+        raise ValueError("partitions without owner or token")
+    return owners, tuple(tokens)
+
+
+def _terms(body: Any) -> Terms:
+    terms = Terms(**_a(dict, body))
+    _a(str, terms.assignor)
+    return terms
+
+
+# --- decisions ----------------------------------------------------------------------------------
+#
+# A state stands in Redis in fields of their own for what changes at its own pace, so that a
+# decision writes, and its readers read, what it has changed:
+#
+# - "core": what every decision changes, and what is about partitions on their way;
+# - one field for each of _PARTS;
+# - "0", "1", ...: owners and tokens of 64 partitions each.
+
+_CORE: Final = "core"
+
+# Names of fields, each with how it is written and how it is read.
+_PARTS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    "terms": (asdict, _terms),
+    "roster": (
+        lambda roster: {
+            name: [seat.place, seat.session, seat.sheds_after, seat.weight]
+            for name, seat in roster.items()
+        },
+        lambda body: {name: _seat(seat) for name, seat in _a(dict, body).items()},
+    ),
+    "free": (sorted, lambda body: frozenset(_counts(body))),
+    "draining": (sorted, lambda body: frozenset(_counts(body))),
+    "standbys": (dict, _names_by_partition),
+    "orders": (
+        lambda orders: {
+            name: [order.by, order.since, order.drained, order.until, order.weight]
+            for name, order in orders.items()
+        },
+        lambda body: {name: _order(order) for name, order in _a(dict, body).items()},
+    ),
+}
+
+
+def _dump_core(state: GroupState) -> str:
     return _dumps(
         {
             "v": VERSION,
-            "terms": asdict(state.terms),
             "generation": state.generation,
             "phase": state.phase.value,
             "holddown": state.holddown and [state.holddown.began, state.holddown.until],
-            "roster": {
-                name: [seat.place, seat.session, seat.sheds_after, seat.weight]
-                for name, seat in state.roster.items()
-            },
             "settled": state.settled,
-            "names": names,
-            "owners": [-1 if name is None else index[name] for name in state.owners],
-            "tokens": state.tokens,
-            "free": sorted(state.free),
+            "size": len(state.owners),
             "handoffs": {
                 p: [h.owner, h.to, h.generation, h.deadline, h.lease_end]
                 for p, h in state.handoffs.items()
             },
             "warming": state.warming,
-            "standbys": {p: list(names) for p, names in state.standbys.items()},
-            "draining": sorted(state.draining),
             "token": state.token,
             "recovering": _FROM_COMMIT if state.recovering == math.inf else state.recovering,
             "longest_ttl": state.longest_ttl,
             "load_moves": state.load_moves,
-            "orders": {
-                name: [order.by, order.since, order.drained, order.until, order.weight]
-                for name, order in state.orders.items()
-            },
         }
     )
 
 
-def load_state(text: str | bytes, committed: float) -> GroupState:
+def _dump_bucket(owners: tuple[str | None, ...], tokens: tuple[int, ...]) -> str:
+    names = sorted({name for name in owners if name is not None})
+    index: dict[str | None, int] = {name: number for number, name in enumerate(names)}
+    index[None] = -1
+    return _dumps([[index[owner] for owner in owners], names, tokens])
+
+
+def dump_state(state: GroupState, before: GroupState | None = None) -> dict[str, str]:
+    """The fields of a state, but for when it was committed.
+
+    Args:
+        before: a state whose fields are there; only those that differ are returned. An empty text
+            stands for a field that is no more.
+    """
+    fields = {_CORE: _dump_core(state)}
+    for name, (dump, _) in _PARTS.items():
+        value = getattr(state, name)
+        if before is None or getattr(before, name) != value:
+            fields[name] = _dumps(dump(value))
+    nothing: Column[Any] = Column()
+    owners, tokens = (nothing, nothing) if before is None else (before.owners, before.tokens)
+    changed = {*state.owners.other_buckets(owners), *state.tokens.other_buckets(tokens)}
+    for number in sorted(changed):
+        fields[str(number)] = (
+            _dump_bucket(state.owners.buckets[number], state.tokens.buckets[number])
+            if number < len(state.owners.buckets)
+            else ""
+        )
+    return fields
+
+
+def load_state(
+    fields: Mapping[str, str | bytes], committed: float, known: GroupState | None = None
+) -> GroupState:
     """The state that was committed then, its handoffs stamped.
 
+    Args:
+        known: an earlier state; it has what is not among the fields.
+
     Raises:
-        GroupFormatError: the text is no state of this version.
+        GroupFormatError: the fields hold no state of this version.
     """
+    text: str | bytes = fields.get(_CORE, "")
     try:
-        body = json.loads(text)
-        if _count(body["v"]) != VERSION:
-            raise GroupFormatError("state", text, f"is of version {body['v']}, not {VERSION}")
-        terms = Terms(**body["terms"])
-        _a(str, terms.assignor)
-        owners = _owners(body["owners"], _names(body["names"]))
-        tokens = tuple(_counts(body["tokens"]))
-        if not terms.partitions <= len(owners) == len(tokens):
+        core = json.loads(text)
+        if _count(core["v"]) != VERSION:
+            raise GroupFormatError("state", text, f"is of version {core['v']}, not {VERSION}")
+        parts = {}
+        for name, (_, load) in _PARTS.items():
+            if name in fields or known is None:
+                text = fields[name]
+                parts[name] = load(json.loads(text))
+            else:
+                parts[name] = getattr(known, name)
+        owners, tokens = _buckets(_count(core["size"]), fields, known)
+        if not parts["terms"].partitions <= len(owners):
             raise ValueError("partitions without owner or token")
         return GroupState(
-            terms,
-            _count(body["generation"]),
-            Phase(body["phase"]),
-            _holddown(body["holddown"]),
-            {name: _seat(seat) for name, seat in _a(dict, body["roster"]).items()},
-            _count(body["settled"]),
-            owners,
-            tokens,
-            frozenset(_counts(body["free"])),
-            _by_partition(body["handoffs"], _handoff),
-            _by_partition(body["warming"], partial(_a, str)),
-            _by_partition(body["standbys"], _names),
-            frozenset(_counts(body["draining"])),
-            _count(body["token"]),
-            _recovering(body["recovering"]),
-            longest_ttl=_seconds(body["longest_ttl"]),
-            load_moves=tuple(map(_seconds, _a(list, body["load_moves"]))),
-            orders={name: _order(order) for name, order in _a(dict, body["orders"]).items()},
+            generation=_count(core["generation"]),
+            phase=Phase(core["phase"]),
+            holddown=_holddown(core["holddown"]),
+            settled=_count(core["settled"]),
+            owners=owners,
+            tokens=tokens,
+            handoffs=_by_partition(core["handoffs"], _handoff),
+            warming=_by_partition(core["warming"], partial(_a, str)),
+            token=_count(core["token"]),
+            recovering=_recovering(core["recovering"]),
+            longest_ttl=_seconds(core["longest_ttl"]),
+            load_moves=tuple(map(_seconds, _a(list, core["load_moves"]))),
+            **parts,
         ).stamped(committed)
     except _NOT_WHOLE as error:
         if isinstance(error, GroupFormatError):
             raise
         raise GroupFormatError("state", text, "is not a whole state") from error
+
+
+def _buckets(
+    size: int, fields: Mapping[str, str | bytes], known: GroupState | None
+) -> tuple[Column[str | None], Column[int]]:
+    if size > MAX_PARTITIONS:
+        raise ValueError("too many partitions")
+    number = -(-size // BUCKET)
+    owners = [] if known is None else [*known.owners.buckets[:number]]
+    tokens = [] if known is None else [*known.tokens.buckets[:number]]
+    owners += [()] * (number - len(owners))
+    tokens += [()] * (number - len(tokens))
+    for name, text in fields.items():
+        if name.isascii() and name.isdigit() and int(name) < number and text:
+            owners[int(name)], tokens[int(name)] = _bucket(json.loads(text))
+    if sum(map(len, owners)) != size:
+        raise ValueError("partitions without owner or token")
+    return Column.of(owners), Column.of(tokens)
 
 
 def dump_facts(facts: MemberFacts) -> str:
@@ -300,40 +389,46 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error
 
 
-def dump_view(view: MemberView) -> str:
-    """A view, but for the generation and the phase, which all views of a group share."""
-    return _dumps(
-        {
-            # Two lists: there may be thousands, and numbers are read and written fastest so.
-            "held": [[*view.held], [*view.held.values()]],
-            "revoked": view.revoked,
-            "warming": sorted(view.warming),
-            "draining": sorted(view.draining),
-        }
-    )
+def dump_view_change(change: ViewChange) -> str:
+    """A change of a view; parts without one are left out."""
+    body: dict[str, Any] = {
+        # Two lists: there may be thousands, and numbers are read and written fastest so.
+        "held": [[*change.held], [*change.held.values()]] if change.held else None,
+        "not held": change.not_held,
+        "revoked": change.revoked,
+        "not revoked": change.not_revoked,
+        "warming": change.warming,
+        "not warming": change.not_warming,
+        "draining": change.draining,
+        "not draining": change.not_draining,
+    }
+    return _dumps({part: value for part, value in body.items() if value})
 
 
-def load_view(generation: int, phase: str, text: str | bytes | None) -> MemberView:
-    """A member's view; one without a seat when there is none.
+def load_view_change(text: str | bytes) -> ViewChange:
+    """A change of a view.
 
     Raises:
-        GroupFormatError: the text is no view.
+        GroupFormatError: the text is none.
     """
     try:
-        if not text:
-            return MemberView(generation, Phase(phase))
-        body = json.loads(text)
-        return MemberView(
-            generation,
-            Phase(phase),
-            _held(body["held"]),
-            _by_partition(body["revoked"], _seconds),
-            frozenset(_counts(body["warming"])),
-            frozenset(_counts(body["draining"])),
-            seated=True,
+        body = _a(dict, json.loads(text))
+        return ViewChange(
+            _held(body["held"]) if "held" in body else {},
+            _partitions(body, "not held"),
+            _by_partition(body.get("revoked", {}), _seconds),
+            _partitions(body, "not revoked"),
+            _partitions(body, "warming"),
+            _partitions(body, "not warming"),
+            _partitions(body, "draining"),
+            _partitions(body, "not draining"),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError("view", text, "is not whole") from error
+
+
+def _partitions(body: Mapping[str, Any], part: str) -> tuple[int, ...]:
+    return tuple(_counts(body.get(part, [])))
 
 
 def dump_events(events: tuple[GroupEvent, ...]) -> str:

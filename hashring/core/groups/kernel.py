@@ -55,7 +55,7 @@ While **Rebalancing**, changes take effect at once.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -70,6 +70,8 @@ from hashring.core.assignors.protocol import (
     checked_target,
 )
 from hashring.core.groups import loads, succession
+from hashring.core.groups.column import Column, Draft
+from hashring.core.groups.ledger import Ledger, Queue, Wanted
 from hashring.core.groups.state import (
     EXCLUSIVE,
     PHASES,
@@ -85,7 +87,6 @@ from hashring.core.groups.state import (
     Seat,
     Terms,
     check_partitions,
-    differing,
 )
 
 HELD_ALREADY: Final = "held it already"
@@ -121,25 +122,14 @@ class Rebalance:
         assignor: whose target it is.
         situation: for which it was given.
         target: the target.
+        ledger: how far it was carried out. It is brought up to date by every step, and changes
+            nothing of what a step decides.
     """
 
     assignor: Assignor
     situation: Situation
     target: Target
-
-    def serves(self, assignor: Assignor, situation: Situation) -> bool:
-        """Whether nothing has happened since but that a part of it was carried out."""
-        before, wanted = self.situation, self.target.owners
-        return (
-            assignor.name == self.assignor.name
-            and situation.members == before.members
-            and situation.partitions == before.partitions
-            and not (situation.warming or situation.standbys or situation.heirs)
-            and all(
-                situation.previous[partition] == wanted[partition]
-                for partition in differing(situation.previous, before.previous)
-            )
-        )
+    ledger: Ledger
 
 
 def step(
@@ -173,15 +163,14 @@ def resize(state: GroupState, partitions: int) -> StepOutcome:
         return StepOutcome(state, (), None)
     draining = (state.draining | set(range(partitions, before))) - set(range(partitions))
     size = max(draining, default=partitions - 1) + 1
-    more = max(0, size - len(state.owners))
     changed = replace(
         state,
         terms=replace(state.terms, partitions=partitions),
         generation=state.generation + 1,
         phase=PHASES.after(state.phase, PhaseTurn.ORDERED),
         holddown=None,
-        owners=(*state.owners, *([None] * more))[:size],
-        tokens=(*state.tokens, *([0] * more))[:size],
+        owners=state.owners.sized(size, None),
+        tokens=state.tokens.sized(size, 0),
         # A number that was removed and drained comes back as a partition that nobody holds.
         free=frozenset(state.free | set(range(before, partitions)) - state.draining),
         draining=frozenset(draining),
@@ -269,8 +258,8 @@ class _Step:
             m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now
         }
         self.generation = state.generation + 1
-        self.owners = list(state.owners)
-        self.tokens = list(state.tokens)
+        self.owners = Draft(state.owners)
+        self.tokens = Draft(state.tokens)
         self.free = set(state.free)
         self.handoffs = dict(state.handoffs)
         self.roster = dict(state.roster)
@@ -292,8 +281,8 @@ class _Step:
         self.destined: dict[int, str] = {}
         # For members that are gone, who took their place in this step.
         self.heirs: dict[str, str] = {}
-        # The partitions that are not where they should be, or were granted in this step.
-        self.apart: set[int] = set()
+        # Where the partitions were, against the target, when it was known.
+        self.ledger: Ledger | None = None
         self.goes_on = False
 
     def run(self) -> StepOutcome:
@@ -383,7 +372,7 @@ class _Step:
             self.present = told
             self.generation = max(self.before.generation, latest) + 1
             self.free = set(self.before.existing)
-            self.tokens = [0] * len(self.tokens)
+            self.tokens = Draft(Column([0] * len(self.tokens)))
             self.handoffs = {}
             self.warming = {}
             self.standbys = {}
@@ -569,84 +558,116 @@ class _Step:
     def _leave_end(self, member: MemberFacts) -> float | None:
         return None if member.leaving is None else member.leaving + self.terms.leave_timeout
 
-    def _target(self) -> tuple[Target, list[str | None]]:
+    def _target(self) -> tuple[Target, Wanted]:
         """The assignor's target, and for every existing partition who should have it now."""
-        previous = list(self.owners)
         for partition, handoff in self.handoffs.items():
             self.destined[partition] = handoff.to
         warming = dict(self.warming)
+        # The partitions that count as another member's than their owner's.
+        granted: dict[int, str] = {}
         for partition, to in self.destined.items():
             if to not in self.members:
                 continue
-            if self.standbys.get(partition) and previous[partition] not in self.members:
+            if self.standbys.get(partition) and self.owners[partition] not in self.members:
                 # The owner is gone, and another may be warm: the assignor decides.
                 warming[partition] = to
             else:
+                granted[partition] = to
+        target = self._planned(granted, warming)
+        self.for_load = target.for_load
+        # A partition that drains stays where it is; without an owner that can stay, it goes to
+        # the member that has the least.
+        beyond: dict[int, str | None] = {}
+        takers = self._candidates() if self.draining else ()
+        having = Counter(target.owners if self.draining else ())
+        names = {member.name for member in takers}
+        for partition in sorted(self.draining):
+            beyond[partition] = granted.get(partition, self.owners[partition])
+            if beyond[partition] in names:
+                continue
+            beyond[partition] = None
+            if takers:
+                least = min(takers, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
+                beyond[partition] = least.name
+                having[least.name] += 1
+        return target, Wanted(target.interim, beyond)
+
+    def _candidates(self) -> tuple[Member, ...]:
+        return Situation(tuple(self.members.values()), self.terms.partitions).candidates()
+
+    def _planned(self, granted: Mapping[int, str], warming: Mapping[int, str]) -> Target:
+        """The assignor's target: that of an earlier step as long as it lasts.
+
+        It does as long as nothing happens but that a part of it is carried out.
+        """
+        size, owners = self.terms.partitions, self.owners.column
+        members = tuple(self.members.values())
+        warming = {p: name for p, name in warming.items() if p < size}
+        standbys = {p: names for p, names in self.standbys.items() if p < size}
+        plan = self.plan
+        if plan is not None:
+            plan.ledger.follow(owners)
+            if (
+                plan.assignor.name == self.assignor.name
+                and plan.situation.members == members
+                and plan.situation.partitions == size
+                and not (warming or standbys or self.heirs)
+                and not plan.ledger.strays(granted)
+            ):
+                self.ledger = plan.ledger
+                return plan.target
+        previous = [*owners[:size]]
+        for partition, to in granted.items():
+            if partition < size:
                 previous[partition] = to
-        size = self.terms.partitions
         situation = Situation(
-            tuple(self.members.values()),
+            members,
             size,
-            tuple(previous[:size]),
-            {p: name for p, name in warming.items() if p < size},
-            {p: names for p, names in self.standbys.items() if p < size},
+            tuple(previous),
+            warming,
+            standbys,
             {name: member.lags for name, member in self.present.items() if member.lags},
             self.heirs,
             loads.reported(self.present.values(), self.owners.__getitem__, size),
             len(loads.recent(self.load_moves, self.now)),
         )
-        target = self._planned(situation)
-        self.for_load = target.for_load
-        wanted: list[str | None] = [*target.interim, *previous[size:]]
-        # A partition that drains stays where it is; without an owner that can stay, it goes to
-        # the member that has the least.
-        takers = situation.candidates() if self.draining else ()
-        having = Counter(target.owners if self.draining else ())
-        names = {member.name for member in takers}
-        for partition in sorted(self.draining):
-            if wanted[partition] in names:
-                continue
-            wanted[partition] = None
-            if takers:
-                least = min(takers, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
-                wanted[partition] = least.name
-                having[least.name] += 1
-        self.apart.update(differing(self.owners, wanted))
-        return target, wanted
-
-    def _planned(self, situation: Situation) -> Target:
-        """The assignor's target: that of an earlier step as long as it lasts."""
+        target = checked_target(self.assignor, situation)
+        self.ledger = Ledger(situation.previous, target.interim, owners)
         lasting = getattr(self.assignor, "lasting", False)
-        if not lasting or self.plan is None or not self.plan.serves(self.assignor, situation):
-            target = checked_target(self.assignor, situation)
-            self.plan = Rebalance(self.assignor, situation, target) if lasting else None
-            return target
-        return self.plan.target
+        self.plan = Rebalance(self.assignor, situation, target, self.ledger) if lasting else None
+        return target
 
     # --- 4: whether it may begin --------------------------------------------------------------
 
-    def _moves(self, wanted: list[str | None]) -> list[int]:
+    def _moves(self, wanted: Wanted) -> list[int]:
         """Held partitions that should go elsewhere, and have not been asked for yet."""
-        return [
-            partition
-            for partition in sorted(self.apart)
-            if self.owners[partition] != wanted[partition]
-            and wanted[partition] is not None
-            and partition not in self.free
+        assert self.ledger is not None
+        apart = {*self.ledger.apart, *self.owners.changes, *self.draining}
+        return sorted(partition for partition in apart if self._is_to_move(partition, wanted))
+
+    def _is_to_move(self, partition: int, wanted: Wanted) -> bool:
+        return (
+            partition not in self.free
             and partition not in self.handoffs
             and (partition < self.terms.partitions or partition in self.draining)
-        ]
+            and wanted[partition] not in (None, self.owners[partition])
+        )
 
     def _having(self) -> Counter[str | None]:
         """How many partitions each member holds that holds any."""
-        having = Counter(self.owners)
+        if self.ledger is None:
+            having = Counter(self.owners)
+        else:
+            having = self.ledger.counts.copy()
+            having.subtract(self.ledger.owners[partition] for partition in self.owners.changes)
+            having.update(self.owners.changes.values())
         having.subtract(self.owners[partition] for partition in self.free)
         return +having
 
     def _active(self) -> int:
         return sum(member.state is MemberState.ACTIVE for member in self.members.values())
 
-    def _control(self, target: Target, wanted: list[str | None]) -> None:
+    def _control(self, target: Target, wanted: Wanted) -> None:
         if self.phase is Phase.REBALANCING:
             return
         moves = self._moves(wanted)
@@ -684,7 +705,7 @@ class _Step:
 
     # --- 5 and 6: grant and revoke ------------------------------------------------------------
 
-    def _act(self, target: Target, wanted: list[str | None]) -> None:
+    def _act(self, target: Target, wanted: Wanted) -> None:
         if self.phase is Phase.HOLDDOWN:
             having = self._having()
             # Members that hold nothing, but are back, or have taken the place of another.
@@ -737,22 +758,19 @@ class _Step:
         why = f"was {last}'s" if last not in (None, name) else ""
         self._tell(EventKind.GRANTED, name, partition, why=why)
 
-    def _revoke(self, wanted: list[str | None]) -> None:
+    def _revoke(self, wanted: Wanted) -> None:
         if len(self.handoffs) >= self.terms.handoffs and self.present.keys() == self.members.keys():
             return
         having = self._having()
         for handoff in self.handoffs.values():
             having[handoff.owner] -= 1
             having[handoff.to] += 1
-        # For each owner and taker the partitions that are to go from the one to the other.
-        pending: dict[str, dict[str, deque[int]]] = {}
-        for partition in self._moves(wanted):
-            takers = pending.setdefault(str(self.owners[partition]), {})
-            takers.setdefault(str(wanted[partition]), deque()).append(partition)
+        pending = self._pending(wanted)
         for owner in [name for name in pending if name not in self.members]:
             # Its time to leave is over: no budget, no order.
-            for to, partitions in pending.pop(owner).items():
-                for partition in partitions:
+            takers = pending.pop(owner)
+            for to in sorted(takers, key=lambda name: takers[name].first):
+                for partition in takers[to]:
                     self._ask(partition, to, "its time to leave is over")
         busy = {handoff.owner for handoff in self.handoffs.values()}
         for owner in list(pending):
@@ -761,13 +779,13 @@ class _Step:
                 takers = pending.pop(owner)
                 if owner not in busy and self.roster[owner].sheds_after <= self.now:
                     # One at a time, and the next not before this one had all its time.
-                    to = min(takers, key=lambda name: takers[name][0])
-                    pending[owner] = {to: deque([takers[to][0]])}
+                    to = min(takers, key=lambda name: takers[name].first)
+                    pending[owner] = {to: Queue([takers[to].first])}
         while pending and len(self.handoffs) < self.terms.handoffs:
             owner = max(pending, key=lambda n: (self._pressure(n, having), -self._place(n)))
             takers = pending[owner]
-            to = min(takers, key=lambda name: (self._load(name, having), takers[name][0]))
-            partition = takers[to].popleft()
+            to = min(takers, key=lambda name: (self._load(name, having), takers[name].first))
+            partition = takers[to].take()
             if not takers[to]:
                 del takers[to]
             if not takers:
@@ -783,6 +801,26 @@ class _Step:
             if state is MemberState.STALLED:
                 sheds_after = self.now + self.terms.max_handoff_time
                 self.roster[owner] = replace(self.roster[owner], sheds_after=sheds_after)
+
+    def _pending(self, wanted: Wanted) -> dict[str, dict[str, Queue]]:
+        """For each owner and taker the partitions that are to go from the one to the other."""
+        assert self.ledger is not None
+        # Those that the ledger does not know of: few, but in a step that grants many.
+        more: dict[tuple[str, str], list[int]] = {}
+        for partition in {*self.owners.changes, *self.draining}:
+            if self._is_to_move(partition, wanted):
+                route = str(self.owners[partition]), str(wanted[partition])
+                more.setdefault(route, []).append(partition)
+        passed = {*self.owners.changes, *self.free, *self.handoffs}
+        pending: dict[str, dict[str, Queue]] = {}
+        for (owner, to), partitions in self.ledger.routes.items():
+            queue = Queue(partitions, passed)
+            if queue and owner is not None and to is not None:
+                pending.setdefault(owner, {})[to] = queue
+        for (owner, to), partitions in more.items():
+            takers = pending.setdefault(owner, {})
+            takers[to] = Queue(sorted([*partitions, *takers.get(to, ())]))
+        return pending
 
     def _place(self, name: str) -> int:
         return self.roster[name].place
@@ -802,7 +840,7 @@ class _Step:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _rest(self, target: Target, wanted: list[str | None]) -> None:
+    def _rest(self, target: Target, wanted: Wanted) -> None:
         """Ready, when nothing is left to do."""
         if self.free or self.handoffs or not target.settled or self._moves(wanted):
             return
@@ -825,8 +863,8 @@ class _Step:
             holddown=self.holddown,
             roster=self.roster,
             settled=self.settled,
-            owners=tuple(self.owners[:size]),
-            tokens=tuple(self.tokens[:size]),
+            owners=self.owners.column.sized(size, None),
+            tokens=self.tokens.column.sized(size, 0),
             free=frozenset(self.free),
             handoffs=self.handoffs,
             warming=self.warming,

@@ -94,7 +94,7 @@ class Holding:
         lease_until: monotonic time at which all of it ends.
     """
 
-    partitions: Mapping[int, Held]
+    partitions: MappingProxyType[int, Held]
     lease_until: float = -math.inf
 
     def token(self, partition: int, now: float) -> int | None:
@@ -152,6 +152,8 @@ class Membership:
         # What was held by the last view that was taken up, and what of it was to be emptied.
         self._agreed: Mapping[int, int] = {}
         self._draining: frozenset[int] = frozenset()
+        # What that view holds and this member does not.
+        self._absent: set[int] = set()
         self._lags: dict[int, float] = {}
         # With each load the monotonic time at which it is forgotten.
         self._loads: dict[int, tuple[float, float]] = {}
@@ -187,7 +189,7 @@ class Membership:
         """
         self.closing = True
         changes = []
-        partitions = dict(self.holding.partitions)
+        partitions = self.holding.partitions.copy()
         for partition, held in sorted(partitions.items()):
             if held.until == math.inf:
                 changes.append(
@@ -269,21 +271,25 @@ class Membership:
         if not view.seated:
             return earlier
         self.seen = view.generation
-        partitions = dict(self.holding.partitions)
-        for partition in sorted(partitions.keys() - view.held.keys()):
+        lost = self._not_held(view)
+        looked_at = self._to_look_at(view)
+        # A member may hold thousands, and most renewals are about none of them.
+        partitions = self.holding.partitions.copy() if lost or looked_at else {}
+        for partition in lost:
             self._last = partition
             changes.append(
                 PartitionChange(
                     PartitionChangeKind.LOST, partition, partitions.pop(partition).token
                 )
             )
-        for partition in self._to_look_at(view, partitions):
+        for partition in looked_at:
             token = view.held[partition]
             mine = partitions.get(partition)
             if mine is not None and mine.token != token:
                 changes.append(PartitionChange(PartitionChangeKind.LOST, partition, mine.token))
                 mine = None
             if mine is None:
+                self._absent.add(partition)
                 if self.closing:
                     # Let go of already, or never begun: free once this member has left.
                     continue
@@ -314,36 +320,52 @@ class Membership:
             elif mine.draining and partition not in view.draining:
                 mine = replace(mine, draining=False)
             partitions[partition] = mine
-        self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
-        self._deadlines = {p: partitions[p].until for p in self._deadlines if p in partitions}
+            self._absent.discard(partition)
+        if lost or looked_at:
+            self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
+            self._deadlines = {p: partitions[p].until for p in self._deadlines if p in partitions}
         for words in (self._released, self._drained):
             for partition in [p for p, token in words.items() if view.held.get(p) != token]:
                 del words[partition]
-        changes.extend(
-            PartitionChange(PartitionChangeKind.WARMUP, p)
-            for p in sorted(view.warming - self.warming)
-        )
-        changes.extend(
-            PartitionChange(PartitionChangeKind.COOLED, p)
-            for p in sorted(self.warming - view.warming)
-        )
-        self.warming = view.warming
-        self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
+        changes += self._warm_for(view)
         self._forget_loads(now)
         return earlier + self._with_activity(changes)
 
-    def _to_look_at(self, view: MemberView, partitions: Mapping[int, Held]) -> list[int]:
+    def _warm_for(self, view: MemberView) -> list[PartitionChange]:
+        """Take up what to be warm for."""
+        changes = [
+            PartitionChange(kind, partition)
+            for kind, partitions in (
+                (PartitionChangeKind.WARMUP, view.warming - self.warming),
+                (PartitionChangeKind.COOLED, self.warming - view.warming),
+            )
+            for partition in sorted(partitions)
+        ]
+        self.warming = view.warming
+        self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
+        return changes
+
+    def _not_held(self, view: MemberView) -> list[int]:
+        """The partitions held here that are not in a view, in rising order."""
+        partitions = self.holding.partitions
+        if view.held is self._agreed or view.since is self._agreed:
+            # Whatever is held here was in the view before.
+            return sorted(p for p in view.news if p in partitions and p not in view.held)
+        return sorted(partitions.keys() - view.held.keys())
+
+    def _to_look_at(self, view: MemberView) -> list[int]:
         """The partitions of a view that may not be as they are held here, in rising order.
 
         A member may hold thousands, of which an answer changes a few: only those are looked at.
         """
-        found = {*self._draining, *view.revoked, *view.draining}
-        if view.held is not self._agreed:
+        self._absent = {partition for partition in self._absent if partition in view.held}
+        found = {*self._draining, *view.revoked, *view.draining, *self._absent}
+        if view.since is self._agreed:
+            found |= view.news
+        elif view.held is not self._agreed:
             found.update(partition for partition, _ in view.held.items() - self._agreed.items())
-        if len(partitions) < len(view.held):
-            found |= view.held.keys() - partitions.keys()
         self._agreed, self._draining = view.held, view.draining
-        return sorted(found & view.held.keys())
+        return sorted(p for p in found if p in view.held)
 
     def tick(self, now: float) -> list[PartitionChange]:
         """Let go of what time has ended: everything with the lease, a handoff with its deadline.
@@ -417,10 +439,11 @@ class Membership:
         """Hold these no more; what they were."""
         if not partitions:
             return {}
-        kept = dict(self.holding.partitions)
+        kept = self.holding.partitions.copy()
         dropped = {partition: kept.pop(partition) for partition in partitions}
         for partition in partitions:
             self._deadlines.pop(partition, None)
         self._last = partitions[-1]
+        self._absent.update(partitions)
         self.holding = Holding(MappingProxyType(kept), self.holding.lease_until)
         return dropped

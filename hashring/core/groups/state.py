@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import compress, count, repeat
-from operator import eq, ne
+from operator import eq
 from typing import Final
 
-from hashring.core.assignors.protocol import Owners, is_finite
+from hashring.core.assignors.protocol import is_finite
+from hashring.core.groups.column import Column
 from hashring.core.states import StateTable
 from hashring.errors import ConfigError
 
@@ -325,8 +326,8 @@ class GroupState:
     holddown: Holddown | None = None
     roster: Mapping[str, Seat] = field(default_factory=dict)
     settled: int = 0
-    owners: Owners = ()
-    tokens: tuple[int, ...] = ()
+    owners: Column[str | None] = field(default_factory=Column)
+    tokens: Column[int] = field(default_factory=Column)
     free: frozenset[int] = frozenset()
     handoffs: Mapping[int, Handoff] = field(default_factory=dict)
     warming: Mapping[int, str] = field(default_factory=dict)
@@ -367,8 +368,8 @@ class GroupState:
         """A group without history."""
         return cls(
             terms,
-            owners=(None,) * terms.partitions,
-            tokens=(0,) * terms.partitions,
+            owners=Column([None] * terms.partitions),
+            tokens=Column([0] * terms.partitions),
             free=frozenset(range(terms.partitions)),
         )
 
@@ -486,6 +487,8 @@ class MemberView:
         warming: partitions to be warm for: to take over, or as a standby.
         draining: those of its partitions that were removed, and are to be emptied.
         seated: whether the group has taken note of this session of the member yet.
+        since: what an earlier view says is held; ``None`` when there is nothing to compare with.
+        news: the only partitions of which ``held`` and ``since`` may say different things.
     """
 
     generation: int
@@ -495,43 +498,8 @@ class MemberView:
     warming: frozenset[int] = frozenset()
     draining: frozenset[int] = frozenset()
     seated: bool = False
-
-
-def changed_views(before: GroupState | None, after: GroupState) -> dict[str, MemberView]:
-    """The views that a decision changes, of members that have a seat."""
-    if before is None:
-        return after.views()
-    size = min(len(before.owners), len(after.owners))
-    moved = {
-        *differing(before.owners[:size], after.owners[:size]),
-        *differing(before.tokens[:size], after.tokens[:size]),
-        *(before.free ^ after.free),
-        *range(size, max(len(before.owners), len(after.owners))),
-    }
-    names = {
-        state.owners[partition]
-        for state in (before, after)
-        for partition in moved
-        if partition < len(state.owners)
-    }
-    asked, asked_before = after.asked(), before.asked()
-    found = {}
-    for name, seat in after.roster.items():
-        was = before.roster.get(name)
-        # The generation and the phase are the group's, and stand elsewhere.
-        if seat.session and (
-            was is None
-            or was.session != seat.session
-            or name in names
-            or asked_before.get(name) != asked.get(name)
-        ):
-            found[name] = after._view(name, asked)
-    return found
-
-
-def differing(one: Sequence[object], other: Sequence[object]) -> list[int]:
-    """The places at which two sequences of one length differ."""
-    return list(compress(count(), map(ne, one, other)))
+    since: Mapping[int, int] | None = field(default=None, compare=False, repr=False)
+    news: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
 
 
 # --- history ----------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 -- What every script of a partition group shares. Prepended to each of them.
 --
 -- KEYS of every script:
---   1  {<group>}:group:state    hash    state: JSON; tag: "generation:microseconds" of the commit;
+--   1  {<group>}:group:state    hash    =<name>: a part of the state, JSON; ~<n>: the decision of that
+--                                       generation modulo 512: its tag, the tag before, and the
+--                                       parts that it changed, "*" for all;
+--                                       tag: "generation:microseconds" of the commit;
 --                                       phase; due: Redis time of the next step, but for leases
 --                                       that end; looked: when facts were read for the last one;
 --                                       changes: counts facts that changed; joins; claimed:
@@ -10,7 +13,9 @@
 --                                       server: the run of Redis that the last step read
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
 --   3  {<group>}:group:leases   zset    member -> Redis time at which its lease ends
---   4  {<group>}:group:views    hash    member -> "session JSON of its part of the state"
+--   4  {<group>}:group:views    hash    member -> "session tag", and in lines "tag JSON" the latest
+--                                       changes of its part of the state since the decision of
+--                                       that tag; "-" for none, "?" for one that is not known
 --   5  {<group>}:group:control  stream  every decision, capped; its name is the channel's, too
 --
 -- Time is this server's; no client's clock is ever used. Tokens are larger than Lua's JSON writes
@@ -74,6 +79,19 @@ end
 local function generation()
   local tag = redis.call('HGET', KEYS[1], 'tag') or ''
   return tonumber(string.match(tag, '^(%d+):') or '0'), tag
+end
+
+-- How many decisions are known by what they changed.
+local KEPT = 512
+
+local function slot(tag)
+  return '~' .. string.format('%d', (tonumber(string.match(tag, '^(%d+):')) or 0) % KEPT)
+end
+
+-- Session of a member's part of the state, the tag since which its changes are there, and these.
+local function part(member)
+  local text = redis.call('HGET', KEYS[4], member) or ''
+  return string.match(text, '^(%x+) (%S+)(.*)$')
 end
 
 -- Add an entry to the history. A stream that somebody gave the last possible id takes no more: it

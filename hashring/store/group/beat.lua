@@ -1,11 +1,14 @@
 -- Renew a lease, report, and learn where the group stands. See beat() in commands.py.
 --
--- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen  6 tag known  7 seconds a claim lasts
+-- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen
+--       6 tag of the decision that changed its part last, as far as it knows; "-" for none
+--       7 seconds a claim lasts
 --       8 how many members are to wait for the next step
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
--- Else {'ok', now, tag, phase, due, view, wait}: due is 1 for the one who is to take the next step,
--- the view is there when the tag is not the known one, and wait is the number of seconds after which
--- this member is to ask again because a step is due then; empty when others do.
+-- Else {'ok', now, tag, phase, due, part, changes, wait}: due is 1 for the one who is to take the next
+-- step, part is the tag of the decision that changed its part last, changes are those since the known
+-- one, a line each, or nil when it has to read the state, and wait is the number of seconds after
+-- which this member is to ask again because a step is due then; empty when others do.
 
 local session, joined, report = record(ARGV[1])
 if session ~= ARGV[2] or lease_of(ARGV[1]) <= now then
@@ -48,11 +51,18 @@ if number('claimed', 0) <= now and (number('due', math.huge) <= now or lapsed())
   redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[7])))
   due = 1
 end
-local view = ''
-if tag ~= ARGV[6] then
-  -- A view that was written for an earlier session of this name is none of this one's.
-  local whose, own = string.match(redis.call('HGET', KEYS[4], ARGV[1]) or '', '^(%x+) (.*)$')
-  view = whose == ARGV[2] and own or ''
+-- A part that was written for an earlier session of this name is none of this one's.
+local whose, since, changes = part(ARGV[1])
+local last = '-'
+if whose ~= ARGV[2] then
+  changes = ''
+else
+  last = string.match(changes, '.*\n(%S+) ') or since
+  if since ~= ARGV[6] then
+    local _, line = string.find(changes, '\n' .. ARGV[6] .. ' ', 1, true)
+    local after = line and (string.find(changes, '\n', line, true) or #changes + 1)
+    changes = after and string.sub(changes, after)
+  end
 end
 -- A few members wait for the time of the next step. All of them would come at the same moment.
 local wait = ''
@@ -66,4 +76,6 @@ if due_at > now and due_at < math.huge then
     wait = text(due_at - now)
   end
 end
-return {'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, view, wait}
+return {
+  'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, last, changes or false, wait,
+}

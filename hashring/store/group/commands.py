@@ -10,11 +10,11 @@ from hashring.core.groups.codec import (
     dump_events,
     dump_facts,
     dump_state,
-    dump_view,
+    dump_view_change,
     load_events,
     load_facts,
     load_state,
-    load_view,
+    load_view_change,
 )
 from hashring.core.groups.kernel import StepOutcome, deputies
 from hashring.core.groups.state import (
@@ -23,9 +23,10 @@ from hashring.core.groups.state import (
     GroupState,
     MemberFacts,
     MemberView,
+    Phase,
     Terms,
-    changed_views,
 )
+from hashring.core.groups.views import changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
 from hashring.store.keys import ring_keys
@@ -36,6 +37,9 @@ DECISIONS_KEPT: Final = 1000
 
 CLAIM: Final = 0.5
 """Seconds that one member has for a step before the next is asked for it."""
+
+_FIELD: Final = b"="
+"""What names of fields of a state begin with in Redis."""
 
 WATCHERS: Final = 3
 """How many members wait for the time of the next step, besides the one that decided on it."""
@@ -153,7 +157,9 @@ class Beat:
         now: Redis time.
         tag: names the decision that stands.
         due: whether this member is to take the next step.
-        view: the member's part of the decision; ``None`` when the tag is the known one.
+        part: the tag of the decision that changed this member's part last.
+        view: the member's part of the decision; ``None`` when it cannot be told from the known
+            one, and the decision has to be read.
         wait: seconds after which this member is to renew again, since a step is due then;
             ``None`` when others wait for that, or there is nothing to wait for.
     """
@@ -161,6 +167,7 @@ class Beat:
     now: float
     tag: str
     due: bool
+    part: str
     view: MemberView | None
     wait: float | None
 
@@ -174,21 +181,41 @@ def _parted(tag: str) -> tuple[int, float]:
         raise GroupFormatError("tag", tag, "is none") from error
 
 
-def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command[Beat | None]:
+NO_PART: Final = "-"
+"""The tag of a part that no decision has changed yet."""
+
+
+def beat(
+    keys: GroupKeys,
+    facts: MemberFacts,
+    ttl: float,
+    known_part: str = NO_PART,
+    known: MemberView | None = None,
+) -> Command[Beat | None]:
     """Renew and report; ``None`` for a session that is gone, and has to join anew.
 
     Args:
-        known: the tag of the last answer.
+        known_part, known: the member's part as it is known, and its tag.
     """
 
     def read(raw: Any) -> Beat | None:
         if raw[0] == b"gone":
             return None
-        tag = raw[2].decode("utf-8", "replace")
+        tag, part = raw[2].decode("utf-8", "replace"), raw[5].decode("utf-8", "replace")
         generation, _ = _parted(tag)
-        view = None if tag == known else load_view(generation, raw[3].decode(), raw[5])
-        wait = float(raw[6]) if raw[6] else None
-        return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), view, wait)
+        try:
+            phase = Phase(raw[3].decode("utf-8", "replace"))
+        except ValueError as error:
+            raise GroupFormatError("phase", raw[3], "is none") from error
+        view: MemberView | None = MemberView(generation, phase)
+        if raw[6] is not None and part != NO_PART:
+            lines = raw[6].split(b"\n")[1:]
+            changes = (load_view_change(line.partition(b" ")[2]) for line in lines)
+            view = changed_view(known or MemberView(0, phase), changes, generation, phase)
+        elif raw[6] is None:
+            view = None
+        wait = float(raw[7]) if raw[7] else None
+        return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), part, view, wait)
 
     arguments = (
         facts.name,
@@ -196,7 +223,7 @@ def beat(keys: GroupKeys, facts: MemberFacts, ttl: float, known: str) -> Command
         ttl,
         dump_facts(facts),
         facts.seen,
-        known,
+        known_part,
         CLAIM,
         WATCHERS,
     )
@@ -245,11 +272,11 @@ def read(keys: GroupKeys, known_tag: str = "", known: GroupState | None = None) 
     """Read everything at one instant, and write nothing.
 
     Args:
-        known_tag, known: a decision that need not be read again if it still stands.
+        known_tag, known: an earlier decision; what has not changed since is not read again.
     """
 
     def reading(raw: Any) -> Reading:
-        at, tag_, text, changes, terms, reports, leases, server_, run = raw
+        at, tag_, whole, stored, changes, terms, reports, leases, server_, run = raw
         server = server_.decode("utf-8", "replace")
         tag = tag_.decode("utf-8", "replace")
         _, committed = _parted(tag)
@@ -262,11 +289,17 @@ def read(keys: GroupKeys, known_tag: str = "", known: GroupState | None = None) 
                 members.append(load_facts(name, int(joined), until.get(name_, 0.0), report))
             except (GroupFormatError, ValueError):
                 garbage.append(name)
+        state = None if whole else known
+        if tag and (state is None or tag != known_tag):
+            fields = {
+                name[1:].decode("utf-8", "replace"): text
+                for name, text in zip(stored[::2], stored[1::2], strict=True)
+                if name.startswith(_FIELD)
+            }
+            state = load_state(fields, committed, state)
         return Reading(
             tag,
-            _served(
-                known if tag == known_tag else load_state(text, committed) if text else None, server
-            ),
+            _served(state, server),
             Facts(int(at) / 1e6, tuple(members), run.decode("utf-8", "replace")),
             int(changes),
             load_terms(terms) if terms else None,
@@ -320,12 +353,16 @@ def commit(
     """
     before, after = reading.standing(), outcome.state
     decided = after is not before
+    fields: list[Argument] = []
     views: list[Argument] = []
     dismissed: list[Argument] = [part for pair in outcome.dismissed for part in pair]
     gone: list[Argument] = []
     if decided:
-        for name, view in changed_views(before, after).items():
-            views += (name, f"{after.roster[name].session} {dump_view(view)}")
+        # What stands there is the reading's, but nothing does before the first decision.
+        for part, text in dump_state(after, reading.state).items():
+            fields += (part, text)
+        for name, change in changed_views(before, after).items():
+            views += (name, after.roster[name].session, int(change.fresh), dump_view_change(change))
         for member in reading.facts.members:
             if member.expires <= reading.facts.now:
                 gone += (member.name, member.session)
@@ -333,7 +370,7 @@ def commit(
     arguments: tuple[Argument, ...] = (
         reading.tag,
         after.generation if decided else "",
-        dump_state(after) if decided else "",
+        len(fields) // 2,
         after.phase.value,
         "" if outcome.due is None else f"{outcome.due:.6f}",
         reading.changes,
@@ -345,9 +382,10 @@ def commit(
         f"{reading.facts.now:.6f}",
         reading.facts.server,
         after.server,
-        len(views) // 2,
+        len(views) // 4,
         len(dismissed) // 2,
         "" if stays or outcome.due is None else "\n".join(deputies(reading.facts, after, by)),
+        *fields,
         *views,
         *dismissed,
         *gone,

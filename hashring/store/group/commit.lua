@@ -1,31 +1,69 @@
 -- Write a decision, if nobody was faster. See commit() in commands.py.
 --
--- ARGV  1 tag the decision is based on  2 generation; empty when nothing was decided  3 state
+-- ARGV  1 tag the decision is based on  2 generation; empty when nothing was decided
+--       3 how many fields of the state are written
 --       4 phase  5 Redis time of the next step, empty for never  6 changes as they were read
 --       7 events  8 who decided  9 entries of history to keep  10 terms, empty when unchanged
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
 --       12 Redis time at which the facts were read  13 the run of Redis they were read from
---       14 the run of Redis to record  15 how many views  16 how many members are dismissed
+--       14 the run of Redis to record  15 how many parts  16 how many members are dismissed
 --       17 other members to tell, one a line
---       then for each view: member, view
+--       then for each field of the state: name, text; empty for one that is no more
+--       then for each member whose part changes: member, session, 1 when it had none, change
 --       then: members that are dismissed, with the session each had
 --       then: members that are gone, with the session each had
 -- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
+
+-- Bytes of earlier changes of a part that are kept, for a member that asks now and then. One that
+-- has missed more reads the state.
+local ROOM = 2048
+-- If more parts of the state change at once, what is known of an earlier state is of little use.
+local MANY = 64
+
+local function write_part(member, session, fresh, change)
+  local whose, since, changes = part(member)
+  if fresh == '1' then
+    since, changes = '-', ''
+  elseif whose ~= session then
+    since, changes = '?', ''
+  end
+  while #changes > ROOM do
+    since, changes = string.match(changes, '^\n(%S+) [^\n]*(.*)$')
+    if not since then
+      -- Somebody else wrote it.
+      since, changes = '?', ''
+    end
+  end
+  redis.call('HSET', KEYS[4], member, session .. ' ' .. since .. changes .. '\n' .. change)
+end
 
 local current, tag = generation()
 if tag ~= ARGV[1] or server() ~= ARGV[13] then
   return {'conflict'}
 end
 if ARGV[2] ~= '' then
+  local before = tag
   tag = ARGV[2] .. ':' .. at
-  redis.call('HSET', KEYS[1], 'tag', tag, 'state', ARGV[3], 'phase', ARGV[4], 'server', ARGV[14])
+  redis.call('HSET', KEYS[1], 'tag', tag, 'phase', ARGV[4], 'server', ARGV[14])
   if ARGV[10] ~= '' then
     redis.call('HSET', KEYS[1], 'terms', ARGV[10])
   end
-  local last_view = 17 + 2 * tonumber(ARGV[15])
+  local last_field = 17 + 2 * tonumber(ARGV[3])
+  local last_view = last_field + 4 * tonumber(ARGV[15])
   local last_dismissed = last_view + 2 * tonumber(ARGV[16])
-  for i = 18, last_view, 2 do
-    redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
+  local names = {}
+  for i = 18, last_field, 2 do
+    names[#names + 1] = ARGV[i]
+    if ARGV[i + 1] == '' then
+      redis.call('HDEL', KEYS[1], '=' .. ARGV[i])
+    else
+      redis.call('HSET', KEYS[1], '=' .. ARGV[i], ARGV[i + 1])
+    end
+  end
+  local parts = #names > MANY and '*' or table.concat(names, ' ')
+  redis.call('HSET', KEYS[1], slot(tag), tag .. ' ' .. (before == '' and '-' or before) .. ' ' .. parts)
+  for i = last_field + 1, last_view, 4 do
+    write_part(ARGV[i], ARGV[i + 1], ARGV[i + 2], tag .. ' ' .. ARGV[i + 3])
   end
   for i = last_view + 1, #ARGV, 2 do
     -- A name that came back meanwhile, as another session, keeps its entry.
@@ -41,7 +79,10 @@ if ARGV[2] ~= '' then
   log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   -- Who is concerned; the others hear of it with their next renewal.
   local concerned = {}
-  for i = 18, last_dismissed, 2 do
+  for i = last_field + 1, last_view, 4 do
+    concerned[#concerned + 1] = ARGV[i]
+  end
+  for i = last_view + 1, last_dismissed, 2 do
     concerned[#concerned + 1] = ARGV[i]
   end
   if ARGV[17] ~= '' then

@@ -12,6 +12,11 @@ from hashring.store.twin import Twin
 
 # Which generation a member acts on and its loads, and its words; see beat.lua.
 _QUIET: Final = re.compile(rb'"seen":\d+|"loads":{[^{}]*}')
+# See _head.lua and commit.lua.
+_KEPT: Final = 512
+_ROOM: Final = 2048
+_MANY: Final = 64
+_PART: Final = re.compile(rb"([0-9a-f]+) (\S+)(.*)", re.DOTALL)
 _WORDS: Final = {words: re.compile(b'"%b":{[^{}]*}' % words) for words in (b"released", b"drained")}
 
 
@@ -20,6 +25,11 @@ def _news(before: bytes, after: bytes) -> bool:
         if (none := b'"%b":{}' % words) in after:
             before = written.sub(none, before)
     return _QUIET.sub(b"", before) != _QUIET.sub(b"", after)
+
+
+def _slot(tag: bytes) -> int:
+    number = tag.partition(b":")[0]
+    return int(number) % _KEPT if number.isdigit() else 0
 
 
 @dataclass
@@ -95,10 +105,35 @@ class GroupTwin(Twin):
         )
         if due:
             data.fields["claimed"] = self.now + claim
-        whose, _, own = data.views.get(name, b"").partition(b" ")
-        view = own if tag != known.encode() and whose == session.encode() else b""
+        last, news = self._news_of(name, session, known.encode())
         phase = data.fields.get("phase", b"Ready")
-        return [b"ok", self.at(), tag, phase, int(due), view, self._wait(claim, watchers)]
+        return [b"ok", self.at(), tag, phase, int(due), last, news, self._wait(claim, watchers)]
+
+    def _part(self, name: bytes) -> tuple[bytes, bytes, bytes]:
+        found = _PART.fullmatch(self.group.views.get(name, b""))
+        return (found[1], found[2], found[3]) if found else (b"", b"?", b"")
+
+    def _news_of(self, name: bytes, session: str, known: bytes) -> tuple[bytes, bytes | None]:
+        whose, since, changes = self._part(name)
+        if whose != session.encode():
+            return b"-", b""
+        last = changes.rpartition(b"\n")[2].partition(b" ")[0] or since
+        if since == known:
+            return last, changes
+        line = changes.find(b"\n%b " % known)
+        if line < 0:
+            return last, None
+        after = changes.find(b"\n", line + 1)
+        return last, b"" if after < 0 else changes[after:]
+
+    def _write_part(self, name: bytes, session: bytes, fresh: int, change: bytes) -> None:
+        whose, since, changes = self._part(name)
+        if fresh or whose != session:
+            since, changes = b"-" if fresh else b"?", b""
+        while len(changes) > _ROOM:
+            first, newline, rest = changes[1:].partition(b"\n")
+            since, changes = first.partition(b" ")[0], newline + rest
+        self.group.views[name] = b"%b %b%b\n%b" % (session, since, changes, change)
 
     def _wait(self, soon: float, watchers: int) -> bytes:
         fields = self.group.fields
@@ -125,6 +160,9 @@ class GroupTwin(Twin):
 
     def read(self, known: str) -> Any:
         data = self.group
+        state: dict[bytes, bytes] = data.fields.get("state", {})
+        names = self._changed_since(known.encode()) if known else None
+        written = state if names is None else names
         reports = [
             part
             for name, (session, joined, report) in data.members.items()
@@ -134,7 +172,8 @@ class GroupTwin(Twin):
         return [
             self.at(),
             self._tag(),
-            data.fields.get("state", b"") if self._tag() != known.encode() else b"",
+            int(names is None),
+            [part for name in written for part in (b"=" + name, state.get(name, b""))],
             b"%d" % data.fields.get("changes", 0),
             data.fields.get("terms", b""),
             reports,
@@ -143,11 +182,26 @@ class GroupTwin(Twin):
             self.server,
         ]
 
+    def _changed_since(self, wanted: bytes) -> list[bytes] | None:
+        decisions: dict[int, tuple[bytes, bytes, list[bytes] | None]]
+        decisions = self.group.fields.get("decisions", {})
+        found: dict[bytes, None] = {}
+        at = self._tag()
+        for _ in range(_KEPT):
+            if at == wanted:
+                return [*found]
+            this, before, names = decisions.get(_slot(at), (b"", b"", None))
+            if this != at or names is None:
+                return None
+            found |= dict.fromkeys(names)
+            at = before
+        return None
+
     def commit(  # noqa: PLR0917 - ARGV of the script, in its order
         self,
         base: str,
         generation: int | str,
-        state: str,
+        state: int,
         phase: str,
         due: str,
         changes: int,
@@ -162,22 +216,26 @@ class GroupTwin(Twin):
         views: int,
         dismissed: int,
         watchers: str,
-        *rest: str,
+        *rest: Any,
     ) -> Any:
         data, fields = self.group, self.group.fields
         if self._tag() != base.encode() or self.server != read_from.encode():
             return [b"conflict"]
         if generation != "":
-            tag = b"%d:%b" % (int(generation), self.at())
-            fields.update(tag=tag, state=state.encode(), phase=phase.encode())
-            fields["server"] = server.encode()
+            before, tag = self._tag(), b"%d:%b" % (int(generation), self.at())
+            fields.update(tag=tag, phase=phase.encode(), server=server.encode())
             if terms:
                 fields["terms"] = terms.encode()
-            for i in range(0, 2 * views, 2):
-                data.views[rest[i].encode()] = rest[i + 1].encode()
-            told = 2 * (views + dismissed)
-            for i in range(2 * views, len(rest), 2):
-                self._forget(rest[i].encode(), rest[i + 1], dismissed=i < told)
+            given: list[Any] = [each.encode() if isinstance(each, str) else each for each in rest]
+            texts, given = given[: 2 * state], given[2 * state :]
+            self._write(before, dict(zip(texts[::2], texts[1::2], strict=True)))
+            for i in range(0, 4 * views, 4):
+                name, session, fresh, change = given[i : i + 4]
+                self._write_part(name, session, fresh, b"%b %b" % (tag, change))
+            told = 2 * dismissed
+            members = given[4 * views :]
+            for i in range(0, len(members), 2):
+                self._forget(members[i], members[i + 1].decode(), dismissed=i < told)
             decision = {
                 b"generation": b"%d" % int(generation),
                 b"phase": phase.encode(),
@@ -185,10 +243,12 @@ class GroupTwin(Twin):
                 b"events": events.encode(),
             }
             data.control.add(self.now, decision, history)
-            concerned = [*rest[:told:2], *watchers.split("\n")]
-            self.publish(
-                self.keys[-1], b"\n".join([tag, *(name.encode() for name in concerned if name)])
-            )
+            concerned = [
+                *given[: 4 * views : 4],
+                *members[:told:2],
+                *watchers.encode().split(b"\n"),
+            ]
+            self.publish(self.keys[-1], b"\n".join([tag, *(name for name in concerned if name)]))
         fields["looked"] = float(looked)
         at = self.now if fields.get("changes", 0) != changes else float(due) if due else None
         again = at is not None and at <= self.now
@@ -199,6 +259,18 @@ class GroupTwin(Twin):
         if at is not None:
             fields["due"] = at
         return [b"ok", self.at(), int(again)]
+
+    def _write(self, before: bytes, texts: dict[bytes, bytes]) -> None:
+        """Write fields of the state, and which ones this decision changed."""
+        state = self.group.fields.setdefault("state", {})
+        for name, text in texts.items():
+            if text:
+                state[name] = text
+            else:
+                state.pop(name, None)
+        names = None if len(texts) > _MANY else [*texts]
+        decisions = self.group.fields.setdefault("decisions", {})
+        decisions[_slot(self._tag())] = (self._tag(), before or b"-", names)
 
     def _forget(self, name: bytes, session: str, *, dismissed: bool) -> None:
         data = self.group

@@ -522,6 +522,44 @@ def keeps_old_views(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupTwin, "commit", without)
 
 
+def says_of_no_change_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that does not say which partitions it changed."""
+    changed = GroupTwin._changed_since
+
+    def without(self: GroupTwin, wanted: bytes) -> Any:
+        names = changed(self, wanted)
+        return None if names is None else [name for name in names if not name.isdigit()]
+
+    monkeypatch.setattr(GroupTwin, "_changed_since", without)
+
+
+def takes_what_it_missed_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal of a member that has missed too much, answered as if nothing had changed."""
+    keeps_no_changes(monkeypatch)
+    news = GroupTwin._news_of
+
+    def none(self: GroupTwin, *known: Any) -> Any:
+        last, changes = news(self, *known)
+        return last, changes or b""
+
+    monkeypatch.setattr(GroupTwin, "_news_of", none)
+
+
+def keeps_no_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a fault: only the newest change of a member's part is kept."""
+    monkeypatch.setattr("hashring.store.group.twin._ROOM", 0)
+
+
+def test_members_that_read_the_decision_again_and_again_break_no_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeps_no_changes(monkeypatch)
+    simulator = GroupSimulator()
+    for seed in range(2000, 2020):
+        history = random_group_history(seed)
+        assert simulator.broken_rule(history) is None, simulator.story(history)
+
+
 def forgets_that_facts_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that makes no step due."""
     monkeypatch.setattr(GroupTwin, "_changed", lambda self: None)
@@ -542,6 +580,11 @@ SCRIPTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "renews any session": (renews_any_session, "holder|once|rest"),
     "commits blindly": (commits_blindly, "holder|decisions|tokens|once"),
     "keeps old views": (keeps_old_views, "holder|rest|once"),
+    "says of no change that it is one": (
+        says_of_no_change_that_it_is_one,
+        "holder|decisions|tokens|rest|once|ends well",
+    ),
+    "takes what it missed for nothing": (takes_what_it_missed_for_nothing, "holder|rest|once"),
     "forgets that facts changed": (forgets_that_facts_changed, "rest"),
 }
 
