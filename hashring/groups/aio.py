@@ -15,7 +15,7 @@ from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.groups.base import BaseMember, Stay
 from hashring.groups.group import GroupMember
 from hashring.protocol.flow import Flow, run_flow_async
-from hashring.store.cancellation import over
+from hashring.store.cancellation import callback_over
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import AsyncRedisStore
@@ -150,13 +150,8 @@ class AsyncMember(BaseMember):
             result = self._call_back(change)
             if not inspect.isawaitable(result):
                 return
-            # In a task of its own: a callback that ends by being cancelled is over like any
-            # other, and is not the end of this task.
             self._callback = asyncio.ensure_future(result)
-            await over(self._callback)
-            if self._callback.cancelled():
-                raise RuntimeError("it was cancelled")
-            self._callback.result()
+            await callback_over(self._callback)
         except Exception:  # noqa: BLE001 - the next is to be called all the same
             self._raised(change)
 

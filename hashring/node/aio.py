@@ -22,6 +22,7 @@ from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.book import Asked, Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
+from hashring.store.cancellation import callback_over
 from hashring.store.command import Command
 from hashring.store.interface import Message
 from hashring.store.locks.commands import LOCKS_A_CALL
@@ -397,7 +398,7 @@ class _Loop:
             try:
                 result = on_change(*change)
                 if inspect.isawaitable(result):
-                    await result
+                    await callback_over(asyncio.ensure_future(result))
             except Exception:
                 logger.exception("on_change raised")
 

@@ -433,7 +433,7 @@ class RingNode(Node):
                 if changes is None:
                     told = changes = runner.backend.inbox()
                     name = f"{runner.label} on_change"
-                    runner.backend.spawn(lambda: _notify(told, on_change), name)
+                    runner.backend.spawn(lambda: _notify(runner.backend, told, on_change), name)
                 changes.put(change)
             if changes is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
@@ -509,14 +509,16 @@ class RingNode(Node):
 _END = object()
 
 
-def _notify(changes: Inbox, on_change: OnChange) -> None:
+def _notify(backend: Backend, changes: Inbox, on_change: OnChange) -> None:
     while (change := changes.get(60.0)) is not _END:
         if change is None:
             continue
         try:
             on_change(*change)
-        except Exception:
-            logger.exception("on_change raised")
+        except BaseException as error:
+            # What a signal handler raised in this greenlet is the main greenlet's.
+            if not backend.forward(error):
+                logger.exception("on_change raised")
 
 
 def _ignore(reply: Any, sent: float, now: float) -> None:

@@ -81,7 +81,8 @@ class Backend(Protocol):
     def forward(self, error: BaseException) -> bool:
         """Raise in the main greenlet what a signal handler raised in another; whether it could.
 
-        A signal interrupts whatever greenlet runs; its exception is for the user's code.
+        A signal interrupts whatever greenlet runs; its exception is for the user's code. What
+        ends a greenlet that is killed is raised again, and ends it.
         """
 
     def abandon(self) -> None:
@@ -213,6 +214,8 @@ def _forwarding(backend: Backend, body: Callable[[], None]) -> None:
 
 
 def _forward(gevent: Any, error: BaseException) -> bool:
+    if isinstance(error, gevent.GreenletExit):
+        raise error
     if not isinstance(error, KeyboardInterrupt | SystemExit):
         return False
     gevent.get_hub().handle_system_error(type(error), error)

@@ -59,6 +59,20 @@ async def over(task: asyncio.Future[Any], within: float | None = None) -> bool:
     return ended
 
 
+async def callback_over(callback: asyncio.Future[Any]) -> None:
+    """Wait until a user's callback is over, which runs in a task of its own.
+
+    So one that ends by being cancelled is over like any other, and is not the end of the caller.
+
+    Raises:
+        Exception: what the callback raised; ``RuntimeError`` if it was cancelled.
+    """
+    await over(callback)
+    if callback.cancelled():
+        raise RuntimeError("it was cancelled")
+    callback.result()
+
+
 async def _wait(task: asyncio.Future[Any], timeout: float | None) -> asyncio.CancelledError | None:
     """Wait for a task; the cancel of the caller, if that ended the wait."""
     try:
