@@ -39,6 +39,9 @@ def planned_ring(
         ConfigError: a joining node is on the ring already, a weight is not positive, and so on.
         EmptyRingError: nobody would be left.
     """
+    for what, names in (("join", join), ("leave", leave)):
+        if isinstance(names, str):
+            raise ConfigError(what, names, "give a list of names")
     join, leave, weights = tuple(join), tuple(leave), dict(weights or {})
     check_placement(placement)
     if n_replicas < 1:

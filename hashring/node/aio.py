@@ -15,7 +15,7 @@ from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable, St
 from hashring.node.asking import Asking
 from hashring.node.log import NodeLog
 from hashring.node.node import Node
-from hashring.node.reader import monotonic
+from hashring.node.reader import listed, monotonic
 from hashring.node.settings import OnChange
 from hashring.node.states import NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
@@ -116,11 +116,12 @@ class AsyncRingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
+            ConfigError: the items are one text.
             NodeForked: the node was started in a parent process.
         """
         if self._asking is None:
             return self._select_owned(items, key)
-        return await self._run_flow(self._asking, self._asking.select(list(items), key))
+        return await self._run_flow(self._asking, self._asking.select(listed(items), key))
 
     @asynccontextmanager
     async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:

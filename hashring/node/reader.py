@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from hashring.core.bulk import cells_of, select_inside
 from hashring.core.hashing import HashAlgorithm, key_bytes
 from hashring.core.ring import Range, Ring
-from hashring.errors import NodeForked
+from hashring.errors import ConfigError, NodeForked
 from hashring.node.machine import View, ownership_change
 from hashring.protocol.locks.key import Key, KeyState
 
@@ -28,6 +28,17 @@ unpacked, and replaced, in one piece."""
 
 Change = tuple[tuple[Range, ...], tuple[Range, ...]]
 """The ranges gained, and those lost."""
+
+
+def listed(items: Iterable[T]) -> Sequence[T]:
+    """The items that a user gave, as a sequence.
+
+    Raises:
+        ConfigError: they are one text, of which each letter would be a key.
+    """
+    if isinstance(items, str | bytes):
+        raise ConfigError("items", items, "give a list of keys; contains() asks for one")
+    return items if isinstance(items, list | tuple) else list(items)
 
 
 class Reader:
@@ -118,7 +129,7 @@ class Reader:
     def _select_owned(self, items: Iterable[T], key: Callable[[T], str | bytes] | None) -> list[T]:
         """Those of the items whose keys this node owns now."""
         bounds, deadline, _ = self._window()
-        found = items if isinstance(items, list | tuple) else list(items)
+        found = listed(items)
         chosen = select_inside(found, key, bounds, self._algorithm)
         # Hashing many keys takes a while; the answer is as of its end.
         return chosen if monotonic() < deadline else []

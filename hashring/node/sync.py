@@ -13,7 +13,7 @@ from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, StoreError
 from hashring.node.asking import Asking
 from hashring.node.node import Node
-from hashring.node.reader import monotonic
+from hashring.node.reader import listed, monotonic
 from hashring.node.runner import Runner
 from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, STARTABLE, NodeState
@@ -213,11 +213,12 @@ class RingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
+            ConfigError: the items are one text.
             NodeForked: the node was started in a parent process.
         """
         if self._asking is None:
             return self._select_owned(items, key)
-        return self._run_flow(self._asking, self._asking.select(list(items), key))
+        return self._run_flow(self._asking, self._asking.select(listed(items), key))
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:

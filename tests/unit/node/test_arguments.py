@@ -165,3 +165,13 @@ def test_contains_is_one_method_that_subclasses_override_and_reach(
         assert getattr(node, "asked", 2) == 2
         assert len(store.server.locks(ring_keys("accounts"))) == (2 if "lock" in options else 0)
     assert not RingNode.contains(node, "a")
+
+
+@pytest.mark.parametrize("items", ["account-7", b"account-7"])
+@pytest.mark.parametrize("settings", [{}, {"lock": True}])
+def test_one_key_in_the_place_of_a_list_is_refused(
+    items: str | bytes, settings: dict[str, Any]
+) -> None:
+    node = RingNode(MemoryStore(), "ring", **settings)
+    with pytest.raises(ConfigError, match=r"account-7'?: give a list of keys; contains\(\) asks"):
+        node.select(items)
