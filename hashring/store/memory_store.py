@@ -137,10 +137,15 @@ class MemoryServer:
         with self._lock:
             return self._keyspace.copy()
 
-    def restore(self, copy: object) -> None:
-        """Go back to a copy: what a failover to a replica that lagged behind does."""
+    def restore(self, copy: object, *, same_run: bool = False) -> None:
+        """Go back to a copy: what a failover to a replica that lagged behind does.
+
+        Args:
+            same_run: the server's ``run_id`` stays: older keys were put back with ``RESTORE``, or
+                a primary that was cut off during a failover is the primary again.
+        """
         with self._lock:
-            self._keyspace.restore(copy)
+            self._keyspace.restore(copy, same_run=same_run)
 
     def members(self, ring: bytes) -> Mapping[bytes, float]:
         """The ring's ZSET as it is now: the members with their scores."""

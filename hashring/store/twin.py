@@ -17,7 +17,7 @@ class Keyspace:
     """All data of a server in memory, by its kind and the key that it stands for.
 
     Attributes:
-        run: names the run of the server, as ``run_id`` does in Redis; another one after
+        run: names the run of the server, as ``run_id`` does in Redis; another one after$
             :meth:`restore`.
     """
 
@@ -40,10 +40,10 @@ class Keyspace:
         """All data as it is now, for :meth:`restore`."""
         return deepcopy(self._data)
 
-    def restore(self, copy: object) -> None:
-        """Go back to a copy, in another run of the server."""
+    def restore(self, copy: object, *, same_run: bool) -> None:
+        """Go back to a copy, in another run of the server or in the same."""
         self._data = deepcopy(cast("dict[tuple[type[Any], bytes], Any]", copy))
-        self.run += 1
+        self.run += not same_run
 
 
 class Twin:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
-from waitress.task import ThreadedTaskDispatcher
+from waitress.task import ThreadedTaskDispatcher, WSGITask
 
 from hashring.web.event_stream import MOST_STREAMS
 from hashring.web.parameters import MAX_BODY
@@ -57,23 +57,43 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
             raise ParsingError("Transfer-Encoding with Content-Length, or with HTTP/1.0")
 
 
+class _Task(WSGITask):  # type: ignore[misc]
+    """Answers a request, and notes in its channel whether the answer is a stream."""
+
+    def build_response_header(self) -> bytes:
+        self.channel.streams = any(
+            name.lower() == "content-type" and value.startswith("text/event-stream")
+            for name, value in self.response_headers
+        )
+        return bytes(super().build_response_header())
+
+
 class _Channel(HTTPChannel):  # type: ignore[misc]
     """A connection.
 
     Attributes:
+        streams: whether the answer in work is a stream.
         waits_since: when it became without a complete request.
     """
 
     parser_class = _Parser
+    task_class = _Task
+    streams = False
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self.waits_since = time.monotonic()
         super().__init__(*arguments, **settings)
 
+    def readable(self) -> bool:
+        # A stream ends with its connection, and not at its next message. Whoever asked for
+        # anything else may have ended their own side, and still gets the answer.
+        return bool(super().readable()) and (self.streams or not self.requests)
+
     def service(self) -> None:
         try:
             super().service()
         finally:
+            self.streams = False
             self.waits_since = time.monotonic()
 
     def overdue(self) -> bool:
@@ -138,8 +158,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]
             # Above what _make_way lets in: waitress would stop to accept.
             connection_limit=2 * CONNECTIONS + OTHER_FILES,
             cleanup_interval=1,
-            # So that a stream ends with its connection, and not at its next message.
-            channel_request_lookahead=1,
+            channel_request_lookahead=1,  # see _Channel.readable
             max_request_header_size=_MAX_HEAD,
             # Longer ones are cut off; those between are read and refused in words.
             max_request_body_size=4 * MAX_BODY,

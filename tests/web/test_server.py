@@ -192,11 +192,11 @@ def test_a_request_that_trickles_in_is_given_up_too(monkeypatch: pytest.MonkeyPa
 def test_a_stream_s_thread_ends_with_its_connection() -> None:
     ended = threading.Event()
 
-    def endless(_: Any, start_response: Any) -> Iterator[bytes]:
-        start_response("200 OK", [])
+    def endless(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
         try:
-            while True:
-                yield b"more"
+            yield b"begun"
+            while not environ["waitress.client_disconnected"]():
                 ended.wait(0.01)
         finally:
             ended.set()
@@ -206,6 +206,29 @@ def test_a_stream_s_thread_ends_with_its_connection() -> None:
             connection.sendall(GET)
             assert connection.recv(4)
         eventually(ended.is_set, "the stream ends")
+
+
+def test_whoever_has_ended_their_own_side_gets_the_answer() -> None:
+    half_closed = threading.Event()
+
+    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [("Content-Length", "5")])
+        yield b"he"
+        if environ["PATH_INFO"] == "/slow":
+            half_closed.wait(PATIENCE)
+        yield b"llo"
+
+    with (
+        small_server(app) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+    ):
+        connection.sendall(GET.replace(b"/", b"/slow", 1))
+        connection.shutdown(socket.SHUT_WR)
+        # By the time of this answer the server has looked at all connections.
+        assert asked(server.port, GET).endswith(b"hello")
+        half_closed.set()
+        with connection.makefile("rb") as answer:
+            assert answer.read().endswith(b"hello")
 
 
 def test_stopping_lets_an_answer_end() -> None:

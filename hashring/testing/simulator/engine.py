@@ -605,7 +605,7 @@ class World(Generic[P]):
         self.late_until = 0.0
         """When the last command that is long on its way will have arrived."""
         self.copies: dict[Event, object] = {}
-        """Of Redis' data, for the failovers to come."""
+        """Of Redis' data, for what will put it back."""
         self.story: list[str] | None = [] if story else None
         self._faults = faults
         self._queue: list[tuple[float, int, Callable[[], Any]]] = []
@@ -614,7 +614,7 @@ class World(Generic[P]):
         for rule in rules:
             rule.begin(self)
         for event in history.events:
-            if event.kind == "failover":
+            if event.kind in ("failover", "rewind"):
                 self._copy_at(max(0.0, event.at - event.lag_and_skew[0]), event)
         for event in history.events:
             self.at(event.at, self._happening(event))

@@ -32,7 +32,10 @@ class Event:
 
     @property
     def lag_and_skew(self) -> tuple[float, float]:
-        """Of a failover: how old the new server's data is, how far off its clock, in seconds."""
+        """Of a failover: how old the new server's data is, how far off its clock, in seconds.
+
+        Of older keys that are put back: how old they are, and 0.
+        """
         lag, skew = self.what.split()
         return float(lag), float(skew)
 

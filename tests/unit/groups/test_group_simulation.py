@@ -244,6 +244,28 @@ def older(seed: int) -> GroupHistory:
     return few(seed, Event(at, "cut", "p1", 6.0), Event(at + 0.05, "failover", what="1.9 0"))
 
 
+def rewinds(seed: int) -> GroupHistory:
+    """Redis goes back to when a member had partitions that were emptied and granted anew since.
+
+    Nobody notices: the run of the server is the same, and other members, which have seen nothing
+    of what is lost, decide on until there are as many decisions as that member has seen.
+    """
+    rng = random.Random(seed)
+    specs = (MemberSpec("p0", "m0"), MemberSpec("p1", "m1"))
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(0.01, "start", "p1"),
+        Event(29.98, "cut", "p1", 1.3),
+        Event(30.05, "resize", "p0", what="1"),
+        Event(30.6, "resize", "p0", what="6"),
+        Event(31.15, "cut", "p0", 1.5 + rng.random()),
+        Event(31.2, "rewind", what="1.2 0"),
+        *(Event(31.4 + 0.15 * n, "resize", "p1", what=str(7 + n)) for n in range(5)),
+    )
+    terms = Terms(6, rebalance_delay=0.0, ttl=6.0, handoffs=3)
+    return GroupHistory(seed, specs, events, terms, handoff=0.1, drain=0.1)
+
+
 def found(
     rules: str, simulator: GroupSimulator | None = None, make: Make = random_group_history
 ) -> GroupHistory:
@@ -260,7 +282,8 @@ def found(
 
 
 @pytest.mark.parametrize(
-    "make", [pauses, refusals, slowness, stops, requests, successors, losses, older]
+    "make",
+    [pauses, refusals, slowness, stops, requests, successors, losses, older, rewinds],
 )
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
     for seed in range(5):
@@ -615,6 +638,17 @@ def test_an_older_redis_that_is_taken_for_the_one_before_is_found(
 ) -> None:
     knows_no_other_run_of_redis(monkeypatch)
     found("holder", make=older)
+
+
+def test_a_member_that_takes_a_used_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Membership.heard
+
+    def forgetful(self: Membership, *arguments: Any) -> list[Any]:
+        self._past.clear()
+        return heard(self, *arguments)
+
+    monkeypatch.setattr(Membership, "heard", forgetful)
+    found("once", make=rewinds)
 
 
 def leaves_during_a_handoff() -> GroupHistory:

@@ -70,6 +70,14 @@ def _failover(world: Any, event: Event) -> None:
         FAULTS["failover"](world, event)
 
 
+def _rewind(world: Any, event: Event) -> None:
+    """Older keys are put back into a server that goes on."""
+    if world.settled_in():
+        world.rolled_back_at = world.now
+        world.server.restore(world.copies[event], same_run=True)
+        world.touched(lost=True)
+
+
 GROUP_FAULTS: Final[dict[str, Fault]] = {
     **FAULTS,
     "hand over": of_process(_hand_over),
@@ -84,4 +92,5 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "wipe": _wipe,
     "down": _down,
     "failover": _failover,
+    "rewind": _rewind,
 }
