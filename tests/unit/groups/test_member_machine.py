@@ -1,0 +1,431 @@
+"""The life of a member, fed by hand: what it asks for, when, and what it makes of each answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from hashring.core.groups.member import PartitionChangeKind
+from hashring.core.groups.state import MemberView, Phase
+from hashring.errors import RedisUnavailable
+from hashring.protocol.flow import Flow
+from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
+from hashring.protocol.member import RETRY, MemberMachine, Stage, Turn
+from hashring.store.group.commands import group_keys, read
+
+KEYS = group_keys("orders")
+CHANNEL = b"orders:news"
+TTL, INTERVAL, GRACE = 10.0, 2.0, 3.0
+GONE = RedisUnavailable("gone")
+
+
+class Plain(MemberMachine):
+    """A protocol of one command a flow; its replies say what the group grants."""
+
+    waits_for_others = math.inf
+    empty = False
+
+    def enter(self) -> Flow[None]:
+        yield read(KEYS)
+
+    def renew(self) -> Flow[float]:
+        view = yield read(KEYS)
+        if view is not None:
+            self.heard(view, self.sent, 5000.0)
+        return self.interval
+
+    def depart(self) -> Flow[None]:
+        yield read(KEYS)
+
+    def hand_over(self) -> float:
+        return self.waits_for_others
+
+    def empty_handed(self) -> bool:
+        return self.empty
+
+    def concerns(self, channel: bytes, payload: bytes) -> bool:
+        return payload == b"mine"
+
+
+class Decided(Plain):
+    """The same, where somebody has to count a new member in."""
+
+    awaits_decision = True
+
+
+class ToTheEnd(Plain):
+    """The same, which renews while it leaves."""
+
+    renews_to_the_end = True
+
+
+class Hand:
+    """Drives one member."""
+
+    def __init__(self, kind: type[Plain] = Plain, **options: Any) -> None:
+        settings: dict[str, Any] = {
+            "channels": (CHANNEL,),
+            "ttl": TTL,
+            "interval": INTERVAL,
+            "grace": GRACE,
+            "progress_timeout": None,
+        }
+        self.machine = kind("m", **(settings | options))
+        self.now = 100.0
+        self.number = 0
+        self.machine.start(self.now)
+
+    @property
+    def stage(self) -> Stage:
+        return self.machine.stage
+
+    def next(self) -> Step:
+        return self.machine.next(self.now)
+
+    def run(self) -> Run:
+        step = self.next()
+        assert isinstance(step, Run), step
+        return step
+
+    def until(self) -> float:
+        step = self.next()
+        assert isinstance(step, Wait), step
+        return step.until
+
+    def answer(self, reply: Any = None) -> Hand:
+        self.run().done(reply, self.now, self.now)
+        return self
+
+    def subscribe(self) -> Hand:
+        step = self.next()
+        assert isinstance(step, Subscribe), step
+        self.number = step.number
+        self.machine.subscribed(step.number, self.now)
+        return self
+
+    def inside(self, **held: int) -> Hand:
+        """Entered, counted in, listening, with these partitions."""
+        self.answer()
+        self.answer(view(**held)).subscribe()
+        return self.answer(view(**held))
+
+    def kinds(self) -> list[str]:
+        changes, self.machine.changes = self.machine.changes, []
+        activity = (PartitionChangeKind.ACTIVE, PartitionChangeKind.INACTIVE)
+        return [change.kind.value for change in changes if change.kind not in activity]
+
+
+def view(**held: int) -> MemberView:
+    """Partitions as ``p0=token``."""
+    tokens = {int(name[1:]): token for name, token in held.items()}
+    return MemberView(1, Phase.READY, held=tokens, seated=True)
+
+
+# --- entering -----------------------------------------------------------------------------------
+
+
+def test_a_member_that_has_not_started_has_nothing_to_do() -> None:
+    machine = Plain(
+        "m", channels=(CHANNEL,), ttl=TTL, interval=INTERVAL, grace=GRACE, progress_timeout=None
+    )
+    assert isinstance(machine.next(0.0), Finished)
+    assert not machine.hears
+
+
+def test_it_enters_renews_at_once_and_then_listens() -> None:
+    hand = Hand()
+    assert hand.stage is Stage.ENTERING
+    hand.answer()
+    assert hand.stage is Stage.MEMBER
+    hand.answer(view(p0=7))
+    assert hand.machine.membership.held(hand.now) == {0: 7}
+    hand.subscribe()
+    assert hand.machine.hears
+
+
+def test_one_that_awaits_a_decision_listens_once_it_is_counted_in() -> None:
+    hand = Hand(Decided).answer()
+    assert hand.stage is Stage.JOINED
+    hand.answer()
+    # Whoever decides may be slow; that holds nobody up for longer than one interval.
+    assert hand.until() == hand.now + INTERVAL
+    hand.now += INTERVAL
+    assert isinstance(hand.next(), Run)
+    assert hand.stage is Stage.MEMBER
+
+
+def test_one_that_is_counted_in_early_is_a_member_from_then_on() -> None:
+    hand = Hand(Decided).answer()
+    hand.machine.admitted()
+    assert hand.stage is Stage.MEMBER
+    hand.machine.refused(GONE)
+    assert hand.stage is Stage.MEMBER
+
+
+def test_one_that_is_refused_takes_its_entry_back_and_holds_nothing() -> None:
+    hand = Hand(Decided).answer().answer(view(p0=7))
+    hand.machine.refused(GONE)
+    assert hand.machine.failure is GONE
+    assert hand.machine.membership.held(hand.now) == {}
+    assert hand.machine.changes == []
+    hand.answer()
+    assert hand.stage is Stage.FAILED
+    assert isinstance(hand.next(), Finished)
+
+
+def test_one_that_cannot_enter_has_failed_and_may_start_again() -> None:
+    hand = Hand()
+    hand.run().failed(GONE, hand.now)
+    assert (hand.stage, hand.machine.failure) == (Stage.FAILED, GONE)
+    hand.machine.start(hand.now)
+    assert hand.machine.failure is None
+    assert hand.answer().stage is Stage.MEMBER
+
+
+def test_one_whose_name_is_taken_asks_again_when_it_may_be_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Plain, "again_at", lambda self, error, now: now + 4.0)
+    hand = Hand()
+    hand.run().failed(GONE, hand.now)
+    assert hand.stage is Stage.WAITING
+    assert hand.until() == hand.now + 4.0
+    hand.now += 4.0
+    assert isinstance(hand.next(), Run)
+    assert (hand.stage, hand.machine.failure) == (Stage.ENTERING, None)
+
+
+# --- renewing -----------------------------------------------------------------------------------
+
+
+def test_a_renewal_is_due_an_interval_after_the_last_was_begun() -> None:
+    hand = Hand().inside()
+    hand.now += INTERVAL
+    run = hand.run()
+    began, hand.now = hand.now, hand.now + 0.5
+    run.done(None, began, hand.now)
+    assert hand.until() == began + INTERVAL
+
+
+def test_a_renewal_that_failed_is_tried_again_soon_and_an_answer_ends_the_trouble() -> None:
+    hand = Hand().inside()
+    hand.now += INTERVAL
+    hand.run().failed(GONE, hand.now)
+    assert hand.machine.error is GONE
+    assert hand.until() == hand.now + RETRY
+    hand.now += RETRY
+    hand.answer()
+    assert hand.machine.error is None
+
+
+def test_a_short_interval_is_no_shorter_than_the_wait_after_a_failure() -> None:
+    hand = Hand(interval=RETRY / 5).inside()
+    hand.now += RETRY / 5
+    hand.run().failed(GONE, hand.now)
+    assert hand.until() == pytest.approx(hand.now + RETRY / 5)
+
+
+def test_without_renewal_it_holds_nothing_from_the_end_of_its_lease() -> None:
+    hand = Hand().inside(p0=7)
+    hand.kinds()
+    lease = hand.machine.membership.holding.lease_until
+    while hand.now + RETRY < lease:
+        hand.now = hand.until()
+        hand.run().failed(GONE, hand.now)
+    assert hand.until() == lease
+    hand.now = lease
+    hand.next()
+    assert hand.stage is Stage.FENCED
+    assert hand.kinds() == ["lost"]
+    hand.now = hand.until() if isinstance(hand.next(), Wait) else hand.now
+    hand.answer(view(p0=8))
+    assert hand.stage is Stage.MEMBER
+    assert hand.machine.membership.held(hand.now) == {0: 8}
+
+
+def test_what_concerns_it_is_asked_for_at_once() -> None:
+    hand = Hand().inside()
+    hand.machine.told(hand.number, CHANNEL, b"another's", hand.now)
+    hand.machine.told(hand.number + 1, CHANNEL, b"mine", hand.now)
+    assert hand.until() > hand.now
+    hand.machine.told(hand.number, CHANNEL, b"mine", hand.now)
+    hand.answer()
+    assert hand.until() > hand.now
+
+
+def test_a_lost_subscription_is_made_anew_a_moment_later() -> None:
+    hand = Hand().inside()
+    hand.machine.unsubscribed(hand.number + 1, GONE, hand.now)
+    assert hand.machine.hears
+    hand.machine.unsubscribed(hand.number, GONE, hand.now)
+    assert not hand.machine.hears
+    assert hand.until() == hand.now + RETRY
+    hand.now += RETRY
+    step = hand.next()
+    assert isinstance(step, Subscribe)
+    assert step.number == hand.number + 1
+    hand.machine.subscribed(hand.number, hand.now)
+    assert not hand.machine.hears
+    hand.machine.subscribed(step.number, hand.now)
+    # Whatever was said meanwhile is found by asking.
+    assert isinstance(hand.next(), Run)
+
+
+# --- progress -----------------------------------------------------------------------------------
+
+
+def test_an_application_without_progress_is_reported_at_once_and_once() -> None:
+    hand = Hand(progress_timeout=1.0).inside(p0=7)
+    assert hand.until() == 101.0
+    hand.now = 101.0
+    hand.answer(view(p0=7))
+    assert hand.machine.membership.stalled
+    assert hand.until() == 101.0 + INTERVAL
+    hand.machine.tick(hand.now)
+    hand.answer(view(p0=7))
+    assert not hand.machine.membership.stalled
+    assert hand.until() == 102.0
+
+
+def test_without_a_time_for_progress_nobody_stalls() -> None:
+    hand = Hand().inside(p0=7)
+    hand.now += 1.0
+    assert hand.until() == 100.0 + INTERVAL
+    assert not hand.machine.membership.stalled
+
+
+# --- leaving ------------------------------------------------------------------------------------
+
+
+def test_it_revokes_everything_and_leaves_once_all_is_let_go_of() -> None:
+    hand = Hand().inside(p0=7)
+    hand.kinds()
+    hand.machine.stop(hand.now)
+    assert hand.kinds() == ["revoked"]
+    assert hand.until() == hand.now + GRACE
+    assert hand.machine.release(0, 7)
+    hand.answer()
+    assert hand.stage is Stage.LEFT
+    assert isinstance(hand.next(), Finished)
+    assert hand.kinds() == []
+
+
+def test_work_that_does_not_end_is_lost_after_the_grace() -> None:
+    hand = Hand().inside(p0=7)
+    hand.machine.stop(hand.now)
+    hand.kinds()
+    hand.now += GRACE
+    hand.answer()
+    assert hand.kinds() == ["lost"]
+    assert hand.stage is Stage.LEFT
+
+
+def test_without_patience_it_leaves_at_once() -> None:
+    hand = Hand().inside(p0=7)
+    hand.machine.stop(hand.now, patient=False)
+    hand.answer()
+    assert hand.stage is Stage.LEFT
+
+
+def test_patience_may_end_while_it_leaves() -> None:
+    hand = Hand(ToTheEnd).inside(p0=7)
+    hand.machine.stop(hand.now)
+    hand.run()
+    hand.machine.stop(hand.now, patient=False)
+    hand.answer()
+    assert hand.stage is Stage.LEFT
+
+
+def test_one_that_renews_to_the_end_keeps_its_lease_while_work_ends() -> None:
+    hand = Hand(ToTheEnd, interval=1.0).inside(p0=7)
+    hand.machine.stop(hand.now)
+    hand.answer()
+    assert hand.until() == hand.now + 1.0
+    hand.now += 1.0
+    hand.answer()
+    assert hand.stage is Stage.LEAVING
+
+
+def test_a_departure_that_is_not_answered_is_one_all_the_same() -> None:
+    hand = Hand().inside()
+    hand.machine.stop(hand.now)
+    hand.run().failed(GONE, hand.now)
+    assert (hand.stage, hand.machine.error) == (Stage.LEFT, GONE)
+
+
+def test_one_that_stops_while_it_enters_takes_its_entry_out() -> None:
+    hand = Hand()
+    entering = hand.run()
+    hand.machine.stop(hand.now)
+    assert hand.stage is Stage.DEPARTING
+    departing = hand.run()
+    # A late answer is nobody's.
+    entering.done(None, hand.now, hand.now)
+    assert hand.stage is Stage.DEPARTING
+    departing.done(None, hand.now, hand.now)
+    assert hand.stage is Stage.LEFT
+
+
+def test_a_handover_ends_when_the_group_knows_that_nothing_is_held() -> None:
+    hand = Hand().inside(p0=7)
+    hand.machine.stop(hand.now, handover=True)
+    assert hand.stage is Stage.HANDING_OVER
+    hand.answer(view(p0=7))
+    hand.machine.stop(hand.now, handover=True)
+    assert hand.stage is Stage.HANDING_OVER
+    hand.machine.empty = True
+    hand.now = hand.until()
+    hand.answer(view())
+    hand.answer()
+    assert hand.stage is Stage.LEFT
+
+
+def test_a_handover_lasts_no_longer_than_its_time() -> None:
+    hand = Hand().inside(p0=7)
+    hand.machine.waits_for_others = 1.0
+    hand.machine.stop(hand.now, handover=True)
+    hand.answer(view(p0=7))
+    assert hand.until() == hand.now + 1.0
+    hand.now += 1.0
+    hand.next()
+    assert hand.stage is Stage.LEAVING
+
+
+def test_one_that_is_told_to_stop_leaves_in_the_midst_of_a_handover() -> None:
+    hand = Hand().inside(p0=7)
+    hand.machine.stop(hand.now, handover=True)
+    hand.machine.stop(hand.now)
+    assert hand.stage is Stage.LEAVING
+
+
+# --- starting again -----------------------------------------------------------------------------
+
+
+def test_one_that_starts_again_begins_anew() -> None:
+    hand = Hand(progress_timeout=1.0).inside(p0=7)
+    hand.machine.stop(hand.now, patient=False)
+    hand.run().failed(GONE, hand.now)
+    hand.now += 50.0
+    hand.machine.start(hand.now)
+    machine = hand.machine
+    assert (machine.error, machine.failure, machine.changes, machine.hears) == (
+        None,
+        None,
+        [],
+        False,
+    )
+    hand.answer().answer(view(p1=9)).subscribe()
+    hand.answer(view(p1=9))
+    assert not machine.membership.stalled
+    assert machine.membership.held(hand.now) == {1: 9}
+    machine.stop(hand.now)
+    # This time the application ends its work.
+    assert hand.until() == hand.now + GRACE
+
+
+def test_a_turn_that_the_table_does_not_have_is_a_fault() -> None:
+    hand = Hand()
+    with pytest.raises(LookupError, match="'gone' cannot happen while 'entering'"):
+        hand.machine._turn(Turn.GONE)
