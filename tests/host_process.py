@@ -139,9 +139,9 @@ class Requests(LockRequests, GroupRequests):
         found = self.nodes[node]
         return found.gevent_start() if GEVENT else found.start()
 
-    def stop(self, node: str) -> Any:
+    def stop(self, node: str, stay: bool = False) -> Any:
         found = self.nodes[node]
-        return found.gevent_stop() if GEVENT else found.stop()
+        return found.gevent_stop(stay=stay) if GEVENT else found.stop(stay=stay)
 
     def call(self, node: str, method: str, arguments: list[Any]) -> Any:
         # A plain call cannot wait for Redis in an event loop.

@@ -175,8 +175,8 @@ class HostedNode:
         self.do("start")
         return self
 
-    def stop(self) -> None:
-        self.do("stop")
+    def stop(self, *, stay: bool = False) -> None:
+        self.do("stop", stay=stay)
 
     def hold(self, key: str, timeout: float = 0.0) -> HostedLease:
         lease = f"lease-{next(self.host._ids)}"

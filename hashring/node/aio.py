@@ -88,18 +88,26 @@ class AsyncRingNode(Node):
         await self.stop()
         raise error or NodeStateError(f"node {self.name!r} was stopped while it started")
 
-    async def stop(self) -> None:
+    async def stop(self, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on.
+
+        Args:
+            stay: leave a named node's points on the ring for one ttl, for its restart; see
+                :meth:`hashring.RingNode.stop`.
 
         Returns when the node has left, or when Redis did not answer in time: then the ring forgets
         it after its ttl. Calling it again does nothing. When the call is cancelled, the node goes
         on leaving.
+
+        Raises:
+            ConfigError: the node is to stay, and has no name of its own.
         """
+        self._check_stay(stay)
         run = self._run
         if run is None:
             return
         self._own_nothing()
-        run.stop()
+        run.stop(stay=stay)
         await asyncio.wait([run.task])
         if self._run is run:
             self._run = None
@@ -277,9 +285,9 @@ class _Loop:
         self.settled = asyncio.Event()
         self.task = asyncio.create_task(self._main(), name=f"hashring {node.name}")
 
-    def stop(self) -> None:
+    def stop(self, *, stay: bool = False) -> None:
         """Make the node leave."""
-        self._machine.stop()
+        self._machine.stop(stay=stay)
         self._woken.set()
 
     def wake(self) -> None:

@@ -65,6 +65,7 @@ from hashring.store.ring.commands import (
     Snapshot,
     beat,
     leave,
+    park,
     snapshot,
 )
 
@@ -225,6 +226,7 @@ class NodeMachine:
         self.ring = Ring(hash_algorithm=self.config.algorithm)
         self._at = _Schedule()
         self._strict = False
+        self._stays = False
         self._drop: tuple[Replica, ...] = ()
         self._left_behind: tuple[Replica, ...] = ()
         self._expect: str | None = None
@@ -276,8 +278,14 @@ class NodeMachine:
         self._tries = self._subscribe_tries = 0
         self._at = _Schedule(beat=now, subscribe=now)
 
-    def stop(self) -> None:
-        """Begin to leave; nothing is owned from now on."""
+    def stop(self, *, stay: bool = False) -> None:
+        """Begin to leave; nothing is owned from now on.
+
+        Args:
+            stay: leave the replicas of a named node on the ring until they expire, for the next
+                process of that name.
+        """
+        self._stays = stay
         if self.state in (NodeState.NEW, *ENDED):
             if self.state is NodeState.NEW:
                 self._end(NodeEvent.STOP)
@@ -560,6 +568,10 @@ class NodeMachine:
         # Its own of before may be on the ring besides, where another session had the name since.
         old = tuple({*old, *self.replicas})
         self._place([point for point in points if point not in found.taken], found)
+        if record is not None and record.away:
+            # It stopped to come back, and nothing of it changes.
+            there = {replica.point: replica for replica in found.replicas}
+            self.replicas = tuple(there.get(each.point, each) for each in self.replicas)
         kept = {replica.member for replica in self.replicas}
         self._drop = tuple(replica for replica in sorted(old) if replica.member not in kept)
         self._claim(ClaimEvent.CHOSEN)
@@ -835,7 +847,7 @@ class NodeMachine:
             if self.book is not None and (step := self.book.leave(now)) is not None:
                 return Run(step.command, step.done, self._release_failed)
             if self._may_be_on_ring:
-                step = self.leave_step("stop")
+                step = self._park_step() if self._stays else self.leave_step("stop")
                 return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
             self._end(NodeEvent.LEFT)
@@ -873,6 +885,17 @@ class NodeMachine:
             session=self.session,
             replicas=self.replicas,
             reason=reason,
+        )
+        return Run(command, self._left, self._note)
+
+    def _park_step(self) -> Run:
+        config = self.config
+        command = park(
+            config.keys,
+            node=self.name,
+            session=self.session,
+            scoring=config.scoring,
+            replicas=self.replicas,
         )
         return Run(command, self._left, self._note)
 

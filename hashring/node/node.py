@@ -128,6 +128,12 @@ class Node(Reader):
         """Show readers the machine's view; see :meth:`Reader._show`."""
         return self._show(self._machine.view(monotonic()), lease)
 
+    def _check_stay(self, stay: bool) -> None:
+        if stay and self._settings.name is None:
+            raise ConfigError(
+                "stay", stay, "a made-up name does not come back: give the node a name= of its own"
+            )
+
     # --- locks --------------------------------------------------------------------------------
 
     def _locks(self) -> Asking:

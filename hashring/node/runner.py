@@ -75,9 +75,9 @@ class Runner(Loop):
         self._cancelled = False
         self._log = NodeLog(machine)
 
-    def stop(self) -> None:
-        """Have the node leave."""
-        self.tell(lambda now: self.machine.stop())
+    def stop(self, *, stay: bool = False) -> None:
+        """Have the node leave; see :meth:`hashring.node.machine.NodeMachine.stop`."""
+        self.tell(lambda now: self.machine.stop(stay=stay))
 
     def ask(self, make: Callable[[], Run]) -> Request:
         """Have a step run, made by the loop, since only it may touch the machine."""

@@ -140,24 +140,34 @@ class RingNode(Node):
                     self._stop_by_hand()
             raise
 
-    def stop(self) -> None:
+    def stop(self, *, stay: bool = False) -> None:
         """Leave the ring, and own nothing from now on.
+
+        Args:
+            stay: for a restart of a named node. Its points stay on the ring for one ttl, and the
+                next process of that name takes them back: no key moves, and no other node is told.
+                Nobody owns its keys meanwhile. If no process comes back in time, the node expires
+                as after a crash.
 
         Returns when the node has left, or when Redis did not answer in time: then the ring
         forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
         it does not wait when what it interrupted is the node's own work (a question about a
         locked key, the loop) or gevent's hub: then the node leaves once the handler has returned.
         In a forked child, which inherits its parent's handlers and blocks, it does nothing.
+
+        Raises:
+            ConfigError: the node is to stay, and has no name of its own.
         """
+        self._check_stay(stay)
         if self._parent is not None:
             return
         self._stops += 1
         self._own_nothing()
         runner = self._runner
         if runner is None:
-            self._stop_by_hand()
+            self._stop_by_hand(stay=stay)
             return
-        runner.stop()
+        runner.stop(stay=stay)
         if runner.may_wait() and not (self._asking is not None and self._asking.book.entered):
             runner.ended.wait()
             if self._runner is runner:
@@ -458,12 +468,12 @@ class RingNode(Node):
         if self._store is not None:
             self._store.close()
 
-    def _stop_by_hand(self) -> None:
+    def _stop_by_hand(self, *, stay: bool = False) -> None:
         """Leave the ring when no loop runs: after heartbeats by hand, or not at all."""
         self._own_nothing()
         if self._machine.state in (NodeState.STOPPED, NodeState.NEW):
             return
-        self._machine.stop()
+        self._machine.stop(stay=stay)
         while isinstance(step := self._machine.next(monotonic()), Run):
             try:
                 self._run_now(step)

@@ -16,7 +16,7 @@ from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, servers
-from tests.contract.places import Place, RealPlace, TwinPlace
+from tests.contract.places import Listener, Place, RealPlace, TwinPlace
 
 REAL = [*servers(), "asyncio"]
 STORES = [*REAL, "twin"]
@@ -83,3 +83,10 @@ def redis(redis_server: RedisServer) -> Iterator[Redis]:
     """A client of a real, empty server."""
     with Redis(unix_socket_path=str(redis_server.socket)) as client:
         yield client
+
+
+@pytest.fixture
+def channel(place: Place) -> Iterator[Listener]:
+    listener = Listener(place)
+    yield listener
+    listener.close()

@@ -36,6 +36,7 @@ from hashring.store.ring.commands import (
     leave,
     look,
     owner,
+    park,
     snapshot,
     sweep,
 )
@@ -74,6 +75,7 @@ VALUES: tuple[bytes, ...] = (
     b'{"at": {}, "points": [[], "x", -1]}',
     b'{"points": [1]}',
     A.encode() + b"7",
+    b"-" * 16 + b"{}",
     A.encode() + b"{}",
     A.encode() + b'{"anchor": 5, "named": 1, "unserved": {}}',
     A.encode() + b'{"anchor": [], "named": true, "unserved": 1e999}',
@@ -132,6 +134,7 @@ def _ring() -> list[Command[Any]]:
         forget(KEYS, scoring=SCORING, by="somebody"),
         snapshot(KEYS, scoring=SCORING, remembered="gone"),
         owner(KEYS, 15),
+        park(KEYS, node="live", session=A, scoring=SCORING, replicas=replicas("live", 10)),
         look(KEYS, node="gone", nodes=5),
         look(KEYS, node="live", samples=(15, 3)),
         beat(

@@ -104,6 +104,36 @@ def test_what_somebody_writes_by_hand_is_put_right(make: Make, client: Redis) ->
 
 
 @pytest.mark.parametrize("follow", [True, False])
+def test_a_node_that_stops_to_stay_is_back_where_it_was(
+    make: Make, client: Redis, follow: bool
+) -> None:
+    nodes = [make(name=name, follow=follow, **CALM).start() for name in ("a", "b")]
+    eventually(lambda: right(client, *nodes), "they share the ring")
+    before = (nodes[0].ranges, client.get("{accounts}:epoch"), ring_in(client).fingerprint)
+    nodes[0].stop(stay=True)
+    assert nodes[0].owned(KEYS) == set()
+    again = make(name="a", follow=follow, **CALM).start()
+    assert (again.ranges, client.get("{accounts}:epoch"), ring_in(client).fingerprint) == before
+    assert split([again, nodes[1]])
+
+
+def test_a_node_that_stops_to_stay_and_does_not_come_back_expires(
+    make: Make, client: Redis
+) -> None:
+    nodes = [make(name=name, **OWN, **SHORT).start() for name in ("a", "b")]
+    nodes[0].stop(stay=True)
+    eventually(lambda: split(nodes[1:]), "the other has all keys")
+
+
+def test_a_node_with_a_made_up_name_does_not_stay(make: Make) -> None:
+    node = make(**OWN, **CALM).start()
+    error = fails(lambda: node.stop(stay=True))
+    assert str(error) == (
+        "stay=True: a made-up name does not come back: give the node a name= of its own"
+    )
+
+
+@pytest.mark.parametrize("follow", [True, False])
 def test_a_key_lock_moves_to_the_node_that_joined(make: Make, follow: bool) -> None:
     first = make(lock=True, **OWN, **SHORT).start()
     eventually(lambda: first.owned(KEYS) == set(KEYS), "it holds all keys")

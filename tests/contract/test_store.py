@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -41,13 +40,6 @@ from tests.contract.places import (
 )
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
-
-
-@pytest.fixture
-def channel(place: Place) -> Iterator[Listener]:
-    listener = Listener(place)
-    yield listener
-    listener.close()
 
 
 # --- joining and refreshing -------------------------------------------------------------------

@@ -20,6 +20,7 @@
 -- Time is this server's; no client's clock is ever used.
 
 local SESSION = 16
+local AWAY = string.rep('-', SESSION) -- the session of a node that stopped to come back
 local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
 local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
 local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it comes 1
@@ -93,10 +94,11 @@ local function set_stamp(epoch, tag, began, till)
   redis.call('SET', KEYS[2], string.format('%d %s %s %.0f', epoch, tag, began, till))
 end
 
--- The session that holds a name, from the name's entry; '' for an entry not written here.
+-- The session that holds a name, from the name's entry; '' for an entry not written here, and for
+-- the entry of a node that stopped to come back.
 local function holder_of(entry)
   local session = string.match(entry or '', '^([%w_-]+){') or ''
-  return #session == SESSION and session or ''
+  return #session == SESSION and session ~= AWAY and session or ''
 end
 
 -- Add an entry to the history. A stream that somebody gave the last possible id takes no more: it

@@ -59,6 +59,9 @@ elseif other and holder ~= ARGV[4] then
   status = 'taken'
 elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
   status = 'moved'
+elseif joining and ARGV[4] ~= '' and string.sub(entry or '', 1, SESSION) == AWAY then
+  -- The holder that was seen stopped since, to come back: with its members, not with others.
+  status = 'moved'
 end
 
 local full = string.find(flags, 'f', 1, true) ~= nil
@@ -92,6 +95,9 @@ if status == 'ok' then
   local told = session .. ARGV[8]
   if entry ~= told then
     redis.call('HSET', KEYS[3], node, told)
+    if joining and string.sub(entry or '', 1, SESSION) == AWAY then
+      log(history, 'kind', 'back', 'by', node)
+    end
     local count = unserved(ARGV[8])
     if (count > 0) ~= (entry and unserved(string.sub(entry, SESSION + 1)) > 0 or false) then
       log(history, 'kind', 'unserved', 'by', node, 'keys', count)

@@ -27,6 +27,8 @@ from hashring.store.lua import script
 from hashring.store.ring.events import EVENTS_KEPT
 
 SESSION_LENGTH: Final = 16
+AWAY: Final = b"-" * SESSION_LENGTH
+"""Stands for the session in the entry of a node that stopped to come back."""
 # What the scripts know of an entry: the replica that stands for its heartbeat, and its form.
 _ANCHOR: Final = "anchor"
 _ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
@@ -64,7 +66,7 @@ class BeatStatus(str, Enum):
     SUPERSEDED = "superseded"
     """Another session has taken this node's name."""
     MOVED = "moved"
-    """The ring is not the one that was expected."""
+    """The ring is not the one that was expected, or the name's holder stopped to come back."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,35 @@ def leave(
     )
 
 
+def park(
+    keys: RingKeys,
+    *,
+    node: str,
+    session: str,
+    scoring: Scoring,
+    replicas: Iterable[Replica],
+    events_kept: int = EVENTS_KEPT,
+) -> Command[LeaveStatus]:
+    """Give up a node's name, and leave its replicas where they are until they expire.
+
+    The next process that joins with these replicas changes nothing.
+
+    Args:
+        session: the session that must hold the name.
+    """
+    arguments: tuple[Argument, ...] = (
+        node,
+        session,
+        scoring.lead,
+        scoring.lag,
+        events_kept,
+        *(replica.member for replica in replicas),
+    )
+    return Command(
+        script("ring", "park"), keys.script_keys(), arguments, lambda raw: LeaveStatus(text(raw[0]))
+    )
+
+
 @dataclass(frozen=True)
 class SweepReply:
     """What a sweep took away.
@@ -309,10 +340,12 @@ class NodeRecord:
     Attributes:
         session: the process that holds the name; empty when the entry was not written by one.
         told: host, pid, started, weight and so on; empty when it is unreadable.
+        away: it stopped to come back; no session has the name.
     """
 
     session: str
     told: Mapping[str, Any]
+    away: bool = False
 
 
 @dataclass(frozen=True)
@@ -438,7 +471,7 @@ def look(
 
     def read(raw: Any) -> Look:
         epoch, tag, at, members, entry, memory, own, taken, points = raw[:9]
-        record = NodeRecord(holder_of(entry), told_of(entry)) if entry else None
+        record = _read_node(entry) if entry else None
         ranges = {}
         for name, spans in zip(raw[9::2], raw[10::2], strict=True):
             if (each := text(name)) != node:
@@ -479,9 +512,7 @@ def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:
             node = name.decode()
         except UnicodeDecodeError:
             continue
-        told = told_of(entry)
-        told.pop(_ANCHOR, None)
-        found[node] = NodeRecord(holder_of(entry), told)
+        found[node] = _read_node(entry)
     return found
 
 
@@ -495,9 +526,18 @@ def told_of(entry: bytes) -> dict[str, Any]:
 
 
 def holder_of(entry: bytes) -> str:
-    """The session that holds a name, from the name's entry; empty for one not written here."""
+    """The session that holds a name, from the name's entry; empty when none does.
+
+    That is so in an entry not written here, and in that of a node that stopped to come back.
+    """
     written = _ENTRY.match(entry)
-    return written[1].decode() if written else ""
+    return written[1].decode() if written and written[1] != AWAY else ""
+
+
+def _read_node(entry: bytes) -> NodeRecord:
+    told = told_of(entry)
+    told.pop(_ANCHOR, None)
+    return NodeRecord(holder_of(entry), told, entry.startswith(AWAY))
 
 
 def _read_memory(memory: bytes) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from hashring.core.own_ranges import Reach
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
 from hashring.store.memory_stream import Stream
-from hashring.store.ring.commands import SESSION_LENGTH, holder_of, told_of
+from hashring.store.ring.commands import AWAY, SESSION_LENGTH, holder_of, told_of
 from hashring.store.ring.point_index import Index, point_of
 from hashring.store.twin import Twin
 
@@ -80,7 +80,9 @@ class RingTwin(Twin):
             status = "superseded"
         elif other and holder != take_from:
             status = "taken"
-        elif expect not in ("", f"={before}"):
+        elif expect not in ("", f"={before}") or (
+            joining and take_from and (entry or b"").startswith(AWAY)
+        ):
             status = "moved"
         full, own = "f" in flags, members[dropping:]
         if status == "ok":
@@ -90,8 +92,7 @@ class RingTwin(Twin):
                 ring.members[member] = round(self.now + lead, 6)
             added = len(ring.members) - before_own
             lost = sum(score is not None for score in dropped)
-            self._note_unserved(name, told, entry, history)
-            ring.nodes[name] = session.encode() + told.encode()
+            self._note_told(name, session, told, history, joining=joining)
             changed = bool(added or lost or other or not before)
             if changed:
                 first = "resize" if entry is not None else "start"
@@ -139,12 +140,19 @@ class RingTwin(Twin):
             reply.append(sorted(ring.full))
         return reply
 
-    def _note_unserved(self, name: bytes, told: str, entry: bytes | None, history: int) -> None:
-        unserved = _unserved(told)
-        before = _unserved(entry[SESSION_LENGTH:]) if entry else 0
+    def _note_told(
+        self, name: bytes, session: str, told: str, history: int, *, joining: bool
+    ) -> None:
+        """What the node tells of itself, and in the history what is new in it."""
+        ring = self.ring
+        entry = ring.nodes.get(name, b"")
+        ring.nodes[name] = session.encode() + told.encode()
+        if joining and entry.startswith(AWAY):
+            ring.events.add(self.now, {b"kind": b"back", b"by": name}, history)
+        unserved, before = _unserved(told), _unserved(entry[SESSION_LENGTH:])
         if (unserved > 0) != (before > 0):
             event = {b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved}
-            self.ring.events.add(self.now, event, history)
+            ring.events.add(self.now, event, history)
 
     def _move(self, away: Iterable[bytes], own: Iterable[bytes], *, full: bool) -> None:
         self.ring.index.take_off(away)
@@ -207,6 +215,24 @@ class RingTwin(Twin):
         self._announce(change, -removed, by, history)
         self._tell_neighbours(map(point_of, members), change, node, [node])
         return [b"ok", removed]
+
+    def park(
+        self, node: str, session: str, lead: float, lag: float, history: int, *members: bytes
+    ) -> list[Any]:
+        ring, name = self.ring, node.encode()
+        entry = ring.nodes.get(name, b"")
+        holder = holder_of(entry)
+        if holder != session:
+            return [b"superseded" if holder else b"absent", 0]
+        there = [member for member in members if member in ring.members]
+        if not there:
+            return [b"absent", 0]
+        for member in there:
+            ring.members[member] = round(self.now + lead, 6)
+        ring.nodes[name] = AWAY + entry[SESSION_LENGTH:]
+        ring.events.add(self.now, {b"kind": b"stay", b"by": name}, history)
+        self._settle_full(node, tuple(there), history, full=False, indexed=lag == 0)
+        return [b"ok", len(there)]
 
     def forget(self, lag: float, by: str, history: int) -> int:
         ring = self.ring

@@ -15,10 +15,11 @@ import pytest
 
 from hashring.core.change import RingChange, Stamp
 from hashring.core.ring import Ring
-from hashring.node.machine import NodeMachine, View
+from hashring.node.machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin
+from hashring.store.ring.commands import AWAY
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.history import smallest
 from hashring.testing.simulator.ring.history import KINDS, NodeHistory
@@ -104,6 +105,13 @@ class JoinsUnseen(NodeMachine):
         return super().beat_step()
 
 
+class ComesBackAsAnother(NodeMachine):
+    """A node that stopped to come back joins with fresh replicas."""
+
+    def _choose(self, found: BeforeJoin) -> None:
+        super()._choose(replace(found, record=found.record and replace(found.record, away=False)))
+
+
 MACHINES = {
     "no self-fencing": (NeverFences, "renewal"),
     "deadline from the time of the answer": (DeadlineFromTheAnswer, "renewal"),
@@ -112,6 +120,7 @@ MACHINES = {
     "retries once a minute": (GivesUpForLong, "recovery"),
     "ends for a process that is gone": (EndsForAnybody, "names"),
     "a balanced join that is not serialised": (JoinsUnseen, "placement"),
+    "fresh replicas after a restart in place": (ComesBackAsAnother, "stays"),
 }
 
 
@@ -172,11 +181,33 @@ def _numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twin.RingTwin, "_announce", numbered)
 
 
+def _keeps_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that stops to come back goes on having its name, as after a crash."""
+
+    def stays(self: Any, node: str, session: str, *rest: Any) -> list[Any]:
+        return [b"ok", len(rest[3:])]
+
+    monkeypatch.setattr(twin.RingTwin, "park", stays)
+
+
+def _joins_with_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join that saw the holder before it stopped to come back changes what that left."""
+    beat = twin.RingTwin.beat
+
+    def blind(self: Any, node: str, session: str, flags: str, take_from: str, *rest: Any) -> Any:
+        entry = self.ring.nodes.get(node.encode(), b"")
+        return beat(self, node, session, flags, "" if entry.startswith(AWAY) else take_from, *rest)
+
+    monkeypatch.setattr(twin.RingTwin, "beat", blind)
+
+
 SERVERS = {
     "renewal without a look at the session": (_renews_any_session, "exclusion|names"),
     "a sweep that is not announced": (_sweeps_in_silence, "told"),
     "no sweep": (_never_sweeps, "recovery"),
     "epochs told apart by their number": (_numbers_alone, "told|freshness|exclusion"),
+    "a restart in place as after a crash": (_keeps_the_name, "stays"),
+    "a join by what was seen before the stop": (_joins_with_what_it_saw, "stays"),
 }
 
 

@@ -11,6 +11,10 @@ from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
 
 
+def _stay(world: RingWorld, process: RingProcess, event: Event) -> None:
+    process.stop(stay=process.spec.named)
+
+
 def _hold(world: RingWorld, process: RingProcess, event: Event) -> None:
     if process.user is not None:
         process.user.hold(event.what.encode(), event.seconds)
@@ -52,6 +56,7 @@ def _garbage_entry(world: RingWorld, event: Event) -> None:
 
 RING_FAULTS: Final[dict[str, Fault]] = {
     **FAULTS,
+    "stay": of_process(_stay),
     "hold": of_process(_hold),
     "idle user": of_process(_idle_user),
     "release by hand": _release_by_hand,  # type: ignore[dict-item]

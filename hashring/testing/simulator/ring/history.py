@@ -80,6 +80,7 @@ class NodeHistory(History):
 # drawn only where there are locks.
 KINDS: Final[dict[str, int]] = {
     **common.KINDS,
+    "stay": 5,
     "delete": 3,
     "garbage member": 3,
     "garbage message": 2,
@@ -119,7 +120,7 @@ KEYS: Final = (
 
 
 # After these somebody may start the process anew.
-_ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "slow join")
+_ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "stay", "slow join")
 
 
 def _drawn(kind: str, at: float, label: str, name: str, rng: Random) -> Event:
@@ -170,11 +171,16 @@ def random_history(seed: int) -> NodeHistory:
             at = begins + rng.uniform(0.1, 1.5)
             if rng.random() < 0.7:
                 events.append(Event(round(at, 3), "kill", spec.label))
-        if kind in _ENDINGS and spec.named and rng.random() < 0.4:
+        if kind in _ENDINGS and spec.named and (rng.random() < 0.4 or kind == "stay"):
             # Somebody starts the process anew, under its name.
             again = _again(spec, len(processes), rng)
+            later = rng.uniform(0.0, 1.5)
+            if kind == "stay":
+                # As the old one stops, in time, or too late.
+                again = replace(again, points=spec.points)
+                later = rng.choice((0.02, 1.5, 1.5 * TTL)) * rng.random()
             processes.append(again)
-            events.append(Event(round(at + rng.uniform(0.0, 1.5), 3), "start", again.label))
+            events.append(Event(round(at + later, 3), "start", again.label))
     return NodeHistory(seed, tuple(processes), tuple(sorted(events, key=lambda event: event.at)))
 
 

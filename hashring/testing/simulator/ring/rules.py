@@ -30,6 +30,9 @@ and it ends only for one that still runs, or that looked at the ring first after
 
 **Placement.** A balanced join is made on the very ring that was looked at.
 
+**Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
+it had, and nobody is told of anything.
+
 **Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, all are at
 Redis' tag, and every point is claimed by exactly one of them.
 
@@ -47,8 +50,15 @@ from hashring.errors import ReplicaFormatError
 from hashring.node.machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.store.command import Command
-from hashring.store.ring.commands import BeatReply, BeatStatus, Look, Snapshot, read_members
-from hashring.testing.simulator.engine import EPOCH, LATENCY, Rule
+from hashring.store.ring.commands import (
+    BeatReply,
+    BeatStatus,
+    LeaveStatus,
+    Look,
+    Snapshot,
+    read_members,
+)
+from hashring.testing.simulator.engine import EPOCH, LATENCY, NEVER, Rule
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingProcess, RingWorld
 
@@ -407,6 +417,39 @@ class Placement(RingRule):
             )
 
 
+class Stays(RingRule):
+    name = "stays"
+
+    def __init__(self) -> None:
+        self._parked: dict[str, tuple[float, frozenset[bytes]]] = {}
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        self._parked.clear()
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        name = process.machine.name
+        members = frozenset(
+            member
+            for member in world.server.members(KEYS.ring)
+            if (replica := _replica(member)) and replica.node == name
+        )
+        if reply is LeaveStatus.OK and command.script.name == "park":
+            self._parked[name] = (world.now, members)
+            return
+        if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
+            return
+        at, before = self._parked.pop(name, (NEVER, members))
+        joins = "j" in str(command.arguments[2])
+        if not joins or world.now > at + TTL or len(before) != process.spec.points:
+            return
+        if members != before or reply.before != reply.stamp.tag:
+            raise self.broken(
+                world, f"{process.spec.label} came back in time, and changed the ring"
+            )
+
+
 class Recovery(RingRule):
     name = "recovery"
 
@@ -476,6 +519,7 @@ def all_rules() -> list[RingRule]:
         Freshness(),
         Names(),
         Placement(),
+        Stays(),
         Recovery(),
         RingRest(),
     ]

@@ -94,14 +94,14 @@ class RingProcess(Process):
         self.machine.start(self.local(), strict=self.spec.strict)
         self.loop.turn()
 
-    def stop(self) -> None:
-        """The user calls ``stop()``."""
+    def stop(self, *, stay: bool = False) -> None:
+        """The user calls ``stop()``, or ``stop(stay=True)``."""
         self.stopping = True
         if self.spec.asynchronous:
-            self.machine.stop()
+            self.machine.stop(stay=stay)
             self.loop.turn()
         else:
-            self.loop.tell(self.machine.stop)
+            self.loop.tell(lambda: self.machine.stop(stay=stay))
 
     def kill(self) -> None:
         """SIGKILL. What it has sent may still arrive."""
