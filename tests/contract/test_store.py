@@ -470,6 +470,22 @@ def test_a_named_node_that_expired_is_remembered(place: Place) -> None:
     assert place.look("n").remembered == (10, 20)
 
 
+def test_names_that_went_long_ago_are_looked_for_once_an_hour(place: Place) -> None:
+    names = [f"name-{number}" for number in range(300)]
+
+    def come_and_go() -> set[bytes]:
+        place.remember(b'{"points": [1], "at": "1"}', *names)
+        place.join("n", A, 10, told={"named": True})
+        place.leave("n", A, 10)
+        return place.remembered()
+
+    assert come_and_go() == {b"n", b""}
+    assert len(come_and_go()) == len(names) + 2
+    for looked in (b"%d" % (place.now() - 3601), b"%d" % (place.now() + 99), b"never"):
+        place.remember(looked, "")
+        assert come_and_go() == {b"n", b""}
+
+
 def test_an_epoch_has_twelve_digits_at_most(place: Place) -> None:
     place.set_epoch(b"999999999999 abcdef")
     assert place.look().stamp.epoch == 999_999_999_999

@@ -23,6 +23,7 @@ local SESSION = 16
 local AWAY = string.rep('-', SESSION) -- the session of a node that stopped to come back
 local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
 local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
+local FORGET_EVERY = 3600  -- seconds between two such looks at all names, however many leave
 local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it comes 1
 
 -- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
@@ -339,17 +340,24 @@ end
 local function remember(node, points)
   redis.call('HSET', KEYS[5], node, cjson.encode({points = points, at = time[1]}))
   redis.call('EXPIRE', KEYS[5], FORGET_AFTER)
-  if redis.call('HLEN', KEYS[5]) > FORGET_ABOVE then
-    local all = redis.call('HGETALL', KEYS[5])
-    for i = 1, #all, 2 do
-      local ok, memory = pcall(cjson.decode, all[i + 1])
-      -- What was not written here has no time, and is the oldest of all.
-      local left = ok and type(memory) == 'table' and tonumber(memory.at) or 0
-      if not (left >= tonumber(time[1]) - FORGET_AFTER) then
-        redis.call('HDEL', KEYS[5], all[i])
-      end
+  if redis.call('HLEN', KEYS[5]) <= FORGET_ABOVE then
+    return
+  end
+  -- No node has an empty name: there stands when all names were looked at.
+  local looked = tonumber(redis.call('HGET', KEYS[5], '') or '')
+  if looked and looked <= now and now < looked + FORGET_EVERY then
+    return
+  end
+  local all = redis.call('HGETALL', KEYS[5])
+  for i = 1, #all, 2 do
+    local ok, memory = pcall(cjson.decode, all[i + 1])
+    -- What was not written here has no time, and is the oldest of all.
+    local left = ok and type(memory) == 'table' and tonumber(memory.at) or 0
+    if not (left >= tonumber(time[1]) - FORGET_AFTER) then
+      redis.call('HDEL', KEYS[5], all[i])
     end
   end
+  redis.call('HSET', KEYS[5], '', time[1])
 end
 
 -- What a node tells of itself, from its entry; nothing for an entry not written here.

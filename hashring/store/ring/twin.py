@@ -19,6 +19,7 @@ from hashring.store.twin import Twin
 
 _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
+_FORGET_EVERY: Final = 3600
 _LAST_EPOCH: Final = 999_999_999_999
 
 
@@ -354,10 +355,13 @@ class RingTwin(Twin):
     def _remember(self, name: bytes, points: list[int]) -> None:
         left = self.ring.left
         left[name] = json.dumps({"points": points, "at": str(int(self.now))}).encode()
-        if len(left) > _FORGET_ABOVE:
-            oldest = int(self.now) - _FORGET_AFTER
-            for old in [name for name, memory in left.items() if not _left_at(memory) >= oldest]:
-                del left[old]
+        looked = _seconds(left.get(b"", b""))
+        if len(left) <= _FORGET_ABOVE or looked <= self.now < looked + _FORGET_EVERY:
+            return
+        oldest = int(self.now) - _FORGET_AFTER
+        for old in [name for name, memory in left.items() if not _left_at(memory) >= oldest]:
+            del left[old]
+        left[b""] = b"%d" % self.now
 
     def _sweep(self, horizon: float, by: str, history: int) -> int:
         ring = self.ring
@@ -475,6 +479,11 @@ def _node_of(member: bytes) -> bytes | None:
         return parse_replica(member).node.encode()
     except ReplicaFormatError:
         return None
+
+
+def _seconds(text: bytes) -> float:
+    """A time that was written; long ago for anything else."""
+    return float(text) if text.isdigit() else float("-inf")
 
 
 def _left_at(memory: bytes) -> float:
