@@ -29,7 +29,9 @@ pytestmark = pytest.mark.one_server
 expect.set_options(timeout=PATIENCE * 1000)
 
 PHONE = {"width": 390, "height": 800}
+TABLET = {"width": 768, "height": 1024}
 DESKTOP = {"width": 1280, "height": 900}
+WIDE = {"width": 1920, "height": 1080}
 
 
 def chromium() -> str:
@@ -231,7 +233,7 @@ def test_the_page_fits_its_window(
     for number in range(nodes):
         points = [(number * 7919 + 104729 * k) * 65537 % RING_SIZE for k in range(16)]
         put(client, f"ip-10-0-0-{number}.eu.internal:{4000 + number}", *points, ring=ring)
-    for size in (DESKTOP, PHONE):
+    for size in (WIDE, DESKTOP, TABLET, PHONE):
         tab.page.set_viewport_size(size)  # type: ignore[arg-type]
         page = opened(tab, running, f"/ring?name={ring}")
         expect(page.locator("#more")).to_have_count(0)
@@ -241,6 +243,39 @@ def test_the_page_fits_its_window(
             expect(page.locator("#rows tr.space")).to_have_count(1)
         expect(page.locator(".hr-node")).to_have_count(nodes)
         assert tab.wide() == []
+    assert tab.wrong == []
+
+
+def test_of_107_rings_the_two_that_are_ill_are_seen_first_and_the_groups_without_much_way(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    client.flushall()
+    for number in range(105):
+        put(
+            client, "a-host-of-this-ring.internal:4711", 0, ring=f"well-{number}", told={"ttl": 900}
+        )
+        client.set(f"{{well-{number}}}:epoch", "1 ab")
+    for name in ("ill-1", "ill-2"):
+        told = {"ttl": 900, "unserved": 25}
+        put(client, "a-host-of-this-ring.internal:4711", 0, ring=name, told=told)
+        client.set(f"{{{name}}}:epoch", "1 ab")
+    with PartitionGroup(client, "orders", partitions=6, member="m", rebalance_delay=0):
+        page = opened(tab, running, "/")
+        expect(page.locator("#totals")).to_contain_text("107 rings")
+        expect(page.locator("#verdict")).to_contain_text(
+            "2 of 108 rings and groups need attention."
+        )
+        expect(page.locator("#groups tr")).to_have_count(1)
+        for size in (PHONE, TABLET, DESKTOP, WIDE):
+            tab.page.set_viewport_size(size)  # type: ignore[arg-type]
+            expect(page.locator("#rings a.node").first).to_have_text("ill-1")
+            for name in ("ill-1", "ill-2"):
+                link = page.locator("#verdict").get_by_role("link", name=name)
+                expect(link).to_be_in_viewport()
+            assert tab.wide() == []
+            # Of many rings those are in the page that can be seen, so the groups are near.
+            assert page.locator("#rings tr:not(.space)").count() < 107
+            assert page.evaluate("document.documentElement.scrollHeight / innerHeight") < 3
     assert tab.wrong == []
 
 
