@@ -83,10 +83,18 @@ class Templates:
         actions: whether there are buttons to act with.
         grafana: the address of the dashboard in Grafana; empty for none.
         above: the address of the page about all servers; empty for none.
+        api: whether there is a description of an API to link to.
     """
 
     def __init__(
-        self, base_path: str, redis: str, *, actions: bool, grafana: str = "", above: str = ""
+        self,
+        base_path: str,
+        redis: str,
+        *,
+        actions: bool,
+        grafana: str = "",
+        above: str = "",
+        api: bool = True,
     ) -> None:
         self.base_path = base_path
         self._grafana = grafana
@@ -109,7 +117,12 @@ class Templates:
             spans=formatting.spans,
         )
         self._environment.globals.update(
-            link=self.link, redis=redis, actions=actions, above=above, package_version=__version__
+            link=self.link,
+            redis=redis,
+            actions=actions,
+            above=above,
+            api=api,
+            package_version=__version__,
         )
         # With the globals in it, which an import into a template would not have.
         self._parts: Any = self._environment.get_template("parts.html").module
@@ -519,7 +532,8 @@ class IndexPage(LivePage):
     def _entry(self, kind: str, watcher: RingWatcher | GroupWatcher) -> dict[str, Any]:
         failure = self._service.failure
         # A ring that is looked at rarely has not met the failure yet.
-        health = verdict_of(watcher) if failure is None else unreadable(failure.error)
+        # Nor need each row say what stands above the list.
+        health = verdict_of(watcher) if failure is None else Health(State.UNKNOWN)
         view = watcher.view
         shown: list[Any] = [health.state, [reason.text for reason in health.reasons[:1]]]
         if isinstance(view, RingView):

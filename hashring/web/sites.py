@@ -92,7 +92,7 @@ def _narrowed(grafana: str, server: str) -> str:
 
 
 def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
-    templates = Templates(base_path, f"{len(sites)} Redis servers", actions=False)
+    templates = Templates(base_path, f"{len(sites)} Redis servers", actions=False, api=False)
     app = application(templates, access)
     registry = CollectorRegistry()
     registry.register(_Labelled(sites))

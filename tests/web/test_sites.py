@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +55,8 @@ def test_the_first_page_has_the_state_of_each_server_the_worst_first(
     assert "<title>◇ unknown · Redis servers" in page
     assert page.index('href="/server/us/"') < page.index('href="/server/eu/"')
     assert "ring ring: 25 keys unserved" in page
+    links = re.findall(r'href="(/[^"#]*)"', page)
+    assert [link for link in links if client.get(link).status_code != 200] == []
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json["servers"]) == (200, {"eu": True, "us": False})
 
