@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 CELL: Final = "cell"
-DEFAULT_CELLS: Final = 1024
 MOST_CELLS: Final = 2**16
 MOST_RANGES: Final = 64
 """Of more ranges, neighbours are joined: Spark compiles a filter of so many parts."""

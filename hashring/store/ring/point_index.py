@@ -8,12 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Reach
-
-_UNCOUNTED: Final = -1
 
 
 @dataclass

@@ -255,6 +255,17 @@ def test_what_concerns_it_is_asked_for_at_once() -> None:
     assert hand.until() > hand.now
 
 
+def test_what_the_application_reports_is_passed_on_at_once() -> None:
+    hand = Hand().inside(p0=7, p1=8)
+    assert hand.machine.release(0, 7)
+    # The same word again is no news, and takes nothing back.
+    assert not hand.machine.release(0, 7)
+    hand.answer(view(p1=8))
+    assert hand.until() > hand.now
+    hand.machine.wake()
+    assert isinstance(hand.next(), Run)
+
+
 def test_a_lost_subscription_is_made_anew_a_moment_later() -> None:
     hand = Hand().inside()
     hand.machine.unsubscribed(hand.number + 1, GONE, hand.now)
@@ -287,6 +298,13 @@ def test_an_application_without_progress_is_reported_at_once_and_once() -> None:
     hand.answer(view(p0=7))
     assert not hand.machine.membership.stalled
     assert hand.until() == 102.0
+
+
+def test_progress_as_usual_is_no_news() -> None:
+    hand = Hand(progress_timeout=1.0).inside(p0=7)
+    hand.now += 0.5
+    hand.machine.tick(hand.now)
+    assert hand.until() == hand.now + 1.0
 
 
 def test_without_a_time_for_progress_nobody_stalls() -> None:
