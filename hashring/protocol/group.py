@@ -40,6 +40,7 @@ from hashring.store.group.commands import (
     NO_PART,
     GroupKeys,
     Reading,
+    Reports,
     Taken,
     beat,
     commit,
@@ -186,6 +187,8 @@ class Decider:
         # The decision that stood last, and what the assignor wanted then.
         self._known: tuple[str, GroupState | None] = ("", None)
         self._plan: kernel.Rebalance | None = None
+        # What members reported last.
+        self._reports: Reports = {}
         self._again = False
         self._asked = self._answers = 0
         self._terms: Terms | None = None
@@ -259,7 +262,7 @@ class Decider:
         """
         decided = False
         for _ in range(TRIES):
-            reading: Reading = yield read(self._keys, *self._known)
+            reading: Reading = yield read(self._keys, *self._known, self._reports)
             state = reading.standing()
             if state is None:
                 return decided

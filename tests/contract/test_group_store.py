@@ -42,6 +42,7 @@ from hashring.store.group.commands import (
     Committed,
     GroupKeys,
     Joined,
+    Reports,
     Taken,
     beat,
     commit,
@@ -190,6 +191,27 @@ def test_a_decision_is_read_by_what_has_changed_since_a_known_one(
     assert part.state == whole.state
     assert part.state is not None
     assert part.state.owners.buckets[1] is committed.state.owners.buckets[1]
+
+
+def test_reports_that_are_known_are_those_that_stand(store: Store, keys: GroupKeys) -> None:
+    reports: Reports = {}
+
+    def told() -> dict[str, MemberFacts]:
+        found = store.run(read(keys, reports=reports)).facts.members
+        assert store.run(read(keys)).facts.members == found
+        return {member.name: member for member in found}
+
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    before = told()
+    beaten(store, keys, facts("b", B, stalled=True))
+    after = told()
+    assert after["a"] == before["a"]
+    assert after["b"].stalled
+    assert after["b"].expires > before["b"].expires
+    store.run(leave(keys, "b", B))
+    assert [*told()] == ["a"]
+    assert [*reports] == [b"a"]
 
 
 @pytest.mark.parametrize("known", ["1:1", "7:7", "-"])

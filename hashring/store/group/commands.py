@@ -268,27 +268,42 @@ class Reading:
         return self.state
 
 
-def read(keys: GroupKeys, known_tag: str = "", known: GroupState | None = None) -> Command[Reading]:
+Reports = dict[bytes, tuple[bytes, MemberFacts]]
+"""Members' reports as they were read, each with its text."""
+
+
+def read(
+    keys: GroupKeys,
+    known_tag: str = "",
+    known: GroupState | None = None,
+    reports: Reports | None = None,
+) -> Command[Reading]:
     """Read everything at one instant, and write nothing.
 
     Args:
         known_tag, known: an earlier decision; what has not changed since is not read again.
+        reports: those of an earlier reading, which are not parsed again if their text is the same.
+            They are replaced by those of this one.
     """
+    parsed: Reports = {} if reports is None else reports
 
     def reading(raw: Any) -> Reading:
-        at, tag_, whole, stored, changes, terms, reports, leases, server_, run = raw
+        at, tag_, whole, stored, changes, terms, told, leases, server_, run = raw
         server = server_.decode("utf-8", "replace")
         tag = tag_.decode("utf-8", "replace")
         _, committed = _parted(tag)
         until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
-        members, garbage = [], []
-        for name_, entry in zip(reports[::2], reports[1::2], strict=True):
-            name = name_.decode("utf-8", "replace")
+        members, garbage, before = [], [], parsed.copy()
+        parsed.clear()
+        for name, entry in zip(told[::2], told[1::2], strict=True):
             try:
-                _, joined, report = entry.split(b" ", 2)
-                members.append(load_facts(name, int(joined), until.get(name_, 0.0), report))
+                text, facts = before.get(name) or (entry, _report(name, entry))
+                if text != entry:
+                    facts = _report(name, entry)
+                parsed[name] = entry, facts
+                members.append(replace(facts, expires=until.get(name, 0.0)))
             except (GroupFormatError, ValueError):
-                garbage.append(name)
+                garbage.append(name.decode("utf-8", "replace"))
         state = None if whole else known
         if tag and (state is None or tag != known_tag):
             fields = {
@@ -308,6 +323,16 @@ def read(keys: GroupKeys, known_tag: str = "", known: GroupState | None = None) 
         )
 
     return Command(script("group", "read"), keys.script_keys(), (known_tag,), reading)
+
+
+def _report(name: bytes, entry: bytes) -> MemberFacts:
+    """What an entry says, but for when the member's lease ends.
+
+    Raises:
+        GroupFormatError, ValueError: it is no report.
+    """
+    _, joined, report = entry.split(b" ", 2)
+    return load_facts(name.decode("utf-8", "replace"), int(joined), 0.0, report)
 
 
 def _served(state: GroupState | None, server: str) -> GroupState | None:
