@@ -3,6 +3,7 @@
 - ``.. http-api::`` describes the service's API from its OpenAPI document.
 - ``.. settings:: hashring.RingNode`` is a table of a class' arguments with their defaults.
 - ``.. peaks::`` is a table of how uneven random rings are.
+- ``.. simulated-rings::`` is a table of rings that were drawn and measured.
 - ``.. picture:: FILE`` puts an SVG file into the page.
 - Help texts of commands are escaped for reStructuredText.
 - ``alerts.yml`` beside the pages has the alert rules with the address of each runbook.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import html
 import importlib
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -106,6 +108,36 @@ class Peaks(SphinxDirective):
         return self.parse_text_to_nodes(text)
 
 
+class SimulatedRings(SphinxDirective):
+    """What the last run of ``scripts/bench/run simulate`` found, as a table.
+
+    A cell is the mean peak and the 95th percentile; in italics the mean that is expected of random
+    rings, or the mean peak after a node has left.
+    """
+
+    line = re.compile(r"(random|balanced), (\d+) x (\d+), \d+ rings: ")
+
+    def run(self) -> list[nodes.Node]:
+        """Called by Sphinx."""
+        name, path = self.env.relfn2path("/benchmarks/results.json")
+        self.env.note_dependency(name)
+        found: dict[tuple[bool, int], dict[int, str]] = {}
+        for line in json.loads(Path(path).read_text())["simulate"]["result"]["lines"]:
+            if kind := self.line.match(line["what"]):
+                balanced, count, points = kind[1] == "balanced", int(kind[2]), int(kind[3])
+                peak, after, _ = line["ours"].split("; ")
+                expected = expected_peak_to_mean(((points, count),))
+                beside = f"{after} after" if balanced else f"{expected:.2f} expected"
+                found.setdefault((balanced, points), {})[count] = f"{peak} *{beside}*"
+        counts = sorted({count for row in found.values() for count in row})
+        text = ".. list-table::\n   :header-rows: 1\n\n   * - replicas\n"
+        text += "".join(f"     - {count:,} nodes\n" for count in counts)
+        for (balanced, points), row in sorted(found.items()):
+            text += f"   * - {points}{', balanced' * balanced}\n"
+            text += "".join(f"     - {row.get(count, '')}\n" for count in counts)
+        return self.parse_text_to_nodes(text)
+
+
 class Picture(SphinxDirective):
     """An SVG file as a part of the page, so that it follows dark and light with it."""
 
@@ -147,6 +179,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("settings", Settings)
     app.add_directive("picture", Picture)
     app.add_directive("peaks", Peaks)
+    app.add_directive("simulated-rings", SimulatedRings)
     app.setup_extension("sphinx_click")
     for part in ("description", "epilog", "usage"):
         app.connect(f"sphinx-click-process-{part}", escape)

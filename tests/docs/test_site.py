@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
             ) or not target.exists():
                 lost.append(f"{path.relative_to(site)}: {link}")
     assert lost == []
+
+
+def test_the_page_on_spark_has_the_rings_that_were_measured(site: Path) -> None:
+    text = (site / "reference" / "spark.html").read_text()
+    taken = json.loads((ROOT / "docs" / "benchmarks" / "results.json").read_text())["simulate"]
+    peaks = [
+        line["ours"].partition(";")[0]
+        for line in taken["result"]["lines"]
+        if re.match(r"(random|balanced), \d", line["what"])
+    ]
+    assert len(peaks) > 10
+    assert [peak for peak in peaks if peak not in text] == []
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
