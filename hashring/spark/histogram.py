@@ -21,7 +21,7 @@ from hashring.core.ring import Range, Ring
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
 from hashring.spark.keys import column_type, key_point, quoted
 from hashring.spark.load import CODE, weighed
-from hashring.spark.range_lookup import array_columns, table_arrays, with_code
+from hashring.spark.range_lookup import array_columns, code_steps, table_arrays, with_code
 from hashring.spark.range_table import Longs, overlay, ring_ranges
 from hashring.spark.reassign import MOST_RANGES, check_alike, within
 from hashring.spark.ring_columns import points_table
@@ -363,7 +363,7 @@ def _second_look(  # noqa: PLR0917 - as _counted
     hashed = rows.select(at.alias(_POINT), *weights).where(F.col(_POINT).isNotNull())
     arrays = array_columns(rows.sparkSession, table_arrays(table))
     return (
-        with_code(hashed, _POINT, table, arrays, CODE, filtered=False)
+        with_code(hashed, table, code_steps(_POINT, table, arrays), CODE, filtered=False)
         .groupBy(CODE)
         .agg(F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights"))
     )

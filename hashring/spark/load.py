@@ -50,29 +50,35 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
     counted = counted_by_code(df, columns, key, ring.hash_algorithm.name, weight)
     # A row a node from here on: all of them in one row, so that the total and the nodes without
     # keys cost neither a join nor another shuffle.
-    packed = counted.selectExpr(
-        f"CAST({CODE} AS INT) AS {CODE}", "keys", "weight", "bad_weights"
-    ).agg(
-        F.collect_list(F.struct(CODE, "keys", "weight", "bad_weights")).alias(_ROWS),
-        F.sum(F.expr(f"if({CODE} IS NULL, NULL, weight)")).alias(_TOTAL),
-    )
+    packed = counted.agg(*columns.once("load packed", _packed))
     absent = (
         f"transform(array_except(sequence(0, {columns.count - 1}), "
         f"transform({_ROWS}, r -> r.{CODE})), c -> named_struct('{CODE}', c, 'keys', 0L, "
         f"'weight', 0D, 'bad_weights', 0L))"
     )
     rows = packed.selectExpr(_TOTAL, f"inline(concat({_ROWS}, {absent}))")
+    return rows.select(*columns.once("load", lambda: _of_nodes(columns)))
+
+
+def _packed() -> tuple[Column, ...]:
+    row = f"struct(CAST({CODE} AS INT) AS {CODE}, keys, weight, bad_weights)"
+    return (
+        F.expr(f"collect_list({row}) AS {_ROWS}"),
+        F.expr(f"sum(if({CODE} IS NULL, NULL, weight)) AS {_TOTAL}"),
+    )
+
+
+def _of_nodes(columns: CodeColumns) -> tuple[Column, ...]:
     code = F.col(CODE)
-    return rows.select(
+    share = F.expr(f"if({CODE} IS NULL, NULL, coalesce(try_divide(weight, {_TOTAL}), 0D))")
+    return (
         columns.told("node", code).alias("node"),
-        "keys",
-        "weight",
-        F.expr(f"if({CODE} IS NULL, NULL, coalesce(try_divide(weight, {_TOTAL}), 0D))").alias(
-            "share"
-        ),
+        F.col("keys"),
+        F.col("weight"),
+        share.alias("share"),
         columns.told("fair_share", code).alias("fair_share"),
         columns.told("ring_share", code).alias("ring_share"),
-        "bad_weights",
+        F.col("bad_weights"),
     )
 
 

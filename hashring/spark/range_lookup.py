@@ -19,7 +19,7 @@ an array in the projection that uses it last. Nothing is pushed through its resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -236,34 +236,40 @@ def _literal(array: Any) -> Column:
     return column.cast(ArrayType(_SPARK_TYPES[array.type], containsNull=False))
 
 
+def code_steps(number: str, table: RangeTable, arrays: Mapping[str, Column]) -> tuple[Column, ...]:
+    """The expressions of :func:`with_code`, one a projection, each of the word of the one before.
+
+    Building them takes longer than planning with them: keep them.
+
+    Args:
+        number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
+        arrays: columns for :func:`table_arrays`.
+    """
+    at, word = F.col(quoted(number)), F.col(_WORD)
+    root = F.get(arrays[_ROOT], F.shiftright(at, table.offset_bits).cast("int"))
+    below = (
+        _below(at, word, arrays[_level(level)], shift=shift, step=bits, functions=F)
+        for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True))
+    )
+    return root, *below, _code(_rank(at, word, table, F), table, arrays, F)
+
+
 def with_code(
-    df: DataFrame,
-    number: str,
-    table: RangeTable,
-    arrays: Mapping[str, Column],
-    code: str,
-    *,
-    filtered: bool = True,
+    df: DataFrame, table: RangeTable, steps: Sequence[Column], code: str, *, filtered: bool = True
 ) -> DataFrame:
     """Add the code of each number to a frame: :func:`code_at`, with a projection a level.
 
     So each array is in one place of the plan.
 
     Args:
-        number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
-        arrays: columns for :func:`table_arrays`.
+        steps: see :func:`code_steps`.
         code: the name of the column to add, an integer; null where the number is.
         filtered: whether somebody may filter by the code or by what is told of it.
     """
-    at = F.col(quoted(number))
-    root = F.get(arrays[_ROOT], F.shiftright(at, table.offset_bits).cast("int"))
-    out = df.select("*", root.alias(_WORD))
-    word = F.col(_WORD)
-    for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
-        array = arrays[_level(level)]
-        below = _below(at, word, array, shift=shift, step=bits, functions=F)
-        out = out.withColumn(_WORD, below)
-    found = _code(_rank(at, word, table, F), table, arrays, F)
+    root, *below, found = steps
+    out = df.withColumn(_WORD, root)
+    for step in below:
+        out = out.withColumn(_WORD, step)
     if not filtered or table.words <= MOST_LITERAL:
         return out.withColumn(code, found).drop(_WORD)
     return out.select("*", F.explode(F.array(found)).alias(code)).drop(_WORD)

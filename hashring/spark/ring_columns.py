@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -20,7 +20,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
-from hashring.spark.range_lookup import array_columns, code_at, table_arrays, with_code
+from hashring.spark.range_lookup import (
+    array_columns,
+    code_at,
+    code_steps,
+    table_arrays,
+    with_code,
+)
 from hashring.spark.range_table import (
     DEEP_STEP,
     MAX_RING_ROOT_BITS,
@@ -53,6 +59,13 @@ class CodeColumns:
     of: Mapping[str, Column]
     count: int
     _arrays: Mapping[str, Column]
+    _made: dict[Hashable, tuple[Column, ...]] = field(default_factory=dict, compare=False)
+
+    def once(self, what: Hashable, make: Callable[[], tuple[Column, ...]]) -> tuple[Column, ...]:
+        """Columns that depend on the ring alone: making one takes many questions to Java."""
+        if what not in self._made:
+            self._made[what] = make()
+        return self._made[what]
 
     def code(self, point: Column) -> Column:
         """The code at a point, an integer; null where the point is."""
@@ -62,7 +75,8 @@ class CodeColumns:
         self, df: DataFrame, point: str, name: str, *, filtered: bool = True
     ) -> DataFrame:
         """The frame with the code at a column of points; see :func:`with_code`."""
-        return with_code(df, point, self.table, self._arrays, name, filtered=filtered)
+        steps = self.once(("code", point), lambda: code_steps(point, self.table, self._arrays))
+        return with_code(df, self.table, steps, name, filtered=filtered)
 
     def told(self, name: str, code: Column) -> Column:
         """An attribute of a code."""
