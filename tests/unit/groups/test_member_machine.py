@@ -175,6 +175,16 @@ def test_one_that_is_refused_takes_its_entry_back_and_holds_nothing() -> None:
     assert isinstance(hand.next(), Finished)
 
 
+def test_a_renewal_under_way_when_it_is_refused_is_given_up() -> None:
+    hand = Hand(Decided).answer()
+    renewal = hand.run()
+    hand.machine.refused(GONE)
+    hand.answer()
+    renewal.done(view(p0=7), hand.now, hand.now)
+    assert hand.stage is Stage.FAILED
+    assert hand.machine.membership.held(hand.now) == {}
+
+
 def test_one_that_cannot_enter_has_failed_and_may_start_again() -> None:
     hand = Hand()
     hand.run().failed(GONE, hand.now)
@@ -328,6 +338,14 @@ def test_it_revokes_everything_and_leaves_once_all_is_let_go_of() -> None:
     assert hand.stage is Stage.LEFT
     assert isinstance(hand.next(), Finished)
     assert hand.kinds() == []
+
+
+def test_what_time_has_ended_before_it_leaves_is_lost() -> None:
+    hand = Hand().inside(p0=7)
+    hand.kinds()
+    hand.now = hand.machine.membership.holding.lease_until
+    hand.machine.stop(hand.now)
+    assert hand.kinds() == ["lost"]
 
 
 def test_work_that_does_not_end_is_lost_after_the_grace() -> None:
