@@ -6,7 +6,7 @@ all show this verdict.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -19,6 +19,7 @@ from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
 from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees
+from hashring.store.ring.orders import DrainOrder
 
 LATE: Final = 0.5
 """A node with less than this part of its ttl left has missed heartbeats."""
@@ -116,16 +117,41 @@ def ring_health(
     *,
     now: float,
     algorithms: Collection[str] = (),
+    drains: Mapping[str, DrainOrder] | None = None,
 ) -> Health:
     """The verdict on a ring.
 
     Args:
-        nodes: every node that has an entry, expired ones included.
+        nodes: every node that has an entry, expired ones and drained ones included.
         events: the end of the ring's history, oldest first.
         now: Redis time of the reading, in seconds since 1970.
         algorithms: the hash algorithms that the nodes report.
+        drains: the orders to drain nodes.
     """
-    return Health.of(_ring_reasons(nodes, events, now, algorithms))
+    reasons = [*_ring_reasons(nodes, events, now, algorithms), *_forgotten(drains or {}, now)]
+    return Health.of(reasons)
+
+
+def _forgotten(drains: Mapping[str, DrainOrder], now: float) -> Iterator[Reason]:
+    if forgotten := long_drained(drains, now):
+        yield Reason(
+            State.DEGRADED,
+            f"{_counted(len(forgotten), 'node')} drained for more than a day: {_listed(forgotten)}",
+            "lift it with hashring undrain if it was forgotten, or drain with --for",
+        )
+
+
+def long_drained(drains: Mapping[str, DrainOrder], now: float) -> list[str]:
+    """The nodes whose drain may have been forgotten: it has no end, and is older than a day.
+
+    Args:
+        now: Redis time in seconds since 1970.
+    """
+    return sorted(
+        name
+        for name, order in drains.items()
+        if order.until is None and now - order.since > _LONG_DRAINED
+    )
 
 
 def _ring_reasons(
@@ -141,6 +167,12 @@ def _ring_reasons(
         else:
             yield _nobody(expired, changes[-1] if changes else None, now)
         return
+    if all(node.drained for node in live):
+        yield Reason(
+            State.DOWN,
+            f"every node is drained ({len(live)}): no key has an owner",
+            "lift the order with hashring undrain, or start another node",
+        )
     if len(algorithms) > 1:
         yield Reason(
             State.DOWN,

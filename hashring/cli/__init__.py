@@ -38,6 +38,8 @@ COMMANDS: Final = {
     "watch": "hashring.cli.watch",
     "events": "hashring.cli.events",
     "plan": "hashring.cli.plan",
+    "drain": "hashring.cli.drain",
+    "undrain": "hashring.cli.undrain",
     "export": "hashring.cli.export",
     "remove": "hashring.cli.remove",
     "locks": "hashring.cli.locks",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
@@ -13,6 +10,7 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
+from hashring.cli.orders import by_option, here, plan_option, span
 from hashring.cli.output import document, local_time
 from hashring.cli.settings import Settings, server_options
 from hashring.core.groups import foresight, orders
@@ -21,30 +19,7 @@ from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
 
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-
 Order = Callable[[GroupState, float], StepOutcome]
-
-
-def span(text: str) -> float:
-    """The seconds of a time such as ``90``, ``90s``, ``30m``, ``2h`` or ``1d``.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    match = _SPAN.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError("for", text, "give a time such as 90s, 30m, 2h or 1d")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-_by_option = click.option(
-    "--by", metavar="WHO", help="Who orders it, for the history; this host and process by default."
-)
-_plan_option = click.option(
-    "--plan", "planned", is_flag=True, help="Show what would move, and change nothing."
-)
 
 
 @click.command("drain")
@@ -52,8 +27,8 @@ _plan_option = click.option(
 @click.argument("member")
 @click.option("--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d.")
 @click.option("--force", is_flag=True, help="Also if no other member is left to take over.")
-@_by_option
-@_plan_option
+@by_option
+@plan_option
 @server_options()
 @click.pass_obj
 def drain(
@@ -78,7 +53,7 @@ def drain(
       hashring group drain orders worker-3 --for 2h --by alice
     """
     seconds = None if lasting is None else span(lasting)
-    who = by or _here("drain")
+    who = by or here("group drain")
 
     def order(state: GroupState, now: float) -> StepOutcome:
         return orders.drain(state, member, now, who, seconds=seconds, force=force)
@@ -89,8 +64,8 @@ def drain(
 @click.command("undrain")
 @click.argument("group")
 @click.argument("member")
-@_by_option
-@_plan_option
+@by_option
+@plan_option
 @server_options()
 @click.pass_obj
 def undrain(settings: Settings, group: str, member: str, *, by: str | None, planned: bool) -> None:
@@ -100,7 +75,7 @@ def undrain(settings: Settings, group: str, member: str, *, by: str | None, plan
     Examples:
       hashring group undrain orders worker-3
     """
-    who = by or _here("undrain")
+    who = by or here("group undrain")
 
     def order(state: GroupState, now: float) -> StepOutcome:
         return orders.undrain(state, member, now, who)
@@ -112,8 +87,8 @@ def undrain(settings: Settings, group: str, member: str, *, by: str | None, plan
 @click.argument("group")
 @click.argument("member")
 @click.argument("weight", metavar="WEIGHT|own")
-@_by_option
-@_plan_option
+@by_option
+@plan_option
 @server_options()
 @click.pass_obj
 def weigh(
@@ -129,7 +104,7 @@ def weigh(
       hashring group weight orders worker-3 2 --plan
       hashring group weight orders worker-3 own
     """
-    who = by or _here("weight")
+    who = by or here("group weight")
     try:
         value = None if weight == "own" else float(weight)
     except ValueError:
@@ -169,10 +144,6 @@ def _show_plan(settings: Settings, connection: Connection, group: str, order: Or
 
 def _plain(found: foresight.Foresight) -> dict[str, Any]:
     return asdict(found)
-
-
-def _here(verb: str) -> str:
-    return f"hashring group {verb} on {socket.gethostname()}:{os.getpid()}"
 
 
 COMMANDS: Final = (drain, undrain, weigh)

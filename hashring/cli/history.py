@@ -20,8 +20,8 @@ def event_line(event: RingEvent) -> str:
     words = []
     change = event.change
     if change is None:
-        words.append(_keys_of(event))
-        words.append(f"by {event.by}" if event.by else "")
+        words += [*event.nodes, _keys_of(event), event.reason]
+        words.append(f"by {event.by}" if event.by and event.by not in event.nodes else "")
     else:
         words.append(", ".join(change.nodes) or "garbage")
         about = [change.reason] if change.reason and change.reason != "expired" else []

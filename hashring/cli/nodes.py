@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from hashring.cli.connection import connected
+from hashring.cli.orders import drain_line
 from hashring.cli.output import columns, counted, document, local_time, percent, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
@@ -19,7 +20,7 @@ HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")
 def node_line(facts: NodeFacts) -> tuple[str, ...]:
     """The node as cells below :data:`HEADER`."""
     return (
-        percent(facts.share),
+        "drained" if facts.drained else percent(facts.share),
         str(facts.replicas),
         f"{seconds(facts.delay)} ago",
         "EXPIRED" if facts.expired else f"in {seconds(facts.expires_in)}",
@@ -47,6 +48,7 @@ def command(settings: Settings) -> None:
 
     Sees says which ring a node saw at its last heartbeat: current, older (it has not beaten since
     the last change, or missed it), another (hashring doctor says why), or - (it does not tell).
+    Below the table are the orders to drain nodes.
 
     \b
     Examples:
@@ -57,15 +59,17 @@ def command(settings: Settings) -> None:
         snapshot = connection.snapshot()
     nodes = node_facts(snapshot, settings.scoring)
     zones = Counter(told_zones(nodes).values())
+    drains = {n: order for n, order in snapshot.drains.items() if order.stands(snapshot.now)}
     if settings.json:
         document(
             {
                 "ring": settings.ring,
                 "nodes": [facts.as_dict() for facts in nodes],
                 "zones": dict(sorted(zones.items())),
+                "drains": {name: order.as_dict() for name, order in sorted(drains.items())},
             }
         )
-    elif not nodes:
+    elif not nodes and not drains:
         click.echo(f"no nodes on ring {printable(settings.ring)!r}")
     else:
         header = ("Zone", *HEADER) if zones else HEADER
@@ -76,3 +80,6 @@ def command(settings: Settings) -> None:
         click.echo("\n".join(columns(header, rows)))
         if zones:
             click.echo(f"\n{zone_line(zones, nodes)}")
+        if drains:
+            lines = (drain_line(name, order) for name, order in sorted(drains.items()))
+            click.echo("\n" + "\n".join(lines))

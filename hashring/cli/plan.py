@@ -116,7 +116,7 @@ def _usual(nodes: Iterable[NodeFacts]) -> int:
     found = Counter(
         round(node.replicas / node.weight)
         for node in nodes
-        if node.weight and node.weight > 0 and not node.expired
+        if node.weight and node.weight > 0 and not node.expired and not node.drained
     )
     return max(1, found.most_common(1)[0][0]) if found else 16
 

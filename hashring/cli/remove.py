@@ -37,7 +37,7 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
         if not replicas and node not in snapshot.nodes:
             known = {record.replica.node for record in snapshot.replicas} | set(snapshot.nodes)
             raise UnknownNodeError(node, settings.ring, sorted(known))
-        alive = any(
+        alive = snapshot.drained.get(node, -1.0) >= 0 or any(
             not record.expired for record in snapshot.replicas if record.replica.node == node
         )
         shown = (

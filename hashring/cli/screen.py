@@ -127,7 +127,7 @@ class Screen:
             expires = Text(f"in {seconds(node.expires_in)}", style=late)
             table.add_row(
                 Text(mark, style=f"black on {color}"),
-                percent(node.share),
+                "drained" if node.drained else percent(node.share),
                 *((bar, str(node.replicas)) if wide else ()),
                 Text(f"{seconds(node.delay)} ago", style=late),
                 Text("EXPIRED", style="bold red") if node.expired else expires,

@@ -85,6 +85,7 @@ def _ring(connection: Connection, name: str, scoring: Scoring) -> Health:
         newest(connection, keys.events, _EVENTS),
         now=seen.now,
         algorithms=told_algorithms(seen),
+        drains=seen.drains,
     )
 
 

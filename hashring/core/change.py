@@ -62,6 +62,8 @@ REASONS: Final = (
     "removed",
     "expired",
     "unvouched",
+    "drained",
+    "undrained",
 )
 """The words that this package gives as a change's reason."""
 

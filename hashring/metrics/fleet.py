@@ -38,7 +38,12 @@ FLEET_METRICS: Final = (
     Spec("histogram", "hashring_redis_round_trip_seconds", (), "Round trips to Redis."),
     Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
     Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),
-    Spec("gauge", "hashring_ring_nodes", (*_RING, "state"), "Nodes that are live, or expired."),
+    Spec(
+        "gauge",
+        "hashring_ring_nodes",
+        (*_RING, "state"),
+        "Nodes that are live, drained by order, or expired.",
+    ),
     Spec("gauge", "hashring_ring_zone_nodes", (*_RING, "zone"), "Live nodes that report the zone."),
     Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
     Spec("gauge", "hashring_ring_epoch", _RING, "Number of the ring's last change."),
@@ -111,7 +116,7 @@ class RingReading:
         ring: its name.
         at: Redis time of the reading, in seconds since 1970.
         epoch: number of its last change.
-        nodes: every node that has a replica, expired ones included.
+        nodes: every node that has a replica, expired ones included, and the drained ones.
         replicas: how many replicas the live ones have.
         balance: ``None`` when there is no live node.
         duplicate_points: points that several live nodes have.
@@ -150,7 +155,11 @@ class RingReading:
             garbage=len(snapshot.garbage),
             events=events,
             health=ring_health(
-                nodes, events, now=snapshot.now, algorithms=told_algorithms(snapshot)
+                nodes,
+                events,
+                now=snapshot.now,
+                algorithms=told_algorithms(snapshot),
+                drains=snapshot.drains,
             ),
         )
 
@@ -316,8 +325,9 @@ class _Ring:
         for state, holds in one_hot(_STATES, reading.health.state.value).items():
             families.add("hashring_ring_state", (*ring, state), holds)
         expired = sum(node.expired for node in reading.nodes)
-        live = len(reading.nodes) - expired
-        for state, count in (("live", live), ("expired", expired)):
+        drained = sum(node.drained and not node.expired for node in reading.nodes)
+        live = len(reading.nodes) - expired - drained
+        for state, count in (("live", live), ("drained", drained), ("expired", expired)):
             families.add("hashring_ring_nodes", (*ring, state), count)
         zones = Counter(told_zones(reading.nodes).values())
         for zone, count in zones.most_common(NODES_SHOWN):

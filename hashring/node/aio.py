@@ -17,7 +17,7 @@ from hashring.node.log import NodeLog
 from hashring.node.node import Node
 from hashring.node.reader import listed, monotonic
 from hashring.node.settings import OnChange
-from hashring.node.states import NodeState
+from hashring.node.states import AT_WORK, RENEWING, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.book import Asked, Verdict
 from hashring.protocol.locks.lease import Lease
@@ -28,6 +28,7 @@ from hashring.store.interface import Message
 from hashring.store.locks.commands import LOCKS_A_CALL
 from hashring.store.redis_store import AsyncRedisStore
 from hashring.store.ring.commands import owner, snapshot
+from hashring.store.ring.orders import OrderStatus, check_order
 
 logger = logging.getLogger("hashring")
 
@@ -82,7 +83,7 @@ class AsyncRingNode(Node):
         except asyncio.CancelledError:
             await self.stop()
             raise
-        if self._machine.state in (NodeState.LIVE, NodeState.FENCED) and not self._stopping:
+        if self._machine.state in AT_WORK and not self._stopping:
             return
         error = self._machine.error
         await self.stop()
@@ -111,6 +112,35 @@ class AsyncRingNode(Node):
         await asyncio.wait([run.task])
         if self._run is run:
             self._run = None
+
+    # --- orders -------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float | None = None, *, force: bool = False) -> None:
+        """Own nothing from now on, until the order is lifted; see :meth:`hashring.RingNode.drain`.
+
+        Raises:
+            ConfigError: no other node is left, without ``force``; or the time is none.
+            NodeStateError: the node does not run.
+            RedisUnavailable, RedisRefused: it is not known whether it was ordered.
+            NodeForked: the node was started in a parent process.
+        """
+        await self._obey(self._drain_order(seconds, force))
+
+    async def undrain(self) -> None:
+        """Be on the ring again; see :meth:`hashring.RingNode.undrain`.
+
+        Raises:
+            NodeStateError: the node does not run.
+            RedisUnavailable, RedisRefused: it is not known whether the order was lifted.
+            NodeForked: the node was started in a parent process.
+        """
+        await self._obey(self._undrain_order())
+
+    async def _obey(self, order: Command[OrderStatus]) -> None:
+        if not check_order(await self._ask(order), self.name, self._settings.ring_name):
+            return
+        if self._run is not None:
+            await self._run.beaten_since(monotonic())
 
     # --- keys ---------------------------------------------------------------------------------
 
@@ -277,6 +307,7 @@ class _Loop:
         self.store = AsyncRedisStore(node._redis, self._config.io_timeout)
         self._log = NodeLog(node._machine)
         self._woken = asyncio.Event()
+        self._published = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._callback: asyncio.Task[None] | None = None
         self._changes: asyncio.Queue[Any] = asyncio.Queue()
@@ -293,6 +324,15 @@ class _Loop:
     def wake(self) -> None:
         """Make the loop ask the machine what to do."""
         self._woken.set()
+
+    async def beaten_since(self, moment: float) -> None:
+        """Beat now, and wait for the answer to a heartbeat that was sent after that moment."""
+        machine = self._machine
+        machine.beat_at_once(moment)
+        self.wake()
+        while machine.state in RENEWING and machine.deadline < moment + self._config.ttl:
+            self._published.clear()
+            await self._published.wait()
 
     def take_soon(self, wanted: Asked) -> None:
         """Take a lock at the next turn of the event loop, together with others."""
@@ -399,6 +439,7 @@ class _Loop:
 
     def _publish(self) -> None:
         change = self._node._publish(self._lease)
+        self._published.set()
         if change is not None and self._callback is not None:
             self._changes.put_nowait(change)
 

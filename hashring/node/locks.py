@@ -49,6 +49,7 @@ class SharedLockBook(LockBook):
     pin_again = _alone(LockBook.pin_again)
     unpin = _alone(LockBook.unpin)
     begin = _alone(LockBook.begin)
+    drain = _alone(LockBook.drain)
     see = _alone(LockBook.see)
     heartbeat = _alone(LockBook.heartbeat)
     listening = _alone(LockBook.listening)

@@ -44,6 +44,7 @@ from hashring.node.states import (
     CLAIM,
     ENDED,
     LIFE,
+    RENEWING,
     SIGHT,
     ClaimEvent,
     ClaimState,
@@ -52,7 +53,7 @@ from hashring.node.states import (
     SightEvent,
     SightState,
 )
-from hashring.protocol.locks.book import LockConfig
+from hashring.protocol.locks.book import LockConfig, Surroundings
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.keys import RingKeys
 from hashring.store.locks.commands import parse_lock_news
@@ -68,6 +69,7 @@ from hashring.store.ring.commands import (
     park,
     snapshot,
 )
+from hashring.store.ring.orders import ORDERED
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only
 # that, in seconds, and in heartbeats for short ones.
@@ -246,7 +248,7 @@ class NodeMachine:
         self._subscribe_tries = 0
         self._started_at = 0
         self._view = View((), float("-inf"), (), self.ring)
-        self._viewed_full = self.full_nodes
+        self._viewed_full, self._viewed_state = self.full_nodes, self.state
         self._announced_full = False
         config = self.config
         self.book = (
@@ -292,6 +294,10 @@ class NodeMachine:
             return
         self._enter(NodeEvent.STOP)
 
+    def beat_at_once(self, now: float) -> None:
+        """Send the next heartbeat now: an order about the node has changed."""
+        self._at.beat = min(self._at.beat, now)
+
     # --- asked by the runner ------------------------------------------------------------------
 
     def next(self, now: float) -> Step:
@@ -322,18 +328,19 @@ class NodeMachine:
                 return step
             due = min(due, self.book.due())
         until = min(due, at.subscribe)
-        if self.state is NodeState.LIVE:
+        if self.state in RENEWING:
             until = min(until, self.deadline)
         return Wait(until)
 
     def view(self, now: float) -> View:
         """What readers may see, as of the last call of ``next`` or answer to it."""
         owns = self.state is NodeState.LIVE
-        deadline = self.deadline if owns else float("-inf")
+        # What a drained node has locked it may work on, until it has handed it over.
+        deadline = self.deadline if self.state in RENEWING else float("-inf")
         known = self._view
         if (
             known.ring is not self.ring
-            or owns != (known.deadline > float("-inf"))
+            or self._viewed_state is not self.state
             or self._viewed_full is not self.full_nodes
         ):
             ranges = self.ring.node_ranges(self.name) if owns else ()
@@ -348,13 +355,27 @@ class NodeMachine:
             if own_bounds == bounds:
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
             self._view = View(bounds, deadline, ranges, self.ring, self.ring.node_count)
-            self._viewed_full = self.full_nodes
-            if self.book is not None and owns:
-                # A node that is fenced for a while has not lost its keys to anybody yet.
-                self.book.see(self.ring, bounds, own_bounds, now)
+            self._viewed_full, self._viewed_state = self.full_nodes, self.state
+            self._show_book(self.ring, bounds, own_bounds, now)
         elif known.deadline != deadline:
             self._view = replace(known, deadline=deadline)
         return self._view
+
+    def _show_book(
+        self,
+        surroundings: Surroundings,
+        bounds: tuple[int, ...],
+        own_bounds: tuple[int, ...],
+        now: float,
+    ) -> None:
+        """Show the book of locks what a new view shows."""
+        if self.book is None:
+            return
+        if self.state is NodeState.DRAINED:
+            self.book.drain()
+        if self.state in RENEWING:
+            # A node that is fenced for a while has not lost its keys to anybody yet.
+            self.book.see(surroundings, bounds, own_bounds, now)
 
     @property
     def in_doubt(self) -> bool:
@@ -372,7 +393,7 @@ class NodeMachine:
     def channels(self) -> tuple[bytes, ...]:
         """What to subscribe to."""
         keys = self.config.keys
-        return (keys.channel, keys.node_channel(self.name)) if self.book else (keys.channel,)
+        return (keys.channel, keys.node_channel(self.name))
 
     # --- told by the runner: the channel ------------------------------------------------------
 
@@ -427,6 +448,9 @@ class NodeMachine:
 
     def _told_alone(self, payload: bytes, now: float) -> None:
         """A message on the node's own channel."""
+        if payload == ORDERED:
+            self.beat_at_once(now)
+            return
         if is_nearby(payload):
             return  # The ring's channel tells of the same.
         news = parse_lock_news(payload)
@@ -629,7 +653,7 @@ class NodeMachine:
         """What a heartbeat asks of the ring; arguments of :func:`beat`."""
         # Nodes of redis-hashring change the ring without a new epoch: only looking finds it.
         fetch = (
-            self.state is not NodeState.LIVE
+            self.state not in RENEWING
             or self._at.fetch < float("inf")
             or self.config.follow_foreign
         )
@@ -667,7 +691,7 @@ class NodeMachine:
         self.failed_since = None
         if self.state in (NodeState.LEAVING, *ENDED):
             return
-        if reply.status is BeatStatus.OK:
+        if reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
             self._tries = 0
             self._renewed(reply, heard, sent, now)
         elif reply.status is BeatStatus.MOVED or (
@@ -727,37 +751,39 @@ class NodeMachine:
                 self._catch_up(reply, now)
         elif reply.stamp.members != self.stamp.members:
             self._doubt(now)
-        if self.state is not NodeState.LIVE:
-            if reply.members is None:
-                # Sent while it was live, answered when it was not any more: what happened in
-                # between is not known.
-                self._doubt(now)
-            else:
-                self._become_live()
+        if self.state not in RENEWING and reply.members is None:
+            # Sent while it was live, answered when it was not any more: what happened in
+            # between is not known.
+            self._doubt(now)
+        else:
+            self._accepted(reply.status)
         if reply.members is not None:
             # Told while the answer was on its way, so perhaps later than what it says.
             for change in heard:
                 self._change(change, now)
 
-    def _become_live(self) -> None:
+    def _accepted(self, status: BeatStatus) -> None:
         """The heartbeat was answered, and what the node must know of the ring is known."""
-        if self.state is not NodeState.LIVE:
-            self._enter(NodeEvent.RENEWED)
-            self._strict = False
-            if self.claim is ClaimState.CLAIMING:
-                self._claim(ClaimEvent.JOINED)
+        drained = status is BeatStatus.DRAINED
+        if self.state is not (NodeState.DRAINED if drained else NodeState.LIVE):
+            self._enter(NodeEvent.TO_DRAIN if drained else NodeEvent.RENEWED)
+        self._strict = False
+        if self.claim is ClaimState.CLAIMING:
+            self._claim(ClaimEvent.JOINED)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
         mine = self.stamp
         if mine is not None and reply.before == mine.tag:
-            # The only news is our own: we were put back.
-            ring = self.ring.with_node(self.name, [replica.point for replica in self.replicas])
+            # The only news is our own: we were put back, or taken off.
+            drained = reply.status is BeatStatus.DRAINED
+            ring = self.ring.without_nodes(self.name)
+            if not drained:
+                ring = ring.with_node(self.name, [replica.point for replica in self.replicas])
             if self._is_whole(ring, reply.stamp):
                 self._adopt(ring, reply.stamp)
                 own = frozenset((self.name,))
-                self.full_nodes = (
-                    self.full_nodes | own if self._announced_full else self.full_nodes - own
-                )
+                full = self._announced_full and not drained
+                self.full_nodes = self.full_nodes | own if full else self.full_nodes - own
                 return
         self._fall_behind(SightEvent.UNTOLD, reply.stamp, now)
 
@@ -793,7 +819,7 @@ class NodeMachine:
             self.failed_since = now
 
     def _fence_when_due(self, now: float) -> None:
-        if self.state is NodeState.LIVE and now >= self.deadline:
+        if self.state in RENEWING and now >= self.deadline:
             self._enter(NodeEvent.RAN_OUT)
             self.counters.fences += 1
 
@@ -812,10 +838,9 @@ class NodeMachine:
         self.name = f"{base}.{self._hex(4)}"
         self.replicas, self.claim = (), self._first_claim
         self._join_anew(now)
-        if self.channels != (self.config.keys.channel,):
-            # Its own channel has its name.
-            self._subscribed = False
-            self._at.subscribe = now
+        # Its own channel has its name.
+        self._subscribed = False
+        self._at.subscribe = now
 
     def _began_before(self, holder: NodeRecord) -> bool:
         """Whether this process began before the one that has its name now."""

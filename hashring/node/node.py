@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from hashring.core.hashing import HashAlgorithm
-from hashring.errors import ConfigError, NodeForked
+from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.asking import Asking
 from hashring.node.forks import own_name, remember
 from hashring.node.own_ranges import machine_of
@@ -20,11 +20,13 @@ from hashring.node.settings import (
     NodeSettings,
     OnChange,
 )
-from hashring.node.states import STARTABLE, NodeState
+from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import Lease
 from hashring.store.client import is_async
+from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
+from hashring.store.ring.orders import OrderStatus, drain, undrain
 
 
 def _one_of(setting: str, value: Any, alias: str, aliased: Any) -> Any:
@@ -156,6 +158,33 @@ class Node(Reader):
             return False
         asking.stir()
         return asking.book.left or not self._loops
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def _drain_order(self, seconds: float | None, force: bool) -> Command[OrderStatus]:
+        """The order to drain this node.
+
+        Raises:
+            ConfigError: the time is none.
+            NodeStateError: the node does not run.
+            NodeForked: it was started in a parent process.
+        """
+        self._refuse_unless_on_ring()
+        keys, lag = self._settings.keys, self._machine.config.scoring.lag
+        return drain(keys, node=self.name, by=self.name, seconds=seconds, force=force, lag=lag)
+
+    def _undrain_order(self) -> Command[OrderStatus]:
+        """What lifts it; see :meth:`_drain_order`."""
+        self._refuse_unless_on_ring()
+        return undrain(self._settings.keys, node=self.name, by=self.name)
+
+    def _refuse_unless_on_ring(self) -> None:
+        self._refuse_if_forked()
+        if self._machine.state not in (*RENEWING, NodeState.FENCED):
+            raise NodeStateError(
+                f"node {self.name!r} is {self.state.value}: start it first, or order it with "
+                "`hashring drain` and `hashring undrain`"
+            )
 
     # --- about the node -----------------------------------------------------------------------
 

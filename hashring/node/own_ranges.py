@@ -26,7 +26,7 @@ from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
 from hashring.core.placement import BALANCED_SAMPLES, Random, sampled_points
 from hashring.errors import MessageFormatError
 from hashring.node.machine import BeforeJoin, NodeConfig, NodeMachine, View
-from hashring.node.states import NodeEvent, NodeState, SightEvent, SightState
+from hashring.node.states import RENEWING, NodeEvent, NodeState, SightEvent, SightState
 from hashring.protocol.machine import Run
 from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
 
@@ -69,9 +69,9 @@ class OwnRangesMachine(NodeMachine):
     def view(self, now: float) -> View:
         """What readers may see, as of the last call of ``next`` or answer to it."""
         owns = self.state is NodeState.LIVE
-        deadline = self.deadline if owns else float("-inf")
+        deadline = self.deadline if self.state in RENEWING else float("-inf")
         known, near = self._view, self.near
-        if self._viewed is not near or owns != (known.deadline > float("-inf")):
+        if self._viewed is not near or self._viewed_state is not self.state:
             bounds = near.own_bounds if owns else ()
             own_bounds = bounds
             if owns and self.config.locks and self.config.locks.locking:
@@ -83,9 +83,8 @@ class OwnRangesMachine(NodeMachine):
                 own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
             ranges = near.ranges if owns else ()
             self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
-            self._viewed = near
-            if self.book is not None and owns:
-                self.book.see(near, bounds, own_bounds, now)
+            self._viewed, self._viewed_state = near, self.state
+            self._show_book(near, bounds, own_bounds, now)
         elif known.deadline != deadline or known.node_count != self._node_count:
             self._view = replace(known, deadline=deadline, node_count=self._node_count)
         return self._view
@@ -143,7 +142,7 @@ class OwnRangesMachine(NodeMachine):
         self._node_count = reply.nodes
         if stated.reaches != self.near.reaches:
             self.near = stated
-        self._become_live()
+        self._accepted(reply.status)
         for news in heard:
             self._hear_nearby(news, now)
 

@@ -86,6 +86,8 @@ class Runner(Loop):
         def word(now: float) -> None:
             try:
                 request.error = self._run(make(), self.store)
+                # Whoever waits for it finds what it changed.
+                self.publish()
             finally:
                 request.latch.set()
 

@@ -1,24 +1,33 @@
 """The states of a node, of what it sees of the ring, and of its claim to its name.
 
-A node's state (:data:`LIFE`). Only a ``live`` node owns its ranges; in all others it owns nothing:
+A node's state (:data:`LIFE`). Only a ``live`` node owns its ranges; in all others it owns nothing.
+In ``drained`` it may still work on keys that it has locked, for the time of a handoff:
 
-==============  ===============================================  ===========================
+==============  ===============================================  ============================
 state           meaning                                          event -> next state
-==============  ===============================================  ===========================
+==============  ===============================================  ============================
 ``new``         before start()                                   start() -> joining
 \\                                                                stop() -> stopped
 ``joining``     subscribes, chooses points, joins                start() -> joining
 \\                                                                renewed -> live
+\\                                                                renewed, to drain -> drained
 \\                                                                first call failed -> failed
 \\                                                                name taken -> joining
 \\                                                                name yielded -> superseded
 \\                                                                stop() -> leaving
 ``live``        a heartbeat was answered, and the ring is known  start() -> joining
+\\                                                                renewed, to drain -> drained
+\\                                                                ttl over -> fenced
+\\                                                                name taken -> joining
+\\                                                                stop() -> leaving
+``drained``     by order: beats, is off the ring, hands over     start() -> joining
+\\                                                                renewed -> live
 \\                                                                ttl over -> fenced
 \\                                                                name taken -> joining
 \\                                                                stop() -> leaving
 ``fenced``      not renewed within the ttl; keeps trying         start() -> joining
 \\                                                                renewed -> live
+\\                                                                renewed, to drain -> drained
 \\                                                                name taken -> joining
 \\                                                                stop() -> leaving
 ``leaving``     asked to stop                                    start() -> joining
@@ -27,7 +36,7 @@ state           meaning                                          event -> next s
 ``stopped``     has left; or expires, as Redis did not answer    start() -> joining
 ``superseded``  another process has its name                     start() -> joining
 ``failed``      start() did not succeed                          start() -> joining
-==============  ===============================================  ===========================
+==============  ===============================================  ============================
 
 What it knows of the ring (:data:`SIGHT`). In ``behind``, ``deaf`` and ``uncertain`` it knows that
 the ring may differ, and reads it before long:
@@ -88,6 +97,7 @@ class NodeState(str, Enum):
     NEW = "new"
     JOINING = "joining"
     LIVE = "live"
+    DRAINED = "drained"
     FENCED = "fenced"
     LEAVING = "leaving"
     STOPPED = "stopped"
@@ -101,6 +111,7 @@ class NodeEvent(str, Enum):
     START = "start()"
     STOP = "stop()"
     RENEWED = "renewed"
+    TO_DRAIN = "renewed, to drain"
     RAN_OUT = "ttl over"
     REFUSED = "first call failed"
     NAME_TAKEN = "name taken"
@@ -110,12 +121,14 @@ class NodeEvent(str, Enum):
 
 _S, _E = NodeState, NodeEvent
 _ANEW: Final = {_E.START: _S.JOINING}
+_BEATEN: Final = {_E.RENEWED: _S.LIVE, _E.TO_DRAIN: _S.DRAINED}
 
 LIFE: Final = StateTable(
     {
         _S.NEW: "before start()",
         _S.JOINING: "subscribes, chooses points, joins",
         _S.LIVE: "a heartbeat was answered, and the ring is known",
+        _S.DRAINED: "by order: beats, is off the ring, hands over",
         _S.FENCED: "not renewed within the ttl; keeps trying",
         _S.LEAVING: "asked to stop",
         _S.STOPPED: "has left; or expires, as Redis did not answer",
@@ -126,7 +139,7 @@ LIFE: Final = StateTable(
         _S.NEW: {**_ANEW, _E.STOP: _S.STOPPED},
         _S.JOINING: {
             **_ANEW,
-            _E.RENEWED: _S.LIVE,
+            **_BEATEN,
             _E.REFUSED: _S.FAILED,
             _E.NAME_TAKEN: _S.JOINING,
             _E.NAME_YIELDED: _S.SUPERSEDED,
@@ -134,13 +147,21 @@ LIFE: Final = StateTable(
         },
         _S.LIVE: {
             **_ANEW,
+            _E.TO_DRAIN: _S.DRAINED,
+            _E.RAN_OUT: _S.FENCED,
+            _E.NAME_TAKEN: _S.JOINING,
+            _E.STOP: _S.LEAVING,
+        },
+        _S.DRAINED: {
+            **_ANEW,
+            _E.RENEWED: _S.LIVE,
             _E.RAN_OUT: _S.FENCED,
             _E.NAME_TAKEN: _S.JOINING,
             _E.STOP: _S.LEAVING,
         },
         _S.FENCED: {
             **_ANEW,
-            _E.RENEWED: _S.LIVE,
+            **_BEATEN,
             _E.NAME_TAKEN: _S.JOINING,
             _E.STOP: _S.LEAVING,
         },
@@ -154,8 +175,11 @@ LIFE: Final = StateTable(
 ENDED: Final = (_S.STOPPED, _S.SUPERSEDED, _S.FAILED)
 """The states in which there is nothing more to do."""
 
-AT_WORK: Final = (_S.JOINING, _S.LIVE, _S.FENCED)
+AT_WORK: Final = (_S.JOINING, _S.LIVE, _S.DRAINED, _S.FENCED)
 """The states of a node whose loop runs, and will go on."""
+
+RENEWING: Final = (_S.LIVE, _S.DRAINED)
+"""The states in which Redis answered a heartbeat within the ttl."""
 
 STARTABLE: Final = (_S.NEW, _S.STOPPED, _S.FAILED)
 """The states of a node that is nowhere, and may be started."""

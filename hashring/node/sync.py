@@ -27,6 +27,7 @@ from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import owner, snapshot, sweep
+from hashring.store.ring.orders import OrderStatus, check_order
 from hashring.store.ring.tables import ring_tables
 
 logger = logging.getLogger("hashring")
@@ -316,6 +317,41 @@ class RingNode(Node):
     def _ask_redis(self, command: Command[T]) -> T:
         runner, run = self._runner, self._get_store().run
         return runner.backend.call_for_user(run, command) if runner else run(command)
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def drain(self, seconds: float | None = None, *, force: bool = False) -> None:
+        """Own nothing from now on, and hand over what is locked, until the order is lifted.
+
+        The node goes on running and beating; its state is ``drained``. Its keys go to the other
+        nodes at once, and locked ones as in any handoff. The order stands in Redis, and outlasts
+        restarts of a node with a name of its own.
+
+        Args:
+            seconds: after which the order ends by itself; ``None`` for never.
+            force: drain although no other node is left, so that nobody serves any key.
+
+        Raises:
+            ConfigError: no other node is left, without ``force``; or the time is none.
+            NodeStateError: the node does not run.
+            RedisUnavailable, RedisRefused: it is not known whether it was ordered.
+            NodeForked: the node was started in a parent process.
+        """
+        self._obey(self._drain_order(seconds, force))
+
+    def undrain(self) -> None:
+        """Be on the ring again; nothing happens if no order to drain this node stands.
+
+        Raises:
+            NodeStateError: the node does not run.
+            RedisUnavailable, RedisRefused: it is not known whether the order was lifted.
+            NodeForked: the node was started in a parent process.
+        """
+        self._obey(self._undrain_order())
+
+    def _obey(self, order: Command[OrderStatus]) -> None:
+        if check_order(self._ask_redis(order), self.name, self._settings.ring_name):
+            self._ask(self._machine.beat_step)
 
     # --- by hand ------------------------------------------------------------------------------
 

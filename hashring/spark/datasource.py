@@ -10,9 +10,9 @@ Options: ``url`` and ``ring`` say which ring, ``table`` which of
 ``events``
     ``id`` (of the entry in the Redis stream), ``at`` (Redis time), ``kind``, ``by``, and for
     changes of the ring (join, leave, expire, full, room) ``epoch``, ``nodes``, ``points``,
-    ``reason``, ``tag``, ``prev``; ``keys`` is for ``unserved`` how many keys the node ``by`` must
-    leave unserved, for ``release`` the key whose lock was taken away. Also as a stream
-    (``spark.readStream``).
+    ``reason``, ``tag``, ``prev``; ``drain`` and ``undrain`` have ``nodes`` and ``reason``;
+    ``keys`` is for ``unserved`` how many keys the node ``by`` must leave unserved, for
+    ``release`` the key whose lock was taken away. Also as a stream (``spark.readStream``).
 ``locks``
     ``key`` BINARY, ``node``, ``token`` (the fencing token), ``expires_in``. Read lock by lock: not
     one instant of all locks.
@@ -230,9 +230,9 @@ def _event_row(event: RingEvent) -> tuple[Any, ...]:
         event.kind,
         event.by,
         change.stamp.epoch if change else None,
-        list(change.nodes) if change else None,
+        list(event.nodes) if change or event.nodes else None,
         list(change.points) if change else None,
-        change.reason if change else None,
+        change.reason if change else event.reason or None,
         change.stamp.tag if change else None,
         change.prev if change else None,
         event.keys or None,

@@ -21,7 +21,7 @@ class RingKeys:
 
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
-        epoch, nodes, events, left, full, points, full_points, places, token: see
+        epoch, nodes, events, left, full, points, full_points, places, orders, drained, token: see
             docs/reference/redis-layout.rst.
         locks: what every lock's key begins with.
     """
@@ -35,6 +35,8 @@ class RingKeys:
     points: bytes
     full_points: bytes
     places: bytes
+    orders: bytes
+    drained: bytes
     token: bytes
     locks: bytes
 
@@ -55,6 +57,8 @@ class RingKeys:
             self.points,
             self.full_points,
             self.places,
+            self.orders,
+            self.drained,
         )
 
     def lock(self, key: bytes) -> bytes:
@@ -62,7 +66,7 @@ class RingKeys:
         return self.locks + key
 
     def node_channel(self, node: str) -> bytes:
-        """The channel that tells one node of its ranges, of freed locks, and of wanted ones."""
+        """The channel that tells one node of its ranges, of locks, and of orders about it."""
         return self.locks[: -len(b"lock:")] + b"to:" + node.encode()
 
 
@@ -112,6 +116,8 @@ def ring_keys(name: str | bytes) -> RingKeys:
         points=base + b":points",
         full_points=base + b":full-points",
         places=base + b":places",
+        orders=base + b":orders",
+        drained=base + b":drained",
         token=base + b":token",
         locks=base + b":lock:",
     )

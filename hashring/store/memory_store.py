@@ -49,6 +49,8 @@ _PARTS: Final = {
     "full": ("full",),
     "points": ("index",),
     "places": ("places",),
+    "orders": ("orders",),
+    "drained": ("drained",),
 }
 
 
@@ -76,10 +78,14 @@ class MemoryServer:
         with self._lock:
             self._keyspace.wipe()
 
-    def zadd(self, ring: bytes, member: bytes, score: float) -> None:
-        """Put a member into the ring's ZSET behind everyone's back: garbage, for tests."""
+    def zadd(self, ring: bytes, member: bytes, score: float, *, part: str = "members") -> None:
+        """Put a member into the ring's ZSET behind everyone's back: garbage, for tests.
+
+        Args:
+            part: ``"members"``, or ``"drained"``, where a drained node's name is.
+        """
         with self._lock:
-            self._ring(ring).members[member] = score
+            getattr(self._ring(ring), part)[member] = score
 
     def zrem(self, ring: bytes, member: bytes) -> None:
         """Take a member out of the ring's ZSET behind everyone's back."""
@@ -100,8 +106,8 @@ class MemoryServer:
         """Write a node's field of one of the ring's hashes behind its back.
 
         Args:
-            part: ``"nodes"``, what it reports, ``"left"``, where it was, or ``"places"``, where
-                it is.
+            part: ``"nodes"``, what it reports, ``"left"``, where it was, ``"places"``, where it is,
+                or ``"orders"``, what was ordered about it.
         """
         with self._lock:
             getattr(self._ring(ring), part)[node.encode()] = entry
@@ -166,6 +172,14 @@ class MemoryServer:
     def holder(self, ring: bytes, node: str) -> str:
         """The session that holds a node's name; empty when none does."""
         return holder_of(self._ring(ring).nodes.get(node.encode(), b""))
+
+    def orders(self, ring: bytes) -> Mapping[bytes, bytes]:
+        """What was ordered about the ring's nodes, as JSON."""
+        return self._ring(ring).orders
+
+    def drained(self, ring: bytes) -> Mapping[bytes, float]:
+        """The nodes that obey an order to drain, and when they expire."""
+        return self._ring(ring).drained
 
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """The history of a ring as raw stream entries, oldest first."""

@@ -134,7 +134,7 @@ class NodeAnswer(Answer):
     name: str
     host: str
     pid: str
-    state: Literal["up", "late", "full", "expired"]
+    state: Literal["up", "late", "full", "drained", "expired"]
     replicas: Count
     share: float
     fair_share: float
@@ -154,6 +154,7 @@ class NodeAnswer(Answer):
     fingerprint: str | None
     sees: Literal["current", "older", "another", "-"]
     zone: str | None
+    drained: bool
 
 
 class Nodes(Answer):

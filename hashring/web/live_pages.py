@@ -171,8 +171,9 @@ ICONS: Final = {
 _ROW_ORDER: Final = {
     NodeHealth.EXPIRED: 0,
     NodeHealth.LATE: 1,
-    NodeHealth.FULL: 2,
-    NodeHealth.UP: 3,
+    NodeHealth.DRAINED: 2,
+    NodeHealth.FULL: 3,
+    NodeHealth.UP: 4,
 }
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
 _REASONS: Final = 8  # of the list's verdict

@@ -34,6 +34,8 @@ class NodeHealth(str, Enum):
     """It has missed heartbeats: half of its ttl is gone."""
     FULL = "full"
     """It holds as many keys as it may."""
+    DRAINED = "drained"
+    """By order it runs and owns nothing."""
     EXPIRED = "expired"
     """It owns nothing; the next heartbeat of any node takes it off the ring."""
 
@@ -186,12 +188,19 @@ class RingView:
             self.events,
             now=self.now,
             algorithms=self.algorithms,
+            drains=self.snapshot.drains,
         )
 
     @property
     def live(self) -> tuple[NodeView, ...]:
         """The nodes that own something, or could."""
-        return tuple(node for node in self.nodes if node.state is not NodeHealth.EXPIRED)
+        off = (NodeHealth.EXPIRED, NodeHealth.DRAINED)
+        return tuple(node for node in self.nodes if node.state not in off)
+
+    @property
+    def drained(self) -> tuple[NodeView, ...]:
+        """The nodes that run, and by order own nothing."""
+        return tuple(node for node in self.nodes if node.state is NodeHealth.DRAINED)
 
     @property
     def expired(self) -> tuple[NodeView, ...]:
@@ -268,6 +277,8 @@ class RingView:
 def _state(facts: NodeFacts) -> NodeHealth:
     if facts.expired:
         return NodeHealth.EXPIRED
+    if facts.drained:
+        return NodeHealth.DRAINED
     if facts.ttl is not None and facts.expires_in < LATE * facts.ttl:
         return NodeHealth.LATE
     if facts.limit is not None and facts.held is not None and facts.held >= facts.limit:

@@ -440,7 +440,10 @@ def written(
 
 
 def look(
-    nodes: Iterable[tuple[list[Any], list[bytes]]], events: Iterable[RingEvent] = ()
+    nodes: Iterable[tuple[list[Any], list[bytes]]],
+    events: Iterable[RingEvent] = (),
+    ordered: list[bytes] | None = None,
+    drained: list[bytes] | None = None,
 ) -> dict[str, tuple[str, str]]:
     """What the checks find on a ring of these nodes, at the tag ``now``."""
     scoring = Scoring.expiry(0)
@@ -449,7 +452,8 @@ def look(
     for some, entry in nodes:
         members += some
         entries += entry
-    raw = (b"7", b"now", b"%d" % (NOW * 10**6), members, entries, b"", len(members) // 2)
+    stamp = (b"7", b"now", b"%d" % (NOW * 10**6))
+    raw = (*stamp, members, entries, b"", len(members) // 2, ordered or [], drained or [])
     read = snapshot(ring_keys("ring"), scoring=scoring).read(raw)
     return {
         found.check: (found.level.value, found.text)
@@ -487,6 +491,21 @@ def test_an_index_that_lost_a_member_is_a_note(client: Redis, run: Run) -> None:
         found = finding(run("doctor", "--json"), "index")
         assert found["level"] == "note"
         assert "differs from the ring by 1" in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "found"),
+    [(2, ("note", "1 node drained by order")), (25, ("problem", "b: drained for more than a day"))],
+)
+def test_a_drain_that_was_forgotten_is_a_problem(hours: int, found: tuple[str, str]) -> None:
+    order = {"drain": {"by": "alice", "since": str((NOW - hours * 3600) * 10**6)}}
+    nodes = [written("a", 6, told={"ttl": 60}), written("b", told={"ttl": 60})]
+    ordered, drained = [b"b", json.dumps(order).encode()], [b"b", b"%d" % (NOW + 50)]
+    checks = look(nodes, ordered=ordered, drained=drained)
+    assert checks["drains"][0] == found[0]
+    assert checks["drains"][1].startswith(found[1])
+    assert checks["nodes"][1] == "1 node with 1 replica"
+    assert checks["entries"][0] == "ok"
 
 
 def test_what_has_just_expired_is_only_a_note() -> None:

@@ -192,6 +192,6 @@ def test_completion_knows_commands_and_options() -> None:
         )
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
-    assert complete("d") == ["doctor", "demo"]
+    assert complete("d") == ["drain", "doctor", "demo"]
     assert complete("events", "--f") == ["--follow"]
     assert complete("nodes", "--wire", "re") == ["redis-hashring"]

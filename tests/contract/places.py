@@ -91,6 +91,14 @@ class Place:
         """Delete what is written of where nodes are."""
         raise NotImplementedError
 
+    def order(self, node: str, value: bytes) -> None:
+        """Write what was ordered about a node."""
+        raise NotImplementedError
+
+    def age_drained(self, node: str) -> None:
+        """Make a drained node expired."""
+        raise NotImplementedError
+
     def set_epoch(self, value: bytes) -> None:
         raise NotImplementedError
 
@@ -197,6 +205,12 @@ class RealPlace(Place):
     def displace(self) -> None:
         self.client.delete(self.keys.places)
 
+    def order(self, node: str, value: bytes) -> None:
+        self.client.hset(self.keys.orders, node, value)
+
+    def age_drained(self, node: str) -> None:
+        self.client.zadd(self.keys.drained, {node: self.now() + LONG_AGO})
+
     def set_epoch(self, value: bytes) -> None:
         self.client.set(self.keys.epoch, value)
 
@@ -261,6 +275,13 @@ class TwinPlace(Place):
     def displace(self) -> None:
         self.server.delete(self.keys.ring, "places")
 
+    def order(self, node: str, value: bytes) -> None:
+        self.server.hset(self.keys.ring, node, value, part="orders")
+
+    def age_drained(self, node: str) -> None:
+        expired = self.now() + LONG_AGO
+        self.server.zadd(self.keys.ring, node.encode(), expired, part="drained")
+
     def set_epoch(self, value: bytes) -> None:
         self.server.set_epoch(self.keys.ring, value)
 
@@ -295,6 +316,10 @@ class Listener:
         """The nodes that were told of their ranges since the last call, and what."""
         heard = [(node, parse_nearby(payload)) for node, payload in self._heard() if node]
         return [(node, news) for node, news in heard if news is not None]
+
+    def told_alone(self) -> list[tuple[str, bytes]]:
+        """The nodes that were told anything alone since the last call, and what."""
+        return [(node, payload) for node, payload in self._heard() if node]
 
     def _heard(self) -> Iterator[tuple[str, bytes]]:
         self._marks += 1

@@ -510,7 +510,8 @@ def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
     make: Make, client: Redis, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Every key of the ring but those of the locks.
-    named = ("epoch", "nodes", "events", "left", "full", "points", "full-points")
+    indexes = ("points", "full-points")
+    named = ("epoch", "nodes", "events", "left", "full", "orders", "drained", *indexes)
     allowed = [f"~{RING}", *(f"~{{{RING}}}:{name}" for name in named)]
     client.execute_command(
         *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed)

@@ -15,6 +15,7 @@ from hashring.health import Health, Reason, State, exit_status, group_health, ri
 from hashring.store.group.commands import Decision
 from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees
+from hashring.store.ring.orders import DrainOrder
 
 NOW = 1_000_000.0
 WELL = NodeFacts(
@@ -190,3 +191,23 @@ def test_the_worst_counts_and_makes_the_exit_status(
 ) -> None:
     verdicts = [Health.of([Reason(state, "x")]) for state in states]
     assert (worst(verdicts), exit_status(verdicts)) == (overall, status)
+
+
+def test_a_ring_whose_nodes_are_all_drained_is_down() -> None:
+    off = replace(WELL, share=0.0, replicas=0, drained=True)
+    assert verdict(WELL, replace(off, name="b")).state is State.HEALTHY
+    health = verdict(off, replace(off, name="b"))
+    assert health.state is State.DOWN
+    assert text(health) == "every node is drained (2): no key has an owner"
+
+
+@pytest.mark.parametrize(
+    ("ago", "until", "forgotten"), [(90_000, None, True), (80_000, None, False), (90_000, 1, False)]
+)
+def test_a_drain_without_an_end_may_have_been_forgotten_after_a_day(
+    ago: float, until: float | None, forgotten: bool
+) -> None:
+    order = DrainOrder("alice", NOW - ago, until if until is None else NOW + until)
+    health = verdict(WELL, drains={"b": order})
+    assert (health.state is State.DEGRADED) is forgotten
+    assert ("1 node drained for more than a day: b" in text(health)) is forgotten

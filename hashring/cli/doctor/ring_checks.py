@@ -8,10 +8,12 @@ from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
+from hashring.cli.orders import drain_line
 from hashring.cli.output import counted, percent, seconds
 from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
+from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.events import RingEvent
 from hashring.store.ring.nodes import NodeFacts, Sees, locking_nodes, node_facts
@@ -50,7 +52,8 @@ def ring_checks(
     yield _restless(recent)
     yield _locks(snapshot, live)
     yield _unserved(live)
-    if live:
+    yield _drains(snapshot)
+    if snapshot.ring().node_count:
         yield _shares(snapshot)
 
 
@@ -60,9 +63,16 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _nodes(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
+    if live and all(node.drained for node in live):
+        return problem(
+            "nodes",
+            "every node is drained: no key has an owner",
+            "hashring undrain one of them, or start another node",
+        )
     if live:
-        replicas = sum(node.replicas for node in live)
-        return ok("nodes", f"{counted(len(live), 'node')} with {counted(replicas, 'replica')}")
+        on_ring = [node for node in live if not node.drained]
+        replicas = sum(node.replicas for node in on_ring)
+        return ok("nodes", f"{counted(len(on_ring), 'node')} with {counted(replicas, 'replica')}")
     if nodes:
         return problem(
             "nodes", "every node has expired: no key has an owner", "start nodes, or look at them"
@@ -144,7 +154,9 @@ def _expired(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
 
 def _stray(snapshot: Snapshot) -> Finding:
     on_ring = {record.replica.node for record in snapshot.replicas}
-    stray = [name for name in snapshot.nodes if name not in on_ring]
+    stray = [
+        name for name in snapshot.nodes if name not in on_ring and name not in snapshot.drained
+    ]
     if stray:
         return problem(
             "entries",
@@ -307,6 +319,21 @@ def _unserved(live: list[NodeFacts]) -> Finding:
     if not limited:
         return ok("limits", "no node has a limit")
     return ok("limits", f"no key is left for want of room; with a limit: {_of(limited, live)}")
+
+
+def _drains(snapshot: Snapshot) -> Finding:
+    standing = {n: order for n, order in snapshot.drains.items() if order.stands(snapshot.now)}
+    if not standing:
+        return ok("drains", "no node is drained")
+    details = tuple(drain_line(name, order) for name, order in sorted(standing.items())[:_SHOWN])
+    if forgotten := long_drained(standing, snapshot.now):
+        return problem(
+            "drains",
+            f"{_list(forgotten)}: drained for more than a day, without an end",
+            "hashring undrain if it was forgotten; else drain again with --for",
+            details,
+        )
+    return note("drains", f"{counted(len(standing), 'node')} drained by order", details=details)
 
 
 def _of(some: Sequence[NodeFacts], all_: Sequence[NodeFacts]) -> str:

@@ -467,6 +467,16 @@ class LockBook:
         self._keys.enter(_E.FORGOTTEN, *self._keys.others.values())
         self._forget(node, session)
 
+    def drain(self) -> None:
+        """Keep no key for an owner that is full: what is held is to be handed over.
+
+        Told before :meth:`see`, which is told that nothing is the node's own.
+        """
+        for held in self.held.values():
+            if held.state in (_KEPT, _S.WANTED):
+                held.other = ""
+                self._keys.enter(_E.DRAINED, held)
+
     def see(
         self, ring: Surroundings, bounds: tuple[int, ...], own_bounds: tuple[int, ...], now: float
     ) -> None:

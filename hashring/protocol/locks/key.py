@@ -23,12 +23,14 @@ state          meaning                                 event -> next state
 \\                                                      lost -> free
 \\                                                      the node leaves -> finishing
 ``kept``       the same, for an owner that is full     its owner waits -> wanted
+\\                                                      to be handed over -> held
 \\                                                      not asked for -> idle
 \\                                                      let go -> releasing
 \\                                                      lost -> free
 \\                                                      the node leaves -> finishing
 ``wanted``     kept, until its owner may have it       its owner waits -> wanted
 \\                                                      its owner waits no more -> kept
+\\                                                      to be handed over -> held
 \\                                                      let go -> releasing
 \\                                                      lost -> free
 \\                                                      the node leaves -> finishing
@@ -97,6 +99,7 @@ class KeyEvent(str, Enum):
     OWNER_FULL = "its owner is full"
     OWNER_WAITS = "its owner waits"
     OWNER_GONE = "its owner waits no more"
+    DRAINED = "to be handed over"
     NOT_ASKED = "not asked for"
     LET_GO = "let go"
     LOST = "lost"
@@ -151,8 +154,18 @@ LIFE: Final = StateTable(
             _E.FORGOTTEN: _S.FREE,
         },
         _S.HELD: {_E.OWNER_FULL: _S.KEPT, _E.NOT_ASKED: _S.IDLE, **_OURS},
-        _S.KEPT: {_E.OWNER_WAITS: _S.WANTED, _E.NOT_ASKED: _S.IDLE, **_OURS},
-        _S.WANTED: {_E.OWNER_WAITS: _S.WANTED, _E.OWNER_GONE: _S.KEPT, **_OURS},
+        _S.KEPT: {
+            _E.OWNER_WAITS: _S.WANTED,
+            _E.DRAINED: _S.HELD,
+            _E.NOT_ASKED: _S.IDLE,
+            **_OURS,
+        },
+        _S.WANTED: {
+            _E.OWNER_WAITS: _S.WANTED,
+            _E.OWNER_GONE: _S.KEPT,
+            _E.DRAINED: _S.HELD,
+            **_OURS,
+        },
         _S.IDLE: {
             _E.ASKED: _S.HELD,
             _E.LET_GO: _S.RELEASING,

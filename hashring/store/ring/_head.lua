@@ -12,6 +12,8 @@
 --                                 that no reader counts
 --   8  {<ring>}:full-points  ZSET the same of nodes that are full
 --   9  {<ring>}:places   hash     node -> the points of its members, with spaces between
+--  10  {<ring>}:orders   hash     node -> JSON of what was ordered about it
+--  11  {<ring>}:drained  ZSET     the nodes that beat and have no member, by order; scored like members
 -- The channel has the name of KEYS[1]; a node's own channel is {<ring>}:to:<node>.
 --
 -- KEYS 7 and 8 together are an index of KEYS[1]: they have the same members. A ring in the form of
@@ -24,6 +26,7 @@ local AWAY = string.rep('-', SESSION) -- the session of a node that stopped to c
 local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
 local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
 local FORGET_EVERY = 3600  -- seconds between two such looks at all names, however many leave
+local OVER = 'its time was up'
 local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it comes 1
 
 -- A script that fails midway is not rolled back: a key of the wrong type must fail it here.
@@ -36,6 +39,8 @@ redis.call('SCARD', KEYS[6])
 redis.call('ZCARD', KEYS[7])
 redis.call('ZCARD', KEYS[8])
 redis.call('HLEN', KEYS[9])
+redis.call('HLEN', KEYS[10])
+redis.call('ZCARD', KEYS[11])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -372,10 +377,70 @@ local function is_on_ring(told)
   return type(told.anchor) == 'string' and redis.call('ZSCORE', KEYS[1], told.anchor)
 end
 
+-- What was ordered about a node; an empty table when nothing was, or nothing that was written here.
+local function orders_of(node)
+  local ok, orders = pcall(cjson.decode, redis.call('HGET', KEYS[10], node) or '')
+  return ok and type(orders) == 'table' and orders or {}
+end
+
+-- The order to drain that stands about a node whose name this session holds; else why the one that
+-- there is does not stand any more.
+local function drain_of(node, session)
+  local drain = orders_of(node).drain
+  if type(drain) ~= 'table' then
+    return nil
+  end
+  if drain.ends and not (tonumber(drain.ends) and tonumber(drain.ends) > tonumber(at)) then
+    return nil, OVER
+  end
+  if drain.session and drain.session ~= session then
+    return nil, 'another process has the name'
+  end
+  return drain
+end
+
+-- Write the order to drain a node, nil to lift it.
+local function order_drain(node, drain)
+  local orders = orders_of(node)
+  orders.drain = drain
+  if next(orders) then
+    redis.call('HSET', KEYS[10], node, cjson.encode(orders))
+  else
+    redis.call('HDEL', KEYS[10], node)
+  end
+end
+
+-- Whether a node whose name this session holds is to drain. What does not stand any more is lifted.
+local function is_to_drain(node, session, history)
+  local drain, stale = drain_of(node, session)
+  if stale then
+    order_drain(node, nil)
+    log(history, 'kind', 'undrain', 'by', node, 'node', node, 'reason', stale)
+  end
+  return drain ~= nil
+end
+
+-- Have a node beat at once, since an order about it changed. It beats in any case, later.
+local function call_node(node)
+  redis.call('PUBLISH', string.sub(KEYS[7], 1, -7) .. 'to:' .. node, 'order')
+end
+
+-- Forget the drained nodes that did not beat since `horizon`. The orders about them stand.
+local function sweep_drained(horizon)
+  local gone = redis.call('ZRANGEBYSCORE', KEYS[11], '-inf', '(' .. seconds(horizon), 'LIMIT', 0, 1000)
+  for _, node in ipairs(gone) do
+    redis.call('ZREM', KEYS[11], node)
+    if not is_on_ring(told_of(redis.call('HGET', KEYS[3], node))) then
+      redis.call('HDEL', KEYS[3], node)
+    end
+  end
+end
+
 -- Take away what expired before `horizon`; returns how many members went.
 -- 1000 at a time keeps the arguments of one ZREM within Lua's stack.
 local function sweep(horizon, by, history)
   local swept, nodes, points, since, ends = 0, {}, {}, nil, {}
+  sweep_drained(horizon)
   while true do
     local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon),
       'WITHSCORES', 'LIMIT', 0, 1000)

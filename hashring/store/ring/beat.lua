@@ -19,9 +19,10 @@
 --         each of its members, with commas between,
 --         then, when asked for, the ring's members as one text (JSON, which a client reads in a
 --         fraction of the time that as many answers take), and the nodes that are full.
---         status: ok, taken (the name is in use by another session than the one seen), superseded
---         (by another session under this name), moved (the ring is not the one expected). Only ok
---         changed anything of the node.
+--         status: ok, drained (the same, but by order the node has no member on the ring), taken (the
+--         name is in use by another session than the one seen), superseded (by another session under
+--         this name), moved (the ring is not the one expected). Only the first two changed anything
+--         of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
 local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
 local joining = string.find(flags, 'j', 1, true)
@@ -57,6 +58,8 @@ if other and not joining then
   status = 'superseded'
 elseif other and holder ~= ARGV[4] then
   status = 'taken'
+elseif is_to_drain(node, session, history) then
+  status = 'drained'
 elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
   status = 'moved'
 elseif joining and ARGV[4] ~= '' and string.sub(entry or '', 1, SESSION) == AWAY then
@@ -71,11 +74,31 @@ for i = 14 + drop, #ARGV do
   own[#own + 1] = ARGV[i]
 end
 
-if status == 'ok' then
-  local dropping = {}
-  for i = 1, drop do
-    dropping[i] = ARGV[13 + i]
+local dropping = {}
+for i = 1, drop do
+  dropping[i] = ARGV[13 + i]
+end
+
+local function nodes_on_ring()
+  return math.max(0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[11]))
+end
+
+-- Write what the node tells of itself.
+local function write_entry()
+  local told = session .. ARGV[8]
+  if entry ~= told then
+    redis.call('HSET', KEYS[3], node, told)
+    if joining and string.sub(entry or '', 1, SESSION) == AWAY then
+      log(history, 'kind', 'back', 'by', node)
+    end
+    local count = unserved(ARGV[8])
+    if (count > 0) ~= (entry and unserved(string.sub(entry, SESSION + 1)) > 0 or false) then
+      log(history, 'kind', 'unserved', 'by', node, 'keys', count)
+    end
   end
+end
+
+if status == 'ok' then
   local dropped = in_parts('ZREM', KEYS[1], dropping)
   if not joining then
     -- A full Redis refuses ZADD, although new scores need no memory, unless the script has begun
@@ -92,17 +115,7 @@ if status == 'ok' then
     end
     added = added + redis.call('ZADD', KEYS[1], unpack(scored))
   end
-  local told = session .. ARGV[8]
-  if entry ~= told then
-    redis.call('HSET', KEYS[3], node, told)
-    if joining and string.sub(entry or '', 1, SESSION) == AWAY then
-      log(history, 'kind', 'back', 'by', node)
-    end
-    local count = unserved(ARGV[8])
-    if (count > 0) ~= (entry and unserved(string.sub(entry, SESSION + 1)) > 0 or false) then
-      log(history, 'kind', 'unserved', 'by', node, 'keys', count)
-    end
-  end
+  write_entry()
   -- A ring without a tag (its epoch was evicted, or deleted) gets one from the first heartbeat:
   -- two such times must not look the same to a node that slept from one to the other.
   if added > 0 or dropped > 0 or other or before == '' then
@@ -119,7 +132,9 @@ if status == 'ok' then
       end
     end
     local reason = 'return'
-    if other then
+    if redis.call('ZREM', KEYS[11], node) == 1 then
+      reason = 'undrained'
+    elseif other then
       reason = 'restart'
     elseif joining then
       reason = entry and 'resize' or 'start'
@@ -137,11 +152,37 @@ if status == 'ok' then
     end
     redis.call('HSET', KEYS[9], node, places_of(own))
     redis.call('HDEL', KEYS[5], node)
-  elseif redis.call('HLEN', KEYS[9]) < redis.call('HLEN', KEYS[3]) then
+  elseif redis.call('HLEN', KEYS[9]) < nodes_on_ring() then
     -- Somebody deleted places: each node puts its own back.
     redis.call('HSET', KEYS[9], node, places_of(own))
   end
+elseif status == 'drained' then
+  -- So that a full Redis takes the rest, as above.
+  redis.call('SREM', KEYS[6], node)
+  local points = {}
+  for i, member in ipairs(own) do
+    points[i] = point_of(member)
+    dropping[drop + i] = member
+  end
+  local removed = in_parts('ZREM', KEYS[1], dropping)
+  take_off_index(dropping)
+  redis.call('HDEL', KEYS[9], node)
+  write_entry()
+  redis.call('ZADD', KEYS[11], seconds(now + lead), node)
+  if removed > 0 then
+    if told_of(session .. ARGV[8]).named == true then
+      remember(node, points)
+    end
+    local ends = {}
+    for i, member in ipairs(dropping) do
+      ends[i] = point_of(member)
+    end
+    local change = {kind = 'leave', nodes = {node}, reason = 'drained'}
+    announce(change, -removed, node, history)
+    tell_neighbours(ends, change, node, other and {node} or {})
+  end
 end
+local accepted = status == 'ok' or status == 'drained'
 
 -- Its members are on the index that they should be on, whoever wrote to that: they are put there
 -- together, so one of them shows it. With r each is looked at, below.
@@ -168,7 +209,7 @@ end
 -- Redis lost what this node knew, and with it the locks. A node may still believe in one for as long
 -- as locks last: until then nobody takes any, and holders put theirs back (see locks/renew.lua).
 local epoch, tag, began, till = stamp()
-if status == 'ok' and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
+if accepted and ARGV[10] ~= '' and ARGV[10] ~= began and began ~= '' then
   -- A history that is older than the one known was brought back by a failover, nobody knows when.
   local lost_at = tonumber(began) > tonumber(ARGV[10]) and tonumber(began) or tonumber(at)
   local last = lost_at + tonumber(ARGV[11]) * 1000000
@@ -213,7 +254,8 @@ if status == 'ok' and asked then
   if redis.sha1hex(ranges) == ARGV[12] then
     ranges = '='
   end
-else
+elseif status ~= 'drained' then
+  -- A drained node takes nothing over, so it need not be there when a member expires.
   soonest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 end
 local members = redis.call('ZCARD', KEYS[1])
@@ -222,7 +264,7 @@ local reply = {
   status, epoch, tag, before, members, at,
   soonest and seconds(tonumber(soonest) + lag - now) or '', swept,
   began, seconds(math.max(0, till - tonumber(at)) / 1000000),
-  redis.call('HLEN', KEYS[3]), indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
+  nodes_on_ring(), indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
 }
 if string.find(flags, 's', 1, true) then
   reply[#reply + 1] = cjson.encode(redis.call('ZRANGE', KEYS[1], 0, -1))

@@ -25,6 +25,7 @@ from hashring.store.command import Argument, Command, text
 from hashring.store.keys import RingKeys
 from hashring.store.lua import script
 from hashring.store.ring.events import EVENTS_KEPT
+from hashring.store.ring.orders import DrainOrder, read_drains
 
 SESSION_LENGTH: Final = 16
 AWAY: Final = b"-" * SESSION_LENGTH
@@ -65,6 +66,8 @@ class BeatStatus(str, Enum):
     """The name is in use by another session than the one it may be taken from."""
     SUPERSEDED = "superseded"
     """Another session has taken this node's name."""
+    DRAINED = "drained"
+    """As ``OK``, but by order the node has no member on the ring."""
     MOVED = "moved"
     """The ring is not the one that was expected, or the name's holder stopped to come back."""
 
@@ -74,17 +77,18 @@ class BeatReply:
     """What a heartbeat learnt.
 
     Attributes:
-        status: only ``OK`` wrote anything of the node.
+        status: only ``OK`` and ``DRAINED`` wrote anything of the node.
         stamp: where the ring stands after the call.
         before: the tag before the node's own change, if it made one; else equal to the stamp's.
-        soonest: seconds until the next member expires; ``None`` on an empty ring.
+        soonest: seconds until the next member expires; ``None`` on an empty ring, and for a node
+            that drains.
         swept: how many members this call took away.
         members: the ring's ZSET, when it was asked for.
         full: the nodes that hold as many keys as they may, when it was asked for.
         history: names the history that the stamp is part of: another one means that Redis lost
             the ring meanwhile. Empty when nobody wrote it there.
         held_off: seconds for which no lock may be taken, since Redis lost the locks.
-        nodes: how many nodes tell of themselves.
+        nodes: how many nodes tell of themselves, and are not drained.
         all_full: whether every node holds as many keys as it may.
         ranges: how far the node's ranges go, when that was asked for; ``None`` when they are those
             of the digest.
@@ -362,6 +366,9 @@ class Snapshot:
             ring's index: nobody vouches for them, so they do not count.
         unindexed: how many members the index lacks, negative when it has more than the ring; 0 on
             a ring in the form of redis-hashring, which has no index.
+        drains: the orders to drain nodes, by name, those included whose time is up and those about
+            nodes that do not run.
+        drained: the nodes that obey such an order, with the seconds until they expire.
     """
 
     stamp: Stamp
@@ -371,6 +378,8 @@ class Snapshot:
     remembered: tuple[int, ...] = field(default=())
     unvouched: tuple[ReplicaRecord, ...] = field(default=())
     unindexed: int = 0
+    drains: Mapping[str, DrainOrder] = field(default_factory=dict)
+    drained: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def now(self) -> float:
@@ -398,7 +407,7 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
     """
 
     def read(raw: Any) -> Snapshot:
-        epoch, tag, at, members, entries, memory, indexed = raw
+        epoch, tag, at, members, entries, memory, indexed, ordered, drained = raw
         now = int(at) / 1e6
         replicas: list[ReplicaRecord] = []
         garbage: list[tuple[bytes, str]] = []
@@ -427,6 +436,13 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
             _read_memory(memory),
             tuple(unvouched),
             unindexed,
+            MappingProxyType(read_drains(ordered)),
+            MappingProxyType(
+                {
+                    name.decode("utf-8", "replace"): float(score) + scoring.lag - now
+                    for name, score in zip(drained[::2], drained[1::2], strict=True)
+                }
+            ),
         )
 
     return Command(script("ring", "snapshot"), keys.script_keys(), (remembered,), read)

@@ -29,6 +29,9 @@ class RingEvent:
         change: the change of the ring; ``None`` for other kinds.
         keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
             key whose lock was taken away.
+        node: for ``drain`` and ``undrain`` the node that was ordered to, or is not any more.
+        reason: for ``drain`` how long the order lasts, for ``undrain`` why it ended; empty when it
+            has no end, or somebody lifted it.
     """
 
     id: str
@@ -36,11 +39,20 @@ class RingEvent:
     by: str
     change: RingChange | None
     keys: str = ""
+    node: str = ""
+    reason: str = ""
 
     @property
     def at(self) -> float:
         """Redis time in seconds since 1970."""
         return int(self.id.partition("-")[0]) / 1000
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it happened to."""
+        if self.change is not None:
+            return self.change.nodes
+        return (self.node,) if self.node else ()
 
 
 def read_event(entry: Any) -> RingEvent:
@@ -60,7 +72,7 @@ def read_event(entry: Any) -> RingEvent:
         text(values.get("kind", "")),
         text(values.get("by", "")),
         change,
-        text(values.get("keys", "")),
+        *(text(values.get(name, "")) for name in ("keys", "node", "reason")),
     )
 
 
@@ -106,9 +118,9 @@ def event_json(event: RingEvent) -> dict[str, Any]:
         "at": iso_time(event.at),
         "kind": event.kind,
         "by": event.by,
-        "nodes": list(change.nodes) if change else [],
+        "nodes": list(event.nodes),
         "points": list(change.points) if change else [],
-        "reason": change.reason if change else "",
+        "reason": change.reason if change else event.reason,
         "epoch": change.stamp.epoch if change else None,
         "keys": event.keys or None,
     }

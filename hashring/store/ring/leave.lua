@@ -23,6 +23,11 @@ end
 redis.call('HDEL', KEYS[3], node)
 redis.call('HDEL', KEYS[9], node)
 redis.call('SREM', KEYS[6], node)
+redis.call('ZREM', KEYS[11], node)
+if ARGV[3] == 'stop' and told_of(entry).named ~= true then
+  -- Nobody starts again under a made-up name.
+  order_drain(node, nil)
+end
 if removed == 0 then
   return {'absent', 0}
 end

@@ -53,7 +53,7 @@ look_at(numbers(place))
 if #own == 0 then
   look_at(numbers(memory))
 end
-if entry and not place then
+if entry and not place and not redis.call('ZSCORE', KEYS[11], node) then
   -- Somebody deleted the places: look for its members among all.
   own = {}
   for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do

@@ -13,7 +13,7 @@ from hashring.core.own_ranges import ranges_fingerprint
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.tables import node_rows
+from hashring.store.ring.tables import host_and_pid, node_rows
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
@@ -51,6 +51,7 @@ class NodeFacts:
         unserved: keys of its own that no node serves, because every node is full.
         fingerprint: of the ring it saw at its last heartbeat; ``None`` when not reported.
         sees: which ring that was.
+        drained: whether by order it beats and has no replica.
     """
 
     name: str
@@ -72,6 +73,7 @@ class NodeFacts:
     fingerprint: str | None
     sees: Sees
     zone: str | None = None
+    drained: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
@@ -79,7 +81,8 @@ class NodeFacts:
 
 
 def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -> list[NodeFacts]:
-    """The facts of every node that has a replica on the ring, in order of first points.
+    """The facts of every node that has a replica on the ring, in order of first points, and then of
+    the drained ones.
 
     Args:
         ring: the snapshot's ring, where the caller has it; any hash algorithm.
@@ -91,34 +94,63 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
         name = record.replica.node
         until[name] = min(record.expires_in, until.get(name, record.expires_in))
     rings = _Rings(snapshot, ring)
-    found = []
-    for row in node_rows(snapshot, scoring):
-        told = row.told
-        algorithm = told.get("hash_algorithm")
+    mixed = scoring.lag > 0
+    found = [
+        _facts(
+            row.told,
+            rings,
+            mixed=mixed,
+            name=row.name,
+            host=row.host,
+            pid=row.pid,
+            replicas=row.replicas,
+            share=shares.get(row.name, 0) / RING_SIZE,
+            delay=row.delay,
+            expires_in=max(-_FAR, min(_FAR, until[row.name])),
+            expired=row.expired,
+        )
+        for row in node_rows(snapshot, scoring)
+    ]
+    for name in sorted(snapshot.drained.keys() - until.keys()):
+        told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
+        expires_in = max(-_FAR, min(_FAR, snapshot.drained[name]))
+        host, pid = host_and_pid(name, told)
+        lasts = scoring.lag or _number(told.get("ttl")) or expires_in
         found.append(
-            NodeFacts(
-                name=row.name,
-                host=row.host,
-                pid=row.pid,
-                replicas=row.replicas,
-                share=shares.get(row.name, 0) / RING_SIZE,
-                delay=row.delay,
-                expires_in=max(-_FAR, min(_FAR, until[row.name])),
-                expired=row.expired,
-                ttl=_number(told.get("ttl")),
-                weight=_number(told.get("weight")),
-                started=_number(told.get("started")),
-                version=_text(told.get("version")),
-                hash_algorithm=_text(algorithm),
-                held=_count(told.get("held")),
-                limit=_count(told.get("limit")),
-                unserved=_count(told.get("unserved")) or 0,
-                fingerprint=_fingerprint(told.get("sees")),
-                sees=_sees(row.name, told, rings, mixed=scoring.lag > 0),
-                zone=_text(told.get("zone")),
+            _facts(
+                told,
+                rings,
+                mixed=mixed,
+                name=name,
+                host=host,
+                pid=pid,
+                replicas=0,
+                share=0.0,
+                delay=max(0.0, lasts - expires_in),
+                expires_in=expires_in,
+                expired=expires_in < 0,
+                drained=True,
             )
         )
     return found
+
+
+def _facts(told: Mapping[str, Any], rings: _Rings, *, mixed: bool, **seen: Any) -> NodeFacts:
+    """A node's facts: what Redis shows of it, and what it tells."""
+    return NodeFacts(
+        **seen,
+        ttl=_number(told.get("ttl")),
+        weight=_number(told.get("weight")),
+        started=_number(told.get("started")),
+        version=_text(told.get("version")),
+        hash_algorithm=_text(told.get("hash_algorithm")),
+        held=_count(told.get("held")),
+        limit=_count(told.get("limit")),
+        unserved=_count(told.get("unserved")) or 0,
+        fingerprint=_fingerprint(told.get("sees")),
+        sees=_sees(seen["name"], told, rings, mixed=mixed),
+        zone=_text(told.get("zone")),
+    )
 
 
 def told_zones(nodes: Iterable[NodeFacts]) -> dict[str, str]:
@@ -181,7 +213,7 @@ class _Rings:
 
     def ranges(self, name: str) -> str:
         """A digest of a node's own ranges."""
-        return ranges_fingerprint(self._ring.node_ranges(name))
+        return ranges_fingerprint(self._ring.node_ranges(name) if name in self._ring else ())
 
     def fingerprint(self, algorithm: str) -> str | None:
         if algorithm not in self._fingerprints:

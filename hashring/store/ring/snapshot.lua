@@ -2,7 +2,8 @@
 --
 -- ARGV  1 a node whose remembered points are wanted, or ''
 -- Answer  epoch, tag, Redis time in microseconds, members with scores, nodes with what they tell,
---         the remembered points (JSON) or '', how many members are on the index.
+--         the remembered points (JSON) or '', how many members are on the index, what was ordered
+--         about nodes (JSON), drained nodes with scores.
 local epoch, tag = stamp()
 return {
   epoch, tag, at,
@@ -10,4 +11,6 @@ return {
   redis.call('HGETALL', KEYS[3]),
   ARGV[1] ~= '' and redis.call('HGET', KEYS[5], ARGV[1]) or '',
   redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]),
+  redis.call('HGETALL', KEYS[10]),
+  redis.call('ZRANGE', KEYS[11], 0, -1, 'WITHSCORES'),
 }

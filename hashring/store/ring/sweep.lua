@@ -14,6 +14,9 @@ for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     present[node] = true
   end
 end
+for _, node in ipairs(redis.call('ZRANGE', KEYS[11], 0, -1)) do
+  present[node] = true
+end
 local stray = 0
 for _, node in ipairs(redis.call('HKEYS', KEYS[3])) do
   if not present[node] then

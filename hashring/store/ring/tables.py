@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,15 +91,15 @@ def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRo
     rows = []
     for name, record in oldest.items():
         told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
-        host, _, pid = name.rpartition(":")
+        host, pid = host_and_pid(name, told)
         rows.append(
             NodeRow(
                 name=name,
                 size=sizes[name],
                 replicas=counts[name],
                 delay=_delay(snapshot, record, scoring),
-                host=printable(str(told.get("host") or host or name)),
-                pid=printable(str(told.get("pid") or (pid if host else "-"))),
+                host=host,
+                pid=pid,
                 expired=record.expired,
                 told=told,
             )
@@ -113,6 +113,15 @@ def _sized(snapshot: Snapshot) -> Iterator[tuple[ReplicaRecord, int]]:
     for record, following in zip(records, (*records[1:], *records[:1]), strict=True):
         size = (following.replica.point - record.replica.point) % RING_SIZE
         yield record, RING_SIZE if len(records) == 1 else size
+
+
+def host_and_pid(name: str, told: Mapping[str, Any]) -> tuple[str, str]:
+    """A node's host and pid as it reports them, or from its name; printable."""
+    host, _, pid = name.rpartition(":")
+    return (
+        printable(str(told.get("host") or host or name)),
+        printable(str(told.get("pid") or (pid if host else "-"))),
+    )
 
 
 def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -> Iterator[str]:

@@ -21,6 +21,7 @@ _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
 _FORGET_EVERY: Final = 3600
 _LAST_EPOCH: Final = 999_999_999_999
+_OVER: Final = "its time was up"
 
 
 @dataclass
@@ -38,6 +39,8 @@ class RingData:
     full: set[bytes] = field(default_factory=set)
     index: Index = field(default_factory=Index)
     places: dict[bytes, bytes] = field(default_factory=dict)
+    orders: dict[bytes, bytes] = field(default_factory=dict)
+    drained: dict[bytes, float] = field(default_factory=dict)
 
 
 class RingTwin(Twin):
@@ -72,20 +75,13 @@ class RingTwin(Twin):
         if indexed:
             swept += self._reconcile(node, history)
         before = ring.tag
-        joining = "j" in flags
+        joining, full, own = "j" in flags, "f" in flags, members[dropping:]
         entry = ring.nodes.get(name)
-        holder = holder_of(entry or b"")
-        other = holder not in ("", session)
-        status = "ok"
-        if other and not joining:
-            status = "superseded"
-        elif other and holder != take_from:
-            status = "taken"
-        elif expect not in ("", f"={before}") or (
-            joining and take_from and (entry or b"").startswith(AWAY)
-        ):
+        other = holder_of(entry or b"") not in ("", session)
+        status = self._status(node, session, take_from if joining else None, history)
+        stayed = joining and take_from and (entry or b"").startswith(AWAY)
+        if status == "ok" and (stayed or expect not in ("", f"={before}")):
             status = "moved"
-        full, own = "f" in flags, members[dropping:]
         if status == "ok":
             dropped = [ring.members.pop(member, None) for member in members[:dropping]]
             before_own = len(ring.members)
@@ -98,6 +94,8 @@ class RingTwin(Twin):
             if changed:
                 first = "resize" if entry is not None else "start"
                 reason = "restart" if other else first if joining else "return"
+                if ring.drained.pop(name, None) is not None:
+                    reason = "undrained"
                 change = {
                     "kind": "join",
                     "nodes": [node],
@@ -115,9 +113,14 @@ class RingTwin(Twin):
             if indexed:
                 self._settle_index(own if "r" in flags else own[:1], own, full=full)
             self._settle_full(node, own, history, full=full, indexed=indexed)
+        elif status == "drained":
+            self._note_told(name, session, told, history, joining=joining)
+            self._take_off(node, members, own, history, other=other)
+            ring.drained[name] = round(self.now + lead, 6)
+        if status in ("ok", "drained"):
             self._hold_off(known, lock_ttl)
         asked = status == "ok" and "r" in flags
-        ranges, soonest = self._own_ranges(own, node) if asked else ("", self._soonest())
+        ranges, soonest = self._own_ranges(own, node) if asked else ("", self._soonest(status))
         reply: list[Any] = [
             status.encode(),
             ring.epoch,
@@ -129,7 +132,7 @@ class RingTwin(Twin):
             swept,
             ring.began.encode(),
             b"%.6f" % (max(0, ring.till - int(self.at())) / 1e6),
-            len(ring.nodes),
+            max(0, len(ring.nodes) - len(ring.drained)),
             int(indexed and not ring.index.room.counted and bool(ring.members)),
             b"=" if ranges and _sha1(ranges) == digest else ranges.encode(),
         ]
@@ -140,6 +143,36 @@ class RingTwin(Twin):
             reply.append(written.encode("utf-8", "surrogateescape"))
             reply.append(sorted(ring.full))
         return reply
+
+    def _status(self, node: str, session: str, take_from: str | None, history: int) -> str:
+        """How a heartbeat goes, whatever ring it expects; ``take_from`` is given by a join."""
+        holder = holder_of(self.ring.nodes.get(node.encode(), b""))
+        if holder not in ("", session, take_from):
+            return "superseded" if take_from is None else "taken"
+        return "drained" if self._is_to_drain(node, session, history) else "ok"
+
+    def _take_off(
+        self,
+        node: str,
+        members: tuple[bytes, ...],
+        own: tuple[bytes, ...],
+        history: int,
+        *,
+        other: bool,
+    ) -> None:
+        """The node drains: it beats, and has no member."""
+        ring, name = self.ring, node.encode()
+        ring.full.discard(name)
+        removed = sum(ring.members.pop(member, None) is not None for member in members)
+        ring.index.take_off(members)
+        ring.places.pop(name, None)
+        if not removed:
+            return
+        if told_of(ring.nodes[name]).get("named") is True:
+            self._remember(name, [point_of(member) for member in own])
+        change = {"kind": "leave", "nodes": [node], "reason": "drained"}
+        self._announce(change, -removed, node, history)
+        self._tell_neighbours(map(point_of, members), change, node, [node] if other else [])
 
     def _note_told(
         self, name: bytes, session: str, told: str, history: int, *, joining: bool
@@ -162,7 +195,7 @@ class RingTwin(Twin):
     def _note_places(self, name: bytes, own: Iterable[bytes], *, changed: bool) -> None:
         """Where the node is; what it was before is of no use any more."""
         ring = self.ring
-        if changed or len(ring.places) < len(ring.nodes):
+        if changed or len(ring.places) < len(ring.nodes) - len(ring.drained):
             ring.places[name] = _places_of(own)
         if changed:
             ring.left.pop(name, None)
@@ -210,6 +243,9 @@ class RingTwin(Twin):
         ring.nodes.pop(name, None)
         ring.places.pop(name, None)
         ring.full.discard(name)
+        ring.drained.pop(name, None)
+        if reason == "stop" and told_of(entry or b"").get("named") is not True:
+            self._order_drain(name, None)
         if not removed:
             return [b"absent", 0]
         change = {"kind": "leave", "nodes": [node], "reason": reason}
@@ -238,16 +274,17 @@ class RingTwin(Twin):
     def forget(self, lag: float, by: str, history: int) -> int:
         ring = self.ring
         self._sweep(self.now - lag, by, history)
-        if not ring.members:
+        left = len(ring.members) + len(ring.drained)
+        if not left:
             ring.events.add(self.now, {b"kind": b"forget", b"by": by.encode()}, history)
-        return len(ring.members)
+        return left
 
     def sweep(self, lag: float, by: str, history: int) -> list[int]:
         ring = self.ring
         swept = self._sweep(self.now - lag, by, history)
         if lag == 0:
             swept += self._reconcile(by, history)
-        present = {_node_of(member) for member in ring.members}
+        present = {_node_of(member) for member in ring.members} | ring.drained.keys()
         stray = [name for name in ring.nodes if name not in present]
         for name in stray:
             del ring.nodes[name]
@@ -266,6 +303,12 @@ class RingTwin(Twin):
             [part for item in ring.nodes.items() for part in item],
             memory or b"",
             len(ring.index),
+            [part for item in ring.orders.items() for part in item],
+            [
+                part
+                for name in sorted(ring.drained, key=lambda name: (ring.drained[name], name))
+                for part in (name, b"%.6f" % ring.drained[name])
+            ],
         ]
 
     def look(self, node: str, most: int, *points: int) -> list[Any]:
@@ -275,7 +318,7 @@ class RingTwin(Twin):
         if not own:
             own, more = self._look_at(name, _numbers(memory))
             taken += more
-        if entry is not None and place is None:
+        if entry is not None and place is None and name not in ring.drained:
             own = [member for member in ring.members if _node_of(member) == name]
         reply: list[Any] = [
             ring.epoch,
@@ -302,6 +345,50 @@ class RingTwin(Twin):
             text = ",".join(f"{reach.point} {reach.own}" for reach in reaches)
             reply += (each, text.encode())
         return reply
+
+    def drain(  # noqa: PLR0917 - ARGV of the script, in its order
+        self, node: str, by: str, seconds: str, force: str, lag: float, history: int
+    ) -> bytes:
+        ring, name = self.ring, node.encode()
+        self._sweep(self.now - lag, by, history)
+        entry = ring.nodes.get(name)
+        if entry is None and name not in ring.left and not self._orders_of(name):
+            return b"unknown"
+        others = len(ring.nodes) - (entry is not None)
+        for other in list(ring.orders):
+            held = ring.nodes.get(other)
+            stands, stale = self._drain_of(other, holder_of(held or b""))
+            if other != name and held is not None and stands is not None:
+                others -= 1
+            elif other != name and held is None and stale == _OVER:
+                self._order_drain(other, None)
+        if others <= 0 and lag > 0:
+            nodes = {_node_of(member) for member in ring.members} - {None, name}
+            others = int(any(other not in ring.nodes for other in nodes))
+        stands, _ = self._drain_of(name, holder_of(entry or b""))
+        if others <= 0 and force != "1" and stands is None:
+            return b"last"
+        drain = {"by": by, "since": self.at().decode()}
+        if seconds:
+            drain["ends"] = str(int(self.at()) + round(float(seconds) * 1e6))
+        if entry is not None and told_of(entry).get("named") is not True:
+            drain["session"] = holder_of(entry)
+        self._order_drain(name, drain)
+        reason = f"for {seconds} s" if seconds else ""
+        event = {b"kind": b"drain", b"by": by.encode(), b"node": name, b"reason": reason.encode()}
+        ring.events.add(self.now, event, history)
+        self._call_node(name)
+        return b"ok"
+
+    def undrain(self, node: str, by: str, history: int) -> bytes:
+        ring, name = self.ring, node.encode()
+        if not self._orders_of(name).get("drain"):
+            return b"none" if name in ring.nodes or name in ring.left else b"unknown"
+        self._order_drain(name, None)
+        event = {b"kind": b"undrain", b"by": by.encode(), b"node": name}
+        ring.events.add(self.now, event, history)
+        self._call_node(name)
+        return b"ok"
 
     def owner(self, point: int) -> bytes:
         return self.ring.index.owner(point, self.ring.members).encode()
@@ -363,8 +450,55 @@ class RingTwin(Twin):
             del left[old]
         left[b""] = b"%d" % self.now
 
+    def _orders_of(self, name: bytes) -> dict[str, Any]:
+        try:
+            orders = json.loads(self.ring.orders.get(name, b""))
+        except (ValueError, RecursionError):
+            return {}
+        return orders if isinstance(orders, dict) else {}
+
+    def _drain_of(self, name: bytes, session: str) -> tuple[dict[str, Any] | None, str]:
+        drain = self._orders_of(name).get("drain")
+        if not isinstance(drain, dict):
+            return None, ""
+        if (ends := drain.get("ends")) is not None and not _number(ends) > int(self.at()):
+            return None, _OVER
+        if drain.get("session", session) != session:
+            return None, "another process has the name"
+        return drain, ""
+
+    def _order_drain(self, name: bytes, drain: dict[str, Any] | None) -> None:
+        orders = {**self._orders_of(name), "drain": drain}
+        if drain is None:
+            del orders["drain"]
+        if orders:
+            self.ring.orders[name] = json.dumps(orders).encode()
+        else:
+            self.ring.orders.pop(name, None)
+
+    def _is_to_drain(self, node: str, session: str, history: int) -> bool:
+        name = node.encode()
+        drain, stale = self._drain_of(name, session)
+        if stale:
+            self._order_drain(name, None)
+            event = {b"kind": b"undrain", b"by": name, b"node": name, b"reason": stale.encode()}
+            self.ring.events.add(self.now, event, history)
+        return drain is not None
+
+    def _call_node(self, name: bytes) -> None:
+        self.publish(self.keys[6].removesuffix(b"points") + b"to:" + name, b"order")
+
+    def _sweep_drained(self, horizon: float) -> None:
+        ring = self.ring
+        for name in [name for name, score in ring.drained.items() if score < horizon]:
+            del ring.drained[name]
+            anchor = told_of(ring.nodes.get(name, b"")).get("anchor")
+            if not (isinstance(anchor, str) and anchor.encode() in ring.members):
+                ring.nodes.pop(name, None)
+
     def _sweep(self, horizon: float, by: str, history: int) -> int:
         ring = self.ring
+        self._sweep_drained(horizon)
         expired = sorted(
             (member for member, score in ring.members.items() if score < horizon),
             key=lambda member: (ring.members[member], member),
@@ -455,8 +589,8 @@ class RingTwin(Twin):
             body = json.dumps({**told, "ranges": _text_of(reaches)}).encode()
             self.publish(channel + node.encode(), b"ranges\n" + body)
 
-    def _soonest(self) -> float | None:
-        return min(self.ring.members.values(), default=None)
+    def _soonest(self, status: str) -> float | None:
+        return None if status == "drained" else min(self.ring.members.values(), default=None)
 
     def _own_ranges(self, own: Iterable[bytes], node: str) -> tuple[str, float | None]:
         ring = self.ring
@@ -484,6 +618,14 @@ def _node_of(member: bytes) -> bytes | None:
 def _seconds(text: bytes) -> float:
     """A time that was written; long ago for anything else."""
     return float(text) if text.isdigit() else float("-inf")
+
+
+def _number(value: Any) -> float:
+    """A number that may be written as text; NaN for anything else, which is more than nothing."""
+    try:
+        return float(value)
+    except (ValueError, TypeError, OverflowError):
+        return float("nan")
 
 
 def _left_at(memory: bytes) -> float:

@@ -5,6 +5,7 @@
     python -m hashring.testing.simulator                 # 2,000 histories of a ring
     python -m hashring.testing.simulator --locks         # with locks and limits
     python -m hashring.testing.simulator --own-ranges    # nodes that follow no ring
+    python -m hashring.testing.simulator --drains        # nodes that are drained by order
     python -m hashring.testing.simulator --groups        # of a partition group
     python -m hashring.testing.simulator --challenge     # of the lease challenge
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
@@ -28,6 +29,7 @@ from hashring.testing.simulator.ring.history import (
     own_ranges,
     random_history,
     random_lock_history,
+    with_drains,
 )
 
 __all__ = [
@@ -43,4 +45,5 @@ __all__ = [
     "random_group_history",
     "random_history",
     "random_lock_history",
+    "with_drains",
 ]

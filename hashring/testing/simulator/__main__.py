@@ -17,6 +17,7 @@ from hashring.testing.simulator import (
     random_group_history,
     random_history,
     random_lock_history,
+    with_drains,
 )
 from hashring.testing.simulator.play import Simulator
 
@@ -37,9 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--own-ranges", action="store_true", help="some nodes, or all, know only their own ranges"
     )
+    parser.add_argument(
+        "--drains", action="store_true", help="nodes of a ring are drained by order"
+    )
     options = parser.parse_args(arguments)
-    if options.own_ranges and (options.groups or options.challenge):
-        parser.error("--own-ranges is for rings: leave out --groups and --challenge")
+    if (options.own_ranges or options.drains) and (options.groups or options.challenge):
+        parser.error("--own-ranges and --drains are for rings: leave out --groups and --challenge")
 
     simulator: Simulator[Any, Any] = RingSimulator()
     make: Callable[[int], Any] = random_lock_history if options.locks else random_history
@@ -50,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.own_ranges:
         followed = make
         make = lambda seed: own_ranges(followed(seed))  # noqa: E731
+    if options.drains:
+        plain = make
+        make = lambda seed: with_drains(plain(seed))  # noqa: E731
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:

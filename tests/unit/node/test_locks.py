@@ -1257,6 +1257,30 @@ def test_what_is_kept_for_another_is_lost_and_let_go_like_any_other_key(
         world = World("a", "b")
 
 
+@pytest.mark.parametrize("wanted", [False, True], ids=["kept", "wanted"])
+@pytest.mark.parametrize("leased", [False, True], ids=["", "leased"])
+def test_a_node_that_drains_hands_over_what_it_kept_for_another(
+    world: World, wanted: bool, leased: bool
+) -> None:
+    a, b = overflowing(world)
+    lease = b.pin(b"a3") if leased else None
+    if wanted:
+        world.server.drop(KEYS.lock(b"a0"))
+        a.heartbeat()
+        a.contains(b"a3")
+        b.deliver()
+    assert (b.book.held[b"a3"].state is KeyState.WANTED) is wanted
+    b.book.drain()
+    world.set_ring("a")
+    assert lease is None or lease.revoked.is_set()
+    # Whoever works on it asks again before it is let go.
+    assert b"a3" in b.held
+    assert not b.contains(b"a3")
+    assert lease is None or b.unpin(lease)
+    b.loop()
+    assert b"a3" not in world.locks()
+
+
 def test_a_lease_on_an_overflowed_key_is_asked_to_finish_when_its_owner_wants_it(
     world: World,
 ) -> None:

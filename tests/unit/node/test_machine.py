@@ -238,7 +238,11 @@ def seen(
     entries = [part for name, entry in (nodes or {}).items() for part in (name.encode(), entry)]
     memory = json.dumps({"points": remembered}).encode() if remembered else b""
     indexed = len(members)
-    return command.read([stamp.epoch, stamp.tag.encode(), stamp.at, raw, entries, memory, indexed])
+    orders: list[bytes] = []
+    drained: list[bytes] = []
+    return command.read(
+        [stamp.epoch, stamp.tag.encode(), stamp.at, raw, entries, memory, indexed, orders, drained]
+    )
 
 
 REFUSED = RedisRefused("no")
@@ -611,6 +615,7 @@ def test_a_node_of_no_name_whose_name_is_taken_joins_under_another(
     loss(hand)
     assert hand.state is NodeState.JOINING
     assert not hand.owns()
+    hand.subscribe()  # Its own channel has its name.
     asked = asks(hand.run())
     assert asked["joining"]
     assert asked["node"] == hand.machine.name
@@ -643,6 +648,7 @@ def test_a_node_of_no_name_whose_name_is_in_use_joins_under_another() -> None:
     hand.start()
     hand.subscribe()
     hand.answer(hand.run(), BeatStatus.TAKEN)
+    hand.subscribe()
     run = hand.run()
     assert asks(run)["node"].startswith("me.")
     hand.answer(run)
@@ -1161,6 +1167,7 @@ def test_a_node_that_started_strictly_and_has_to_join_again_tries_on() -> None:
     hand.subscribe()
     hand.answer(hand.run())
     _superseded_by_a_message(hand)
+    hand.subscribe()
     hand.run().failed(GONE, hand.now)
     assert hand.state is NodeState.JOINING
 

@@ -17,7 +17,7 @@ from hashring.core.states import StateTable
 from hashring.node import states
 from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key
-from hashring.testing.simulator import RingSimulator, random_history
+from hashring.testing.simulator import RingSimulator, random_history, with_drains
 from tests.conftest import ROOT
 from tests.unit.node import test_lock_histories, test_locks, test_machine
 from tests.unit.node.bookworld import World
@@ -84,6 +84,7 @@ def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -
 def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
     for seed in range(HISTORIES):
         RingSimulator().play(random_history(seed))
+        RingSimulator().play(with_drains(random_history(seed)))
     # What takes more bad luck than histories have.
     test_machine.test_a_ring_that_may_differ_is_read_whatever_else_is_heard()
     test_machine.test_a_ring_that_may_differ_is_read_though_missing_messages_come()
@@ -129,6 +130,9 @@ def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]
         told(World("a", "b"))
     for wanted, leased in product((False, True), repeat=2):
         test_locks.test_what_is_kept_for_another_is_lost_and_let_go_like_any_other_key(
+            World("a", "b"), wanted, leased
+        )
+        test_locks.test_a_node_that_drains_hands_over_what_it_kept_for_another(
             World("a", "b"), wanted, leased
         )
     every = {(state, event) for state, event, _ in key.LIFE}

@@ -50,4 +50,6 @@ class RingSimulator(Simulator[NodeHistory, RingWorld]):
     def again(self, history: NodeHistory) -> str:
         """The command line's options that play the history."""
         own = not all(spec.follow for spec in history.processes)
-        return ("--locks " if history.locks else "") + ("--own-ranges " if own else "")
+        drains = any(event.kind == "drain" for event in history.events)
+        options = {"--locks": history.locks, "--own-ranges": own, "--drains": drains}
+        return "".join(f"{name} " for name, given in options.items() if given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hashring.store.locks.commands import take_away
+from hashring.store.ring import orders
 from hashring.testing.simulator.engine import Fault
 from hashring.testing.simulator.faults import FAULTS, of_process
 from hashring.testing.simulator.history import Event
@@ -23,6 +24,15 @@ def _hold(world: RingWorld, process: RingProcess, event: Event) -> None:
 def _idle_user(world: RingWorld, process: RingProcess, event: Event) -> None:
     if process.user is not None:
         process.user.idle_until = max(process.user.idle_until, world.now + event.seconds)
+
+
+def _drain(world: RingWorld, event: Event) -> None:
+    seconds, node = event.seconds or None, world.node(event.who)
+    world.order(orders.drain(KEYS, node=node, by="somebody", seconds=seconds, force=True))
+
+
+def _undrain(world: RingWorld, event: Event) -> None:
+    world.order(orders.undrain(KEYS, node=world.node(event.who), by="somebody"))
 
 
 def _release_by_hand(world: RingWorld, event: Event) -> None:
@@ -59,6 +69,8 @@ RING_FAULTS: Final[dict[str, Fault]] = {
     "stay": of_process(_stay),
     "hold": of_process(_hold),
     "idle user": of_process(_idle_user),
+    "drain": _drain,  # type: ignore[dict-item]
+    "undrain": _undrain,  # type: ignore[dict-item]
     "release by hand": _release_by_hand,  # type: ignore[dict-item]
     "delete": _delete,  # type: ignore[dict-item]
     "garbage member": _garbage_member,  # type: ignore[dict-item]

@@ -192,6 +192,20 @@ def own_ranges(history: NodeHistory) -> NodeHistory:
     return replace(history, processes=processes)
 
 
+def with_drains(history: NodeHistory) -> NodeHistory:
+    """The history with orders to drain nodes, and to drain them no more, by its seed."""
+    rng = Random(f"{history.seed} drains")
+    window = max((event.at for event in history.events), default=0.0) + 2.0
+    events = list(history.events)
+    for _ in range(rng.randrange(1, 5)):
+        at, who = rng.uniform(0.0, window), rng.choice(history.processes).label
+        events.append(Event(round(at, 3), "drain", who, rng.choice((0.0, 0.0, seconds(rng)))))
+        if rng.random() < 0.4:
+            later = at + rng.choice((0.0, 0.05, rng.uniform(0.0, 3.0)))
+            events.append(Event(round(later, 3), "undrain", who))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
 def random_lock_history(seed: int) -> NodeHistory:
     """A history at random in which nodes lock keys and have limits, always the same for a seed."""
     plain = random_history(seed)

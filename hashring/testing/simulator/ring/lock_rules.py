@@ -19,7 +19,8 @@ after it had been given up.
 **Handoff.** A lease that was asked to finish does not last longer than the handoff time after it.
 
 **Served.** Once faults are over, within :data:`SETTLED` every key that is asked for is held by one
-of the processes that run, when there is room for all; and by its owner, when that has no limit.
+of the processes that run, when there is room for all; and by its owner, when that has no limit. A
+node that is to drain holds none.
 
 **Calm.** After that no key changes hands, and a loop makes three calls a heartbeat at most: the
 heartbeat, the renewal, and a look at what nobody serves.
@@ -38,6 +39,7 @@ from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.rules import (
     RECOVERY,
     REST,
+    Drain,
     Freshness,
     Names,
     NodeRenewal,
@@ -76,7 +78,7 @@ def believed(world: RingWorld, process: RingProcess) -> Iterator[tuple[bytes, in
     book, user, now = process.machine.book, process.user, process.local()
     if book is None or user is None or not process.alive:
         return
-    if process.claims():
+    if process.may_work():
         for key, held in book.held.items():
             if now < held.deadline:
                 yield key, held.token, held.deadline
@@ -136,7 +138,7 @@ class Sole(LockWatch):
     ) -> None:
         terms = world.history.locks
         assert terms is not None
-        if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
+        if isinstance(reply, BeatReply) and reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
             knew = process.machine.history
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
@@ -192,6 +194,9 @@ class LockTokens(LockWatch):
             if script == "locks_renew" and (key, token, session) in self._lost:
                 self._lost.remove((key, token, session))
                 continue  # Put back, once for each time that Redis lost it.
+            same = before is not None and before[:2] == (token, session)
+            if script == "locks_renew" and same and world.now <= self._lost_at + TTL:
+                continue  # It ended while what puts it back was on its way: nobody may take it yet.
             if script == "locks_renew" and self._lost_at <= world.taken_away.get(key, NEVER) + TTL:
                 continue  # Taken away by hand, and Redis lost the ring before its holder learnt it.
             if script != "locks_acquire":
@@ -251,8 +256,12 @@ class LockService(LockWatch):
     name = "served"
 
     def healed(self, world: RingWorld) -> None:
-        terms, running = world.history.locks, world.alive
+        terms = world.history.locks
         assert terms is not None
+        for process in filter(world.is_to_drain, world.alive):
+            if kept := sorted(key for key, _, _ in believed(world, process)):
+                raise self.broken(world, f"{process.spec.label} is drained, and holds {kept}")
+        running = [process for process in world.alive if not world.is_to_drain(process)]
         if not running or not _has_room(running, len(terms.keys)):
             return
         unlimited = {process.machine.name for process in running if process.spec.limit is None}
@@ -322,6 +331,7 @@ def lock_rules() -> list[RingRule]:
         NodeReports(),
         Freshness(),
         Names(),
+        Drain(),
         LockHolder(),
         Sole(),
         LockTokens(),

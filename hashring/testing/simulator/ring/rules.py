@@ -28,13 +28,17 @@ moment that a message may be late, and a fetch.
 **Names.** A node ends as superseded, or changes its name, only when another process has its name;
 and it ends only for one that still runs, or that looked at the ring first after it did.
 
+**Drain.** While an order to drain a node stands, no heartbeat of the node puts it on the ring. A
+node that was answered so claims nothing.
+
 **Placement.** A balanced join is made on the very ring that was looked at.
 
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything.
 
-**Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, all are at
-Redis' tag, and every point is claimed by exactly one of them.
+**Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, or drained
+where an order to drain it stands; all are at Redis' tag, and every point is claimed by exactly one
+of the live ones.
 
 **Rest.** After that nothing changes, and a node makes one call a heartbeat.
 """
@@ -85,6 +89,8 @@ sweeps it within a quarter of a heartbeat of that.
 REST: Final = 2 * HEARTBEAT
 """For how long nothing must change after that."""
 
+_ACCEPTED: Final = (BeatStatus.OK, BeatStatus.DRAINED)
+
 # Scores have microseconds, and Redis time in seconds is a float.
 _ROUNDING: Final = 3e-6
 
@@ -126,6 +132,8 @@ class NodeRenewal(RingRule):
         machine = process.machine
         if world.server.holder(KEYS.ring, machine.name) != machine.session:
             return
+        if machine.name.encode() in world.server.drained(KEYS.ring):
+            return  # The answer is on its way; the next two rules say how long it may be.
         members = world.server.members(KEYS.ring)
         for replica in machine.replicas:
             score = members.get(replica.member, 0.0)
@@ -371,7 +379,7 @@ class Names(RingRule):
     ) -> None:
         if isinstance(reply, Snapshot | Look):
             self._began.setdefault(process.spec.label, world.now)
-        if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
+        if isinstance(reply, BeatReply) and reply.status in _ACCEPTED:
             self._sessions[str(command.arguments[1])] = process
 
     def shown(self, world: RingWorld, process: RingProcess) -> None:
@@ -388,6 +396,24 @@ class Names(RingRule):
                 raise self.broken(
                     world, f"{spec.label} ended for {winner.spec.label}, which had ended before"
                 )
+
+
+class Drain(RingRule):
+    name = "drain"
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
+            return
+        machine = process.machine
+        asked = (machine.name, machine.session) == tuple(command.arguments[:2])
+        if asked and world.is_to_drain(process):
+            raise self.broken(world, f"{process.spec.label} is to drain, and joined the ring")
+
+    def shown(self, world: RingWorld, process: RingProcess) -> None:
+        if process.machine.state is NodeState.DRAINED and process.claims():
+            raise self.broken(world, f"{process.spec.label} is drained, and claims keys")
 
 
 class Placement(RingRule):
@@ -460,16 +486,21 @@ class Recovery(RingRule):
         tag = world.server.tag(KEYS.ring)
         for process in running:
             machine = process.machine
-            if machine.state is not NodeState.LIVE:
-                raise self.broken(world, f"{process.spec.label} is {machine.state.value}")
+            right = NodeState.DRAINED if world.is_to_drain(process) else NodeState.LIVE
+            if machine.state is not right:
+                raise self.broken(
+                    world, f"{process.spec.label} is {machine.state.value}, not {right.value}"
+                )
             if process.spec.follow and (machine.stamp is None or machine.stamp.tag != tag):
                 raise self.broken(
                     world, f"{process.spec.label} is at {machine.stamp}, Redis at tag {tag}"
                 )
-        names = sorted(process.machine.name for process in running)
+        names = sorted(p.machine.name for p in running if p.machine.state is NodeState.LIVE)
         ring = world.ring
         if sorted(ring.nodes) != names:
-            raise self.broken(world, f"on the ring are {ring.nodes}, running are {names}")
+            raise self.broken(world, f"on the ring are {ring.nodes}, live are {names}")
+        if not names:
+            return
         claimed = sorted(
             (start, end, process.spec.label)
             for process in running
@@ -518,6 +549,7 @@ def all_rules() -> list[RingRule]:
         Exclusion(),
         Freshness(),
         Names(),
+        Drain(),
         Placement(),
         Stays(),
         Recovery(),

@@ -24,6 +24,7 @@ from hashring.store.command import Command
 from hashring.store.keys import ring_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, read_members
+from hashring.store.ring.orders import read_drains
 from hashring.testing.simulator.engine import (
     NEVER,
     Call,
@@ -77,7 +78,11 @@ class RingProcess(Process):
 
     def claims(self) -> bool:
         """Whether its readers are told right now that some keys are theirs."""
-        return bool(self.view.bounds) and not self.stopping and self.local() < self.view.deadline
+        return bool(self.view.bounds) and self.may_work()
+
+    def may_work(self) -> bool:
+        """Whether it may work right now on what it has locked, be it to hand it over."""
+        return not self.stopping and self.local() < self.view.deadline
 
     def show(self, loop: SimulatedLoop[Any]) -> None:
         """Show readers the new view."""
@@ -284,6 +289,28 @@ class RingWorld(World[RingProcess]):
     def ring(self) -> Ring:
         """The ring as it is in Redis."""
         return Ring(read_members(self.server.members(KEYS.ring))[0], ALGORITHM)
+
+    def node(self, label: str) -> str:
+        """The name of a process' node, whether it runs or not; its label when it never does."""
+        process, spec = self.processes.get(label), self._specs.get(label)
+        name = spec.name if spec is not None else label
+        return name if process is None else process.machine.name
+
+    def order(self, command: Command[Any]) -> None:
+        """Somebody gives an order about a node."""
+        if self.now >= max(self.down_until, self.hang_until):
+            self.server.run(command)
+
+    def is_to_drain(self, process: RingProcess) -> bool:
+        """Whether an order stands in Redis that the process is to obey."""
+        machine = process.machine
+        entry = self.server.orders(KEYS.ring).get(machine.name.encode())
+        if entry is None:
+            return False
+        order = read_drains([machine.name.encode(), entry]).get(machine.name)
+        if order is None or not order.stands(self.redis_time()):
+            return False
+        return order.session in ("", machine.session)
 
     def listen(self, hear: Callable[[RingChange], None]) -> None:
         """Be told of every change of the ring, in the moment that Redis makes it."""

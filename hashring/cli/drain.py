@@ -1,0 +1,79 @@
+"""``hashring drain``: let a node run and own nothing."""
+
+from __future__ import annotations
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.orders import (
+    by_option,
+    check_known,
+    here,
+    obeyed,
+    plan_option,
+    show_drain,
+    show_order_plan,
+    span,
+)
+from hashring.cli.output import local_time
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.printable import printable
+from hashring.store.ring.commands import snapshot
+from hashring.store.ring.nodes import ring_algorithm
+from hashring.store.ring.orders import drain
+
+
+@click.command("drain")
+@click.argument("node")
+@click.option("--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d.")
+@click.option("--force", is_flag=True, help="Also if no other node is left to take over.")
+@by_option
+@plan_option
+@ring_options()
+@click.pass_obj
+def command(
+    settings: Settings,
+    node: str,
+    *,
+    lasting: str | None,
+    force: bool,
+    by: str | None,
+    planned: bool,
+) -> None:
+    """Let a node run on and own nothing.
+
+    Its keys go to the other nodes at once; with locks, each key once its holder has let go of it.
+    The order stands until hashring undrain lifts it or its time is up. A node with a name of its
+    own stays drained over restarts.
+
+    \b
+    Examples:
+      hashring drain worker-3 --plan
+      hashring drain worker-3 --for 2h --by alice
+    """
+    seconds = None if lasting is None else span(lasting)
+    with connected(settings) as connection:
+        look = snapshot(connection.keys, scoring=settings.scoring, remembered=node)
+        if planned:
+            seen = connection.run(look)
+            check_known(seen, node, settings.ring)
+            ring = seen.ring(ring_algorithm(seen, wire=settings.wire))
+            nobody = f"nobody would own anything: {printable(node)} is the only node on the ring"
+            show_order_plan(settings, ring, ring.without_nodes(node), nobody)
+            return
+        status = connection.run(
+            drain(
+                connection.keys,
+                node=node,
+                by=by or here("drain"),
+                seconds=seconds,
+                force=force,
+                lag=settings.scoring.lag,
+            )
+        )
+        obeyed(connection, settings, node, status)
+        order = connection.run(look).drains.get(node)
+    text = f"{printable(node)} is to drain"
+    if order is not None and order.until is not None:
+        text += f" until {local_time(order.until)[:-4]}"
+    show_drain(settings, node, order, text)

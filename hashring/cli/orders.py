@@ -1,0 +1,107 @@
+"""What the commands share that give orders about nodes and members."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from hashring.cli.connection import Connection
+from hashring.cli.output import document, local_time
+from hashring.cli.plan import show_plan
+from hashring.cli.settings import Settings
+from hashring.core.printable import printable
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, UnknownNodeError
+from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.orders import DrainOrder, OrderStatus, check_order
+
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+by_option = click.option(
+    "--by", metavar="WHO", help="Who orders it, for the history; this host and process by default."
+)
+plan_option = click.option(
+    "--plan", "planned", is_flag=True, help="Show what would move, and change nothing."
+)
+
+
+def span(text: str) -> float:
+    """The seconds of a time such as ``90``, ``90s``, ``30m``, ``2h`` or ``1d``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError("for", text, "give a time such as 90s, 30m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def here(command: str) -> str:
+    """Who gives an order, unless the user says: the command on this host, in this process."""
+    return f"hashring {command} on {socket.gethostname()}:{os.getpid()}"
+
+
+def drain_line(node: str, order: DrainOrder) -> str:
+    """An order to drain for people, on one line; printable."""
+    since = local_time(order.since)[:-4]
+    until = "" if order.until is None else f", until {local_time(order.until)[:-4]}"
+    return printable(f"{node}: drained since {since} by {order.by}{until}")
+
+
+def known_nodes(snapshot: Snapshot) -> list[str]:
+    """The nodes about which an order may be given."""
+    on_ring = {record.replica.node for record in snapshot.replicas}
+    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains))
+
+
+def check_known(snapshot: Snapshot, node: str, ring: str) -> None:
+    """
+    Args:
+        snapshot: read with ``remembered=node``.
+
+    Raises:
+        UnknownNodeError: there is no such node, and none of that name was there within a day.
+    """
+    known = known_nodes(snapshot)
+    if node not in known and not snapshot.remembered:
+        raise UnknownNodeError(node, ring, known)
+
+
+def show_order_plan(settings: Settings, ring: Ring, after: Ring, without_nodes: str) -> None:
+    """Write what an order would do.
+
+    Args:
+        without_nodes: what to say where nobody would be left.
+    """
+    if not after.node_count and ring.node_count and not settings.json:
+        click.echo(without_nodes)
+    else:
+        show_plan(settings, ring, after)
+
+
+def obeyed(connection: Connection, settings: Settings, node: str, status: OrderStatus) -> bool:
+    """Whether an order changed anything.
+
+    Raises:
+        UnknownNodeError, ConfigError: see :func:`check_order`.
+    """
+    names: Iterable[str] = ()
+    if status is OrderStatus.UNKNOWN:
+        names = known_nodes(connection.snapshot())
+    return check_order(status, node, settings.ring, names)
+
+
+def show_drain(settings: Settings, node: str, order: DrainOrder | None, text: str) -> None:
+    """Write what stands about a node after an order."""
+    if settings.json:
+        drain = None if order is None else order.as_dict()
+        document({"ring": settings.ring, "node": node, "drain": drain})
+    else:
+        click.echo(f"{printable(settings.ring)}: {text}")

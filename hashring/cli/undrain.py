@@ -1,0 +1,74 @@
+"""``hashring undrain``: let a drained node own keys again."""
+
+from __future__ import annotations
+
+import random
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.orders import (
+    by_option,
+    check_known,
+    here,
+    obeyed,
+    plan_option,
+    show_drain,
+    show_order_plan,
+)
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.placement import random_points
+from hashring.core.printable import printable
+from hashring.core.ring import Ring
+from hashring.store.ring.commands import Snapshot, snapshot
+from hashring.store.ring.nodes import ring_algorithm
+from hashring.store.ring.orders import undrain
+
+_USUAL_POINTS = 16
+
+
+@click.command("undrain")
+@click.argument("node")
+@by_option
+@plan_option
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> None:
+    """Let a drained node own keys again.
+
+    It joins at the points that it had, with its next heartbeat. A message makes it beat at once.
+
+    With --plan the figures are exact for a node with a name of its own. For others they are an
+    example, the same each time.
+
+    \b
+    Examples:
+      hashring undrain worker-3 --plan
+      hashring undrain worker-3 --by alice
+    """
+    with connected(settings) as connection:
+        look = snapshot(connection.keys, scoring=settings.scoring, remembered=node)
+        if planned:
+            seen = connection.run(look)
+            check_known(seen, node, settings.ring)
+            ring = seen.ring(ring_algorithm(seen, wire=settings.wire))
+            show_order_plan(settings, ring, _after(seen, ring, node), "nothing moves")
+            return
+        order = undrain(connection.keys, node=node, by=by or here("undrain"))
+        lifted = obeyed(connection, settings, node, connection.run(order))
+    name = printable(node)
+    text = f"{name} is to be on the ring again" if lifted else f"{name} was not drained"
+    show_drain(settings, node, None, text)
+
+
+def _after(seen: Snapshot, ring: Ring, node: str) -> Ring:
+    """The ring after the order to drain a node is lifted."""
+    if node not in seen.drained:
+        return ring
+    points = seen.remembered
+    if not points:
+        told = seen.nodes[node].told.get("weight") if node in seen.nodes else None
+        weight = told if isinstance(told, int | float) else 1.0
+        count = max(1, round(_USUAL_POINTS * weight))
+        points = random_points(ring, node, count, random.Random(f"{ring.fingerprint}:{node}"))
+    return ring.with_node(node, points)

@@ -1,0 +1,261 @@
+"""Orders to drain a ring's node, on every store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hashring.errors import ConfigError, UnknownNodeError
+from hashring.store.ring import orders
+from hashring.store.ring.commands import BeatStatus, Scoring, forget
+from hashring.store.ring.orders import OrderStatus
+from tests.contract.places import AVAILABLE, Listener, Place
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+NAMED: Any = {"told": {"named": True}}
+
+
+def drain(place: Place, node: str, **options: Any) -> OrderStatus:
+    return place.store.run(orders.drain(place.keys, node=node, by="alice", **options))
+
+
+def undrain(place: Place, node: str) -> OrderStatus:
+    return place.store.run(orders.undrain(place.keys, node=node, by="bob"))
+
+
+def two(place: Place) -> None:
+    place.join("a", A, 10, 20, **NAMED)
+    place.join("b", B, 30, **NAMED)
+
+
+def test_a_node_that_is_to_drain_leaves_the_ring_with_its_next_heartbeat(place: Place) -> None:
+    two(place)
+    assert drain(place, "a") is OrderStatus.OK
+    assert place.ring().nodes == ("a", "b")
+    reply = place.beat("a", A, 10, 20, **NAMED)
+    assert reply.status is BeatStatus.DRAINED
+    assert reply.soonest is None
+    assert place.ring().nodes == ("b",)
+    assert len(place.index()) == 1
+
+
+def test_the_others_are_told_that_it_drained(place: Place) -> None:
+    two(place)
+    listener = Listener(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    (change,) = listener.changes()
+    assert (change.kind.value, change.nodes, change.reason) == ("leave", ("a",), "drained")
+    place.beat("a", A, 10, 20, **NAMED)
+    assert listener.changes() == []
+
+
+def test_a_neighbour_that_follows_no_ring_is_told_its_new_range(place: Place) -> None:
+    place.join("a", A, 10, **NAMED)
+    place.join("b", B, 30, told={"ranges": ""}, digest="")
+    listener = Listener(place, "b")
+    drain(place, "a")
+    place.beat("a", A, 10, **NAMED)
+    ((node, news),) = listener.nearby()
+    assert (node, [tuple(reach) for reach in news.reaches]) == ("b", [(30, 2**32, 2**32)])
+
+
+def test_the_node_is_told_alone_to_beat(place: Place) -> None:
+    two(place)
+    listener = Listener(place, "a", "b")
+    drain(place, "a")
+    undrain(place, "a")
+    assert listener.told_alone() == [("a", b"order"), ("a", b"order")]
+
+
+def test_a_drained_node_is_no_node_of_the_ring_and_is_seen(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    assert place.beat("a", A, 10, 20, **NAMED).nodes == 1
+    seen = place.look()
+    assert list(seen.drained) == ["a"]
+    assert 0 < seen.drained["a"] <= AVAILABLE.lead
+    assert "a" in seen.nodes
+    assert seen.drains["a"].by == "alice"
+    assert seen.drains["a"].until is None
+    place.sweep()
+    assert "a" in place.look().nodes
+
+
+def test_it_is_back_at_its_points_once_the_order_is_lifted(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    assert undrain(place, "a") is OrderStatus.OK
+    assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.OK
+    assert place.ring().points_of("a") == (10, 20)
+    seen = place.look()
+    assert (dict(seen.drains), dict(seen.drained)) == ({}, {})
+    changes = [event.change.reason for event in place.events() if event.change]
+    assert changes == ["start", "start", "drained", "undrained"]
+
+
+def test_the_history_has_both_orders_with_their_authors(place: Place) -> None:
+    two(place)
+    drain(place, "a", seconds=7200)
+    drain(place, "a")
+    undrain(place, "a")
+    told = [(e.kind, e.nodes, e.by, e.reason) for e in place.events() if e.change is None]
+    assert told == [
+        ("drain", ("a",), "alice", "for 7200 s"),
+        ("drain", ("a",), "alice", ""),
+        ("undrain", ("a",), "bob", ""),
+    ]
+
+
+def test_a_drain_ends_by_itself_when_its_time_is_up(place: Place) -> None:
+    two(place)
+    drain(place, "a", seconds=3600)
+    place.beat("a", A, 10, 20, **NAMED)
+    order = place.look().drains["a"]
+    assert order.until is not None
+    assert order.until - order.since == pytest.approx(3600)
+    past = {"drain": {"by": "alice", "since": "5", "ends": "6"}}
+    place.order("a", json.dumps(past).encode())
+    assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.OK
+    assert dict(place.look().drains) == {}
+    assert ("undrain", "its time was up") in [(e.kind, e.reason) for e in place.events()]
+
+
+def test_a_named_node_that_starts_again_is_drained(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    place.leave("a", A, 10, 20)
+    assert dict(place.look().drained) == {}
+    assert place.look("a").remembered == (10, 20)
+    assert place.join("a", C, 10, 20, **NAMED).status is BeatStatus.DRAINED
+    assert place.ring().nodes == ("b",)
+
+
+def test_a_named_node_that_was_away_may_be_drained_before_it_starts(place: Place) -> None:
+    two(place)
+    place.leave("a", A, 10, 20)
+    assert drain(place, "a") is OrderStatus.OK
+    assert place.join("a", C, 10, 20, **NAMED).status is BeatStatus.DRAINED
+
+
+def test_an_order_about_a_made_up_name_counts_for_the_process_that_has_it(place: Place) -> None:
+    place.join("h:1", A, 10)
+    place.join("b", B, 30)
+    drain(place, "h:1")
+    assert place.beat("h:1", A, 10).status is BeatStatus.DRAINED
+    place.age_drained("h:1")
+    place.beat("b", B, 30)
+    assert place.beat("h:1", A, 10).status is BeatStatus.DRAINED
+    place.age_drained("h:1")
+    assert place.join("h:1", C, 10).status is BeatStatus.OK
+    assert dict(place.look().drains) == {}
+
+
+def test_an_order_about_a_made_up_name_goes_with_its_process(place: Place) -> None:
+    place.join("h:1", A, 10)
+    place.join("b", B, 30)
+    drain(place, "h:1")
+    place.leave("h:1", A, 10, reason="removed")
+    assert "h:1" in place.look().drains
+    place.leave("h:1", A, 10, reason="stop")
+    assert dict(place.look().drains) == {}
+
+
+def test_a_drained_node_that_stops_beating_is_forgotten_and_its_order_is_not(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    place.age_drained("a")
+    place.beat("b", B, 30, **NAMED)
+    seen = place.look()
+    assert (list(seen.nodes), list(seen.drained), list(seen.drains)) == (["b"], [], ["a"])
+    assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.DRAINED
+
+
+def test_another_process_takes_a_drained_nodes_name(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    reply = place.join("a", C, 40, take_from=A, **NAMED)
+    assert reply.status is BeatStatus.DRAINED
+    assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.SUPERSEDED
+
+
+@pytest.mark.parametrize("others", ["none", "drained"])
+def test_the_last_node_is_drained_only_by_force(place: Place, others: str) -> None:
+    place.join("a", A, 10, **NAMED)
+    if others == "drained":
+        place.join("b", B, 30, **NAMED)
+        assert drain(place, "b") is OrderStatus.OK
+    assert drain(place, "a") is OrderStatus.LAST
+    assert place.beat("a", A, 10, **NAMED).status is BeatStatus.OK
+    assert drain(place, "a", force=True) is OrderStatus.OK
+    assert place.beat("a", A, 10, **NAMED).status is BeatStatus.DRAINED
+    # The time of an order that stands may be changed.
+    assert drain(place, "a", seconds=60) is OrderStatus.OK
+
+
+def test_beside_nodes_of_redis_hashring_a_node_is_not_the_last(place: Place) -> None:
+    form = Scoring.last_heartbeat(60.0)
+    place.join("a:1", A, 10, scoring=form)
+    assert drain(place, "a:1", lag=form.lag) is OrderStatus.LAST
+    place.zadd(b"30:b:1:x", place.now())
+    assert drain(place, "a:1", lag=form.lag) is OrderStatus.OK
+    assert place.beat("a:1", A, 10, scoring=form).status is BeatStatus.DRAINED
+    assert place.ring().nodes == ("b:1",)
+
+
+def test_what_is_unknown_is_not_ordered(place: Place) -> None:
+    two(place)
+    assert drain(place, "c") is OrderStatus.UNKNOWN
+    assert undrain(place, "c") is OrderStatus.UNKNOWN
+    assert undrain(place, "a") is OrderStatus.NONE
+    assert [event.kind for event in place.events()] == ["join", "join"]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"x", b"[]", b"{}", b'{"drain": 1}', b'{"drain": {"ends": "soon"}}']
+)
+def test_an_order_that_nobody_gave_drains_nobody(place: Place, garbage: bytes) -> None:
+    two(place)
+    place.order("a", garbage)
+    assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.OK
+    assert dict(place.look().drains) == {}
+    assert drain(place, "a") is OrderStatus.OK
+    assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.DRAINED
+
+
+def test_a_ring_with_a_drained_node_is_not_forgotten(place: Place) -> None:
+    place.join("a", A, 10, **NAMED)
+    drain(place, "a", force=True)
+    place.beat("a", A, 10, **NAMED)
+    assert not place.store.run(forget(place.keys, scoring=AVAILABLE, by="alice"))
+    place.leave("a", A, 10)
+    assert place.store.run(forget(place.keys, scoring=AVAILABLE, by="alice"))
+
+
+def test_a_full_node_that_drains_is_not_full_any_more(place: Place) -> None:
+    two(place)
+    place.beat("a", A, 10, 20, full=True, **NAMED)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, full=True, **NAMED)
+    assert place.beat("b", B, 30, fetch=True, **NAMED).full == frozenset()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "2h", 1e10])
+def test_a_drains_time_is_a_number_of_seconds(place: Place, seconds: Any) -> None:
+    with pytest.raises(ConfigError, match="give a positive number of seconds"):
+        drain(place, "a", seconds=seconds)
+
+
+def test_an_order_that_was_refused_says_why() -> None:
+    with pytest.raises(UnknownNodeError, match="did you mean 'worker-1'"):
+        orders.check_order(OrderStatus.UNKNOWN, "worker-l", "accounts", ["worker-1"])
+    with pytest.raises(ConfigError, match="every key of the ring would be unserved"):
+        orders.check_order(OrderStatus.LAST, "worker-1", "accounts")
+    assert orders.check_order(OrderStatus.OK, "worker-1", "accounts")
+    assert not orders.check_order(OrderStatus.NONE, "worker-1", "accounts")

@@ -1,0 +1,208 @@
+"""A node that is drained by order: it beats on, owns nothing, and hands over what it has locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from hashring.core.change import ChangeKind
+from hashring.node.locks import SharedLockBook
+from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.node.own_ranges import OwnRangesMachine, machine_of
+from hashring.node.states import NodeState
+from hashring.store.ring import twin
+from hashring.store.ring.commands import BeatReply, BeatStatus
+from hashring.store.ring.orders import ORDERED
+from hashring.testing.simulator import (
+    RingSimulator,
+    own_ranges,
+    random_history,
+    random_lock_history,
+    with_drains,
+)
+from hashring.testing.simulator.ring.history import NodeHistory
+from tests.unit.node.test_machine import BEAT, KEYS, TTL, Hand, asks, seen
+
+
+def drained(hand: Hand) -> Hand:
+    """The node's next heartbeat is answered: it is off the ring."""
+    before = hand.stamp.tag
+    change = hand.change(ChangeKind.LEAVE, "me")
+    others = tuple(b"%d:%s:x" % (p, n.encode()) for n, ps in hand.others.items() for p in ps)
+    hand.stamp = replace(change.stamp, members=len(others))
+    run = hand.beat_due()
+    members = others if asks(run)["fetch"] else None
+    hand.answer(
+        run, BeatStatus.DRAINED, stamp=hand.stamp, before=before, members=members, soonest=None
+    )
+    return hand
+
+
+def test_an_order_makes_the_node_beat_at_once() -> None:
+    hand = Hand().live()
+    assert hand.waits_until() > hand.now
+    channel = KEYS.node_channel("me")
+    assert channel in hand.machine.channels
+    hand.machine.told(hand.number, channel, ORDERED, hand.now)
+    assert asks(hand.run())["node"] == "me"
+    assert hand.machine.counters.bad_messages == 0
+
+
+def test_a_drained_node_owns_nothing_and_beats_on() -> None:
+    hand = drained(Hand().live())
+    assert hand.state is NodeState.DRAINED
+    assert not hand.owns()
+    assert hand.view.ranges == ()
+    assert "me" not in hand.view.ring
+    assert hand.now + 0.9 * BEAT <= hand.waits_until() <= hand.now + BEAT
+
+
+def test_a_drained_node_goes_on_following_the_ring_without_reading_it() -> None:
+    hand = drained(Hand().live())
+    hand.stamp = replace(hand.stamp, members=hand.stamp.members)
+    assert not asks(hand.beat_due())["fetch"]
+
+
+def test_a_node_that_starts_under_an_order_is_drained_and_has_started() -> None:
+    hand = Hand(named=True)
+    hand.machine.start(hand.now, strict=True)
+    hand.subscribe()
+    look = hand.run()
+    assert look.command.script.name == "snapshot"
+    look.done(seen(hand.stamp, []), hand.now, hand.now)
+    hand.answer(hand.run(), BeatStatus.DRAINED, soonest=None)
+    assert hand.state is NodeState.DRAINED
+
+
+def test_a_node_is_back_at_its_points_when_the_order_is_lifted() -> None:
+    hand = drained(Hand().live())
+    points = [replica.point for replica in hand.machine.replicas]
+    run = hand.beat_due()
+    before = hand.stamp.tag
+    joined = hand.change(node="me", points=tuple(points), session=hand.machine.session)
+    hand.others.pop("me")
+    stamp = replace(joined.stamp, members=len(hand.members()))
+    hand.answer(run, BeatStatus.OK, stamp=stamp, before=before)
+    assert hand.state is NodeState.LIVE
+    assert list(hand.view.ring.points_of("me")) == sorted(points)
+    assert hand.owns()
+
+
+def test_a_drained_node_that_redis_does_not_answer_is_fenced() -> None:
+    hand = drained(Hand().live())
+    hand.wait(TTL)
+    hand.next()
+    assert hand.state is NodeState.FENCED
+
+
+@pytest.mark.parametrize("follow", [True, False], ids=["follows", "own ranges"])
+def test_a_drained_node_may_go_on_with_its_leases_until_its_deadline(follow: bool) -> None:
+    hand = Hand()
+    hand.machine = machine_of(replace(hand.machine.config, follow=follow), hand.dice)
+    hand.start()
+    hand.subscribe()
+    hand.answer(hand.run(), BeatStatus.DRAINED, ranges=(), soonest=None)
+    assert hand.view.bounds == ()
+    assert hand.view.deadline == hand.now + TTL
+
+
+# --- histories --------------------------------------------------------------------------------
+
+BATCH = 200
+FAULT_BUDGET = 200
+"""A planted fault must be found within this many histories."""
+
+
+def of_own_ranges(seed: int) -> NodeHistory:
+    return with_drains(own_ranges(random_history(seed)))
+
+
+def with_locks(seed: int) -> NodeHistory:
+    return with_drains(random_lock_history(seed))
+
+
+def crowded(seed: int) -> NodeHistory:
+    """With more keys than there is room for."""
+    history = random_lock_history(seed)
+    processes = tuple(replace(spec, limit=2) for spec in history.processes)
+    return with_drains(replace(history, processes=processes))
+
+
+def plain(seed: int) -> NodeHistory:
+    return with_drains(random_history(seed))
+
+
+@pytest.mark.parametrize(
+    ("make", "count"), [(plain, BATCH), (of_own_ranges, BATCH), (with_locks, BATCH // 2)]
+)
+def test_no_history_of_drains_breaks_a_rule(make: Callable[[int], NodeHistory], count: int) -> None:
+    simulator = RingSimulator()
+    for seed in range(count):
+        history = make(seed)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+def found(
+    simulator: RingSimulator, rules: str, make: Callable[[int], NodeHistory] = plain
+) -> NodeHistory:
+    for seed in range(FAULT_BUDGET):
+        history = make(seed)
+        rule = simulator.broken_rule(history)
+        if rule is not None:
+            assert rule in rules.split("|"), simulator.story(history)
+            return history
+    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+
+
+class TakesItForAnAnswerLikeAnyOther(NodeMachine):
+    """It does not look whether its heartbeat put it on the ring."""
+
+    def _accepted(self, status: BeatStatus) -> None:
+        super()._accepted(BeatStatus.OK)
+
+
+class ForgetsThatItWasDrained(OwnRangesMachine):
+    """When it drains it goes on with the ranges that it had."""
+
+    def _learn(self, reply: BeatReply, heard: list[Any], now: float) -> None:
+        if reply.status is BeatStatus.DRAINED:
+            reply = replace(reply, ranges=self.near.reaches, status=BeatStatus.OK)
+        super()._learn(reply, heard, now)
+
+
+@pytest.mark.parametrize(
+    ("machine", "make", "rules"),
+    [
+        (TakesItForAnAnswerLikeAnyOther, plain, "renewal|recovery"),
+        (ForgetsThatItWasDrained, of_own_ranges, "renewal|own|recovery"),
+    ],
+)
+def test_a_fault_in_the_node_is_found(
+    machine: type[NodeMachine], make: Callable[[int], NodeHistory], rules: str
+) -> None:
+    own = issubclass(machine, OwnRangesMachine)
+
+    def of_kind(config: NodeConfig, rng: Random) -> NodeMachine:
+        return machine(config, rng) if config.follow is not own else machine_of(config, rng)
+
+    found(RingSimulator(machine=of_kind), rules, make)
+
+
+def test_a_heartbeat_that_does_not_look_for_orders_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(twin.RingTwin, "_is_to_drain", lambda self, *rest: False)
+    history = found(RingSimulator(), "drain")
+    assert "is to drain, and joined the ring" in RingSimulator().story(history)
+
+
+def test_a_drained_node_that_keeps_keys_for_full_nodes_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SharedLockBook, "drain", lambda self: None)
+    found(RingSimulator(), "served", crowded)
