@@ -629,6 +629,7 @@ def test_members_under_a_name_that_was_lost_are_taken_off_once() -> None:
     hand = Hand().live()
     old = [replica.member for replica in hand.machine.replicas]
     _superseded_by_an_answer(hand)
+    hand.subscribe()
     run = hand.run()
     assert list(asks(run)["drop"]) == old
     hand.answer(run)
