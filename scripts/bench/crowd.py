@@ -18,6 +18,7 @@ from typing import Any
 
 from redis import Redis
 
+from hashring.core.own_ranges import OwnRanges
 from hashring.core.replica import Replica
 from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
@@ -54,10 +55,23 @@ class Crowd:
 
     Args:
         path: the server's socket.
+        own: whether they know only their own ranges, or follow the whole ring.
+        scoring: what the scores on the ring mean.
     """
 
-    def __init__(self, client: Redis, path: Path, nodes: int) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        path: Path,
+        nodes: int,
+        *,
+        own: bool = False,
+        scoring: Scoring = SCORING,
+    ) -> None:
         self._client = client
+        self._own = own
+        self._scoring = scoring
+        self._digests: dict[int, str] = {}
         self.store = RedisStore(client, 60.0)
         self._path = path
         rng = random.Random(nodes)
@@ -83,20 +97,26 @@ class Crowd:
             "hash_algorithm": "crc-32",
             "named": False,
             "ttl": 60.0,
-            "sees": {"tag": SESSION, "fingerprint": FINGERPRINT},
         }
-        self.store.run(
+        if self._own:
+            told["ranges"] = FINGERPRINT
+        else:
+            told["sees"] = {"tag": SESSION, "fingerprint": FINGERPRINT}
+        reply = self.store.run(
             beat(
                 KEYS,
                 node=name,
                 session=SESSION,
-                scoring=SCORING,
+                scoring=self._scoring,
                 replicas=replicas,
                 told=told,
                 joining=joining,
                 fetch=fetch,
+                digest=self._digests.get(number, "") if self._own else None,
             )
         )
+        if reply.ranges is not None:
+            self._digests[number] = OwnRanges(name, reply.ranges).digest
 
     def leave(self, number: int) -> None:
         """One of the nodes leaves."""
@@ -106,6 +126,31 @@ class Crowd:
     def join_all(self) -> None:
         for number in range(len(self.nodes)):
             self.beat(number, joining=True)
+
+    def put_all(self) -> None:
+        """Put all on the ring as their joins would, but quickly: the first one joins itself."""
+        self.beat(0, joining=True)
+        first, replicas = self.nodes[0]
+        entry = self._client.hget(KEYS.nodes, first)
+        anchor = replicas[0].member
+        expires = time.time() + 86400
+        for at in range(1, len(self.nodes), 1000):
+            with self._client.pipeline(transaction=False) as pipe:
+                for name, own in self.nodes[at : at + 1000]:
+                    told = entry.replace(anchor, own[0].member)
+                    told = told.replace(first.partition(":")[0].encode(), name[:-5].encode())
+                    pipe.hset(KEYS.nodes, name, told)
+                    pipe.hset(KEYS.places, name, " ".join(str(each.point) for each in own))
+                    pipe.zadd(KEYS.ring, dict.fromkeys((each.member for each in own), expires))
+                    if not self._scoring.lag:
+                        pipe.zadd(KEYS.points, {each.member: each.point for each in own})
+                pipe.execute()
+
+    def expire(self, number: int) -> None:
+        """Let a node's lease have ended, as if it had crashed a while ago."""
+        _, replicas = self.nodes[number]
+        ended = dict.fromkeys((each.member for each in replicas), time.time() - 1.0)
+        self._client.zadd(KEYS.ring, ended, xx=True)
 
     def listen(self, count: int) -> None:
         """Let so many of the nodes listen, from two processes."""

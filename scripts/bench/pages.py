@@ -84,7 +84,16 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
             "100 nodes reads {restart} of the bytes that redis-hashring reads. "
             ":doc:`scaling` says how far one Redis goes."
         ),
-        ("steady", "restart", "thousand", "scaling", "simulated", "service"),
+        (
+            "steady",
+            "restart",
+            "thousand",
+            "scaling",
+            "simulated",
+            "own-ranges",
+            "own-ranges-100k",
+            "service",
+        ),
         "restart",
     ),
     (
@@ -173,7 +182,7 @@ def write() -> list[Path]:
     PAGE.write_text(page(results))
     README.write_text(readme(results, README.read_text()))
     if "scaling" in results:
-        SCALING.write_text(scaling(results["scaling"], results.get("simulated")))
+        SCALING.write_text(scaling(results["scaling"], *(results.get(name) for name in BESIDES)))
         written.append(SCALING)
     by_target = found(results)
     for name, keys in TARGET_PLOTS.items():
@@ -269,16 +278,31 @@ def table(taken: dict[str, Any]) -> str:
         return file.getvalue()
 
 
-def scaling(taken: dict[str, Any], simulated: dict[str, Any] | None) -> str:
-    """The text of docs/explanation/scaling.rst."""
+BESIDES = ("simulated", "own-ranges", "own-ranges-100k")
+"""Measures whose values stand on the page of scaling, besides those of ``scaling``."""
+
+
+def scaling(taken: dict[str, Any], *others: dict[str, Any] | None) -> str:
+    """The text of docs/explanation/scaling.rst.
+
+    Args:
+        taken: the measure ``scaling``.
+        others: the measures whose values stand there besides.
+    """
     result = Result.of_json(taken["result"])
-    if simulated is not None:
-        result.values |= simulated["result"]["values"]
+    for other in others:
+        if other is not None:
+            result.values |= other["result"]["values"]
     images = "".join(
         f".. picture:: /benchmarks/{plot.name}.svg\n   :alt: {plot.title}\n\n"
         for plot in result.plots
     )
-    return scaling_page.page(result.values, f"{images}{facts_line(taken['facts'])}\n")
+    own = next((each for each in others if each and each["measure"] == "own-ranges"), None)
+    return scaling_page.page(
+        result.values,
+        f"{images}{facts_line(taken['facts'])}\n",
+        facts_line(own["facts"]) if own else "",
+    )
 
 
 def readme(results: dict[str, Any], text: str) -> str:

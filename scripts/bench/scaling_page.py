@@ -8,12 +8,13 @@ CORE_SHARE = 0.5
 """How much of its core Redis may be busy at rest, for all else to have room."""
 
 
-def page(values: dict[str, float], tables: str) -> str:
+def page(values: dict[str, float], tables: str, own: str = "") -> str:
     """The text.
 
     Args:
         values: what the measure ``scaling`` found.
         tables: its table, with what it was measured on.
+        own: what the measure ``own-ranges`` was measured on.
     """
     message, ring = values["message"], values["ring_bytes"]
     sizes = (100, 1000, 10_000)
@@ -60,7 +61,7 @@ Scaling
 
 How far one Redis goes, and what comes then. The numbers are of ``scripts/bench/run scaling simulated``: the first
 measures what each call costs Redis, the second lets rings of up to 10,000 nodes run in virtual time on these costs. They are
-of 16 replicas a node, ttl 60 s, heartbeat 10 s. What 1,000 live nodes do is measured by ``scripts/bench/run
+of 16 replicas a node, ttl 60 s, heartbeat 10 s, and of nodes that follow the whole ring. What 1,000 live nodes do is measured by ``scripts/bench/run
 thousand``: :doc:`/explanation/benchmarks`.
 
 What a call costs Redis
@@ -136,7 +137,7 @@ that hurt.
 
 What comes then
 ===============
-
+{_own_ranges(values, own)}
 **Several rings.** Most fleets of thousands do several kinds of work. A ring a kind, each with its own nodes, divides the
 square: ten rings of 1,000 nodes cost, for a rolling restart of all, a tenth of one ring of 10,000. Rings share a
 Redis as long as their heartbeats fit, or have one each: nothing is shared between rings.
@@ -156,6 +157,70 @@ the account's data is) keeps both inside. Moving a key to another region is then
 not of a hash.
 
 What was not measured: networks, other machines, TLS, Redis' I/O threads, and any fleet of more than 1,000 live nodes.
+"""
+
+
+def _own_ranges(values: dict[str, float], measured: str) -> str:
+    """What nodes that know only their own ranges cost; nothing until it was measured."""
+    sizes = sorted(
+        int(name.removeprefix("own-join-"))
+        for name in values
+        if name.startswith("own-join-") and "bytes" not in name
+    )
+    if not sizes:
+        return ""
+
+    def cells(*each: str) -> str:
+        return "   * - " + "\n     - ".join(each) + "\n"
+
+    def against(what: str, nodes: int) -> str:
+        own, follower = values[f"own-{what}-{nodes}"], values.get(f"follow-{what}-{nodes}")
+        text = f"{1e3 * own:.2g} ms"
+        return text if follower is None else f"{text}; {own / follower:.2g} x"
+
+    def restart(nodes: int) -> str:
+        used = nodes * (values[f"own-leave-{nodes}"] + values[f"own-join-{nodes}"])
+        sent = nodes * (values[f"own-leave-bytes-{nodes}"] + values[f"own-join-bytes-{nodes}"])
+        return f"{_short(used)} s, {_bytes(sent)}"
+
+    rows = "".join(
+        (
+            cells(
+                "a heartbeat; against a follower's; against a bare one",
+                *(
+                    f"{1e6 * values[f'own-beat-{n}']:.0f} µs"
+                    + "".join(
+                        f"; {values[f'own-beat-{n}'] / values[f'{other}-beat-{n}']:.2g} x"
+                        for other in ("follow", "bare")
+                        if f"{other}-beat-{n}" in values
+                    )
+                    for n in sizes
+                ),
+            ),
+            *(
+                cells(f"a {what}; against followers", *(against(what, n) for n in sizes))
+                for what in ("join", "leave", "crash")
+            ),
+            cells("a rolling restart, CPU and bytes out", *(restart(n) for n in sizes)),
+        )
+    )
+    head = cells("nodes", *(f"{n:,}" for n in sizes))
+    widths = " ".join(["34", *["22"] * len(sizes)])
+    return f"""
+**Nodes that know only their own ranges.** ``RingNode(..., follow=False)`` reads no ring, and receives only the
+changes next to its own points. A change then costs about the same at any size of the ring, and a rolling restart grows
+with the fleet, not with its square. ``scripts/bench/run own-ranges own-ranges-100k`` measures time of Redis:
+
+.. list-table::
+   :header-rows: 1
+   :widths: {widths}
+
+{head}{rows}
+A bare heartbeat renews 16 members, and does nothing else. The bytes are replies and messages of Redis. The time to
+write to a connection for each neighbour is not included, and no ring of more than 10,000 followers was
+measured. The CPU of the nodes themselves was not measured. Compare the ratios: a busy machine makes all times longer.
+
+{measured}
 """
 
 

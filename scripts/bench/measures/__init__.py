@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from frame import Measure
 
-from measures import contains, libraries, memory, programs, ring_changes, scaling, select, thousand
+from measures import (
+    contains,
+    libraries,
+    memory,
+    own_ranges,
+    programs,
+    ring_changes,
+    scaling,
+    select,
+    thousand,
+)
 
 MEASURES: tuple[Measure, ...] = (
     contains.MEASURE,
@@ -14,6 +24,7 @@ MEASURES: tuple[Measure, ...] = (
     *ring_changes.MEASURES,
     thousand.MEASURE,
     *scaling.MEASURES,
+    *own_ranges.MEASURES,
     *programs.MEASURES,
 )
 

@@ -1,0 +1,178 @@
+"""What nodes that know only their own ranges cost Redis, against nodes that follow the ring."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from crowd import KEYS, SCORING, Crowd, cpu_of
+from frame import Measure, Result, Run
+from redis import Redis
+from targets import SCALE
+
+from hashring.store.embedded import RedisServer
+from hashring.store.ring.commands import Scoring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CONFIG = ("maxclients 12000",)
+SIZES = (1000, 10_000)
+LARGEST = 100_000
+"""Of nodes that know only their own ranges; so many followers need as many connections."""
+
+
+Cost = tuple[float, float]
+"""Seconds of Redis, and bytes that it sends."""
+
+
+@contextmanager
+def crowd_of(
+    nodes: int, *, own: bool = False, scoring: Scoring = SCORING
+) -> Iterator[tuple[Crowd, Redis]]:
+    with (
+        RedisServer(config=CONFIG) as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        Crowd(client, server.socket, nodes, own=own, scoring=scoring) as crowd,
+    ):
+        crowd.put_all()
+        yield crowd, client
+
+
+def spent(client: Redis, count: int, deed: Callable[[int], None]) -> Cost:
+    """Seconds of Redis and bytes that it sends for each of so many deeds."""
+
+    def do(deeds: int) -> Cost:
+        sent, used = client.info("stats")["total_net_output_bytes"], cpu_of(client)
+        for number in range(deeds):
+            deed(number)
+        used = cpu_of(client) - used
+        return used, client.info("stats")["total_net_output_bytes"] - sent
+
+    # What it takes to ask for these numbers.
+    asked = do(0)
+    used, sent = do(count)
+    return used / count, max(0.0, sent - asked[1]) / count
+
+
+def heartbeat(nodes: int, count: int, scoring: Scoring) -> float:
+    """Seconds of Redis for a heartbeat of a node that follows the ring."""
+    with crowd_of(nodes, scoring=scoring) as (crowd, client):
+        step = max(1, nodes // count)
+        return spent(client, count, lambda number: crowd.beat(number * step))[0]
+
+
+def changes(nodes: int, count: int, *, own: bool) -> dict[str, Cost]:
+    """Seconds of Redis and bytes of a heartbeat, a leave, a join and a crash."""
+    with crowd_of(nodes, own=own) as (crowd, client), client.pubsub() as neighbours:
+        if own:
+            # Whoever is told is told by this connection.
+            neighbours.psubscribe(KEYS.node_channel("*"))
+            neighbours.get_message(timeout=5.0)
+        else:
+            crowd.listen(nodes)
+
+        def read() -> None:
+            while own and neighbours.get_message(timeout=0.0) is not None:
+                pass
+
+        def join(number: int) -> None:
+            crowd.beat(number, joining=True, fetch=not own)
+            read()
+
+        def leave(number: int) -> None:
+            crowd.leave(number)
+            read()
+
+        def crash(number: int) -> None:
+            crowd.expire(number)
+            crowd.beat(count + number)
+            read()
+
+        def beat(number: int) -> None:
+            crowd.beat(count + number)
+
+        for number in range(count):
+            # A node that has just come is answered with its ranges, once.
+            beat(number)
+        found = {"beat": spent(client, 10 * count, lambda number: beat(number % count))}
+        found |= {"leave": spent(client, count, leave), "join": spent(client, count, join)}
+        used, sent = spent(client, count, crash)
+        found["crash"] = used - found["beat"][0], sent - found["beat"][1]
+        return found
+
+
+def note(values: dict[str, float], kind: str, nodes: int, found: dict[str, Cost]) -> None:
+    for what, (used, sent) in found.items():
+        values |= {f"{kind}-{what}-{nodes}": used, f"{kind}-{what}-bytes-{nodes}": sent}
+
+
+def take(run: Run) -> Result:
+    result = Result()
+    values = result.values
+    for nodes in (50, 200) if run.quick else SIZES:
+        run.say(f"{nodes:,} nodes: followers")
+        beats = 50 if run.quick else 500
+        bare = heartbeat(nodes, beats, Scoring.last_heartbeat(600.0))
+        follower = heartbeat(nodes, beats, SCORING)
+        follows = changes(nodes, 5, own=False)
+        run.say(f"{nodes:,} nodes: nodes that know only their own ranges")
+        knows = changes(nodes, 5 if run.quick else 40, own=True)
+        note(values, "follow", nodes, follows)
+        note(values, "own", nodes, knows)
+        values |= {f"bare-beat-{nodes}": bare, f"follow-beat-{nodes}": follower}
+        own = knows["beat"][0]
+        for name, other in (("bare one", bare), ("follower's", follower)):
+            result.add(
+                f"{nodes:,} nodes: a heartbeat, against a {name}",
+                f"{own * 1e6:.0f} µs",
+                f"{other * 1e6:.0f} µs",
+                value=own / other,
+            )
+        for what in ("join", "leave", "crash"):
+            (used, sent), (theirs, out) = knows[what], follows[what]
+            result.add(
+                f"{nodes:,} nodes: a {what}: time of Redis, bytes that it sends",
+                f"{used * 1e3:.2f} ms, {sent:,.0f} B",
+                f"{theirs * 1e3:.2f} ms, {out:,.0f} B",
+                value=used / theirs,
+            )
+    return result
+
+
+def take_largest(run: Run) -> Result:
+    result = Result()
+    nodes = 300 if run.quick else LARGEST
+    run.say(f"{nodes:,} nodes")
+    found = changes(nodes, 5 if run.quick else 40, own=True)
+    note(result.values, "own", nodes, found)
+    for what, (used, sent) in found.items():
+        result.add(
+            f"{nodes:,} nodes: a {what}: time of Redis, bytes that it sends",
+            f"{used * 1e3:.2f} ms, {sent:,.0f} B",
+        )
+    return result
+
+
+MEASURES = (
+    Measure(
+        "own-ranges",
+        SCALE,
+        "Nodes that know only their own ranges",
+        "What ``follow=False`` costs one Redis, against nodes that follow the ring. The rings are "
+        "put there as joins would; the nodes' own commands are measured. A bare heartbeat is that "
+        'of ``wire="redis-hashring"``: it renews 16 members, and no more. Followers listen on a '
+        "connection each, neighbours on one for all of them. So what it costs Redis to write to a "
+        "connection for each neighbour is not included.",
+        120,
+        take,
+    ),
+    Measure(
+        "own-ranges-100k",
+        SCALE,
+        "100,000 nodes that know only their own ranges",
+        "The same of a ring of 100,000 nodes. That many followers would need as many connections.",
+        120,
+        take_largest,
+    ),
+)
