@@ -285,9 +285,10 @@ class NodeMachine:
 
         Args:
             stay: leave the replicas of a named node on the ring until they expire, for the next
-                process of that name.
+                process of that name. Of several calls the first counts.
         """
-        self._stays = stay
+        if self.state is not NodeState.LEAVING:
+            self._stays = stay
         if self.state in (NodeState.NEW, *ENDED):
             if self.state is NodeState.NEW:
                 self._end(NodeEvent.STOP)

@@ -973,6 +973,36 @@ def test_a_node_that_stops_owns_nothing_at_once_and_leaves() -> None:
     assert hand.state is NodeState.STOPPED
 
 
+def test_a_node_that_stops_to_stay_gives_up_its_name_and_nothing_else() -> None:
+    hand = _named()
+    replicas = [replica.member for replica in hand.machine.replicas]
+    hand.machine.stop(stay=True)
+    assert not hand.owns()
+    run = hand.run()
+    assert run.command.script.name == "park"
+    assert list(run.command.arguments[5:]) == replicas
+    run.done(LeaveStatus.OK, hand.now, hand.now)
+    assert hand.state is NodeState.STOPPED
+    assert isinstance(hand.next(), Finished)
+
+
+def test_of_two_stops_the_first_says_whether_the_node_stays() -> None:
+    hand = _named()
+    hand.machine.stop(stay=True)
+    hand.machine.stop()
+    assert hand.run().command.script.name == "park"
+
+
+def test_a_node_that_stayed_joins_with_the_very_replicas() -> None:
+    hand = Hand(named=True, points=2)
+    old = [(b"11:me:x", 1.0), (b"12:me:z", 1.0)]
+    away = {"me": b"-" * 16 + b"{}"}
+    _look(hand).done(seen(hand.stamp, old, away), hand.now, hand.now)
+    asked = asks(hand.run())
+    assert asked["take_from"] == ""
+    assert [replica.member for replica in hand.machine.replicas] == [b"11:me:x", b"12:me:z"]
+
+
 def test_a_node_that_cannot_leave_stops_all_the_same() -> None:
     hand = Hand().live()
     hand.machine.stop()
