@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from hashring.core.ring import Ring
 from hashring.store.embedded import RedisServer
 from tests.conftest import eventually
 from tests.hosted import RING, Make
-from tests.hosts import Host, HostedNode, HostError
+from tests.hosts import RUNNERS, Host, HostedNode, HostError
 from tests.proxy import Proxy
 
 SHORT = {"ttl": 3.0, "heartbeat_interval": 0.2}
@@ -30,6 +30,41 @@ CALM = {"ttl": 120.0, "heartbeat_interval": 0.2}
 KEYS = [f"key-{number}" for number in range(200)]
 
 
+KINDS = [
+    *((runner, True) for runner in RUNNERS),
+    *((runner, False) for runner in ("thread", "greenlet", "asyncio")),
+]
+"""What runs the nodes, and whether they follow the ring or know only their own ranges."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=KINDS,
+    ids=[f"{runner}{'' if follow else '-own-ranges'}" for runner, follow in KINDS],
+)
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    """One process a kind, which outlives the tests."""
+    with Host(request.param[0]) as process:
+        yield process
+
+
+@pytest.fixture
+def follow(request: pytest.FixtureRequest) -> bool:
+    """Whether the nodes follow the ring."""
+    followed: bool = request.node.callspec.params["host"][1]
+    return followed
+
+
+@pytest.fixture
+def make(make: Make, follow: bool) -> Make:
+    """Makes nodes of the kind."""
+
+    def make_of_kind(*process: Host, **settings: Any) -> HostedNode:
+        return make(*process, **{"follow": follow, **settings})
+
+    return make_of_kind
+
+
 def split(nodes: Iterable[HostedNode]) -> bool:
     """Whether every key is owned by exactly one of the nodes."""
     owned = [key for node in nodes for key in node.owned(KEYS)]
@@ -37,9 +72,14 @@ def split(nodes: Iterable[HostedNode]) -> bool:
 
 
 def agree(*nodes: HostedNode) -> None:
-    """Every key gets exactly one owner among the nodes, which all have the same ring."""
+    """Every key gets exactly one owner among the nodes, and all that follow have the same ring."""
+
+    def one_ring() -> bool:
+        # A node that knows only its own ranges has no fingerprint of the ring.
+        return len({node.status["fingerprint"] for node in nodes} - {""}) <= 1
+
     eventually(
-        lambda: split(nodes) and len({node.status["fingerprint"] for node in nodes}) == 1,
+        lambda: split(nodes) and one_ring(),
         f"{len(nodes)} nodes agree on every key",
     )
 
@@ -63,8 +103,14 @@ def test_start_returns_when_the_node_is_on_the_ring_and_knows_its_ranges(
     assert node.state == "live"
 
 
+def counted(node: HostedNode, count: int, *, follow: bool) -> bool:
+    """Whether the node counts so many nodes; without following, as of its last heartbeat."""
+    found = node.call("get_node_count")
+    return found == count if follow else 1 <= found <= count
+
+
 def test_what_a_node_answers_about_keys_is_what_the_ring_in_redis_says(
-    make: Make, client: Redis
+    make: Make, client: Redis, follow: bool
 ) -> None:
     nodes = [make(**LONG).start() for _ in range(3)]
     agree(*nodes)
@@ -78,7 +124,7 @@ def test_what_a_node_answers_about_keys_is_what_the_ring_in_redis_says(
         assert node.ranges == [tuple(each) for each in ring.node_ranges(node.name)]
         assert node.call("owner", "hello") == ring.owner("hello")
         assert node.call("key_as_ring_point", "hello") == 907060870
-        assert node.call("get_node_count") == 3
+        assert counted(node, 3, follow=follow)
 
 
 def test_a_join_and_a_leave_are_seen_by_a_message_not_by_a_timer(make: Make) -> None:
@@ -119,11 +165,13 @@ def test_stop_may_be_called_before_start_and_twice(make: Make) -> None:
     assert node.state == "stopped"
 
 
-def test_several_nodes_of_one_process_are_nodes_of_their_own(make: Make, host: Host) -> None:
+def test_several_nodes_of_one_process_are_nodes_of_their_own(
+    make: Make, host: Host, follow: bool
+) -> None:
     nodes = [make(**LONG).start() for _ in range(3)]
     assert len({node.name for node in nodes}) == 3
     agree(*nodes)
-    assert nodes[0].call("get_node_count") == 3
+    assert counted(nodes[0], 3, follow=follow)
 
 
 # --- being told ---------------------------------------------------------------------------------
@@ -463,27 +511,31 @@ MESSAGES = [
 
 
 def test_garbage_in_the_ring_is_skipped_counted_and_fatal_to_nobody(
-    make: Make, client: Redis
+    make: Make, client: Redis, follow: bool
 ) -> None:
+    # A node that does not read the ring has nothing to count there.
+    count = len(GARBAGE) if follow else 0
     node = make(**SHORT).start()
     seconds = client.time()[0]
     client.zadd(RING, dict.fromkeys(GARBAGE, seconds + 3600))
     newcomer = make(**SHORT).start()
     agree(node, newcomer)
-    assert newcomer.status["garbage"] == len(GARBAGE)
-    eventually(lambda: node.status["garbage"] == len(GARBAGE), "the other counts it, too")
+    assert newcomer.status["garbage"] == count
+    eventually(lambda: node.status["garbage"] == count, "the other counts it, too")
     client.zadd(RING, dict.fromkeys(GARBAGE, seconds - 3600))
     eventually(lambda: client.zcard(RING) == 32, "it is swept once it has expired")
     agree(node, newcomer)
 
 
 def test_garbage_on_the_channel_is_skipped_counted_and_fatal_to_nobody(
-    make: Make, client: Redis, host: Host
+    make: Make, client: Redis, follow: bool
 ) -> None:
     nodes = [make(**LONG).start() for _ in range(2)]
     agree(*nodes)
-    for message in MESSAGES:
-        client.publish(RING, message)
+    own = [f"{{{RING}}}:to:{node.name}" for node in nodes]
+    for channel in [RING] if follow else own:
+        for message in MESSAGES:
+            client.publish(channel, message)
     eventually(
         lambda: all(node.status["bad_messages"] == len(MESSAGES) for node in nodes),
         "each message is counted",
