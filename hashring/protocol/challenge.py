@@ -75,13 +75,13 @@ class FixedMachine(MemberMachine):
         self._chance = chance
         self._what = f"lease challenge {group!r}"
         self._me = ""
-        self._was_there = False
+        self._was_there = self._saw_table = False
 
     def enter(self) -> Flow[None]:
         """Renew for the first time."""
         # Two processes of one name are two members: each holds its own leases.
         self._me = f"{self.member}#{self._new_suffix()}"
-        self._was_there = False
+        self._was_there = self._saw_table = False
         yield from self.renew()
 
     def renew(self) -> Flow[float]:
@@ -103,7 +103,10 @@ class FixedMachine(MemberMachine):
         reading = yield read_table(self._keys)
         asked_at = self.sent
         table = self._table(reading.table)
-        if self._was_there and self._me not in table.members:
+        # A newcomer knows of a loss, too, if there was a table when it looked before.
+        lost = reading.table is None and self._saw_table
+        self._saw_table |= reading.table is not None
+        if lost or (self._was_there and self._me not in table.members):
             table = challenge.recover(table, self._me, reading.now, self._rules, claims)
         released = [
             p

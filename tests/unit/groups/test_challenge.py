@@ -286,6 +286,34 @@ def test_a_fault_in_the_table_is_found(
 # --- fixed: the table -------------------------------------------------------------------------
 
 
+def wiped_while_a_member_enters(seed: int) -> ChallengeHistory:
+    """Redis loses everything between two looks of a newcomer, while another holds all."""
+    rng = random.Random(seed)
+    specs = (ChallengerSpec("p0"), ChallengerSpec("p1", late=0.1))
+    at = 20.0 + rng.random()
+    events = (
+        Event(0.0, "start", "p0"),
+        Event(at, "start", "p1"),
+        Event(at + rng.uniform(0.05, 0.25), "wipe"),
+    )
+    return ChallengeHistory(seed, specs, events, Rules(ttl=3.0, interval=1.0), partitions=3)
+
+
+class ForgetsThatThereWasATable(FixedMachine):
+    """To a newcomer an empty Redis is a new one, also when it has just read a table there."""
+
+    def _renewal(self) -> Any:
+        self._saw_table = False
+        return super()._renewal()
+
+
+def test_a_newcomer_that_has_read_the_table_before_it_was_lost_takes_nothing_at_once() -> None:
+    histories = [wiped_while_a_member_enters(seed) for seed in range(60)]
+    assert not any(ChallengeSimulator().fails(history) for history in histories)
+    hasty = ChallengeSimulator(fixed=ForgetsThatThereWasATable)
+    assert "holder" in {hasty.broken_rule(history) for history in histories}
+
+
 def test_a_member_without_any_lease_counts() -> None:
     table = beat(LeaseTable(4), "a", 0.0, RULES)
     assert len(table.held("a", 0.0)) == 4

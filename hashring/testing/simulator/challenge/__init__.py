@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashring.core.groups.challenge import Rules
 from hashring.protocol.challenge import FaithfulMachine, FixedMachine
 from hashring.store.memory_store import MemoryServer
+from hashring.testing.simulator.challenge.faults import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.rules import (
     ChallengeRule,
@@ -16,7 +17,6 @@ from hashring.testing.simulator.challenge.rules import (
     uneven,
 )
 from hashring.testing.simulator.challenge.world import ChallengeWorld
-from hashring.testing.simulator.faults import FAULTS
 from hashring.testing.simulator.play import Simulator
 
 
@@ -40,7 +40,7 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
         return ChallengeWorld(
             history,
             self.rules(history),
-            FAULTS,
+            CHALLENGE_FAULTS,
             self.fixed,
             self.faithful,
             server=self.server,

@@ -16,7 +16,7 @@ from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.challenge import FaithfulMachine, FixedMachine
 from hashring.protocol.member import Stage
-from hashring.store.challenge.commands import challenge_keys
+from hashring.store.challenge.commands import TableReading, challenge_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.engine import (
@@ -73,6 +73,8 @@ class ChallengeProcess(Process):
                 chance=self.chance.random,
             )
         self.loop: SimulatedLoop[ChallengeProcess] = SimulatedLoop(self, self.machine)
+        self.has_read = False
+        """Whether there was a table when it last read, since it was started."""
         self.read_sent = NEVER
         """True time of sending of the newest answer that its lease may be from."""
 
@@ -87,6 +89,7 @@ class ChallengeProcess(Process):
     def start(self) -> None:
         """The application calls ``start()``."""
         self.world.say(self, "is started")
+        self.has_read = False
         self.machine.start(self.local())
         self.loop.begin()
 
@@ -103,14 +106,27 @@ class ChallengeProcess(Process):
     def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do. One that could not enter is started again."""
         if self.machine.stage is Stage.FAILED and not self.stopping:
-            self._soon(max(1.0, self.world.open_at - self.world.now), self.start)
+            self._soon(1.0, self._start_again)
             return
         self.alive = False
         self.world.measure(self)
         self.world.shown(self)
 
+    def _start_again(self) -> None:
+        if self.world.now < self.world.open_at:
+            self._soon(self.world.open_at - self.world.now, self._start_again)
+        else:
+            self.start()
+
+    @property
+    def unaware(self) -> bool:
+        """Whether it is entering, and has not read a table yet."""
+        return self.alive and self.machine.stage is Stage.ENTERING and not self.has_read
+
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""
+        if isinstance(outcome, TableReading):
+            self.has_read = outcome.table is not None
         if call.command.script.name == "challenge_read":
             self.read_sent = max(self.read_sent, call.sent)
 
@@ -215,6 +231,10 @@ class ChallengeWorld(World[ChallengeProcess]):
         """
         terms = self.history.terms
         return self.lost_at + 2 * terms.ttl + 1e-6 if isinstance(terms, Rules) else NEVER
+
+    def may_lose(self) -> bool:
+        """Whether Redis may lose its data now: not while a member enters that cannot notice it."""
+        return not self.history.fixed or not any(p.unaware for p in self.processes.values())
 
     def counts(self) -> dict[str, int]:
         """How many partitions each process works on."""

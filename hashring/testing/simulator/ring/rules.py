@@ -201,9 +201,10 @@ class Own(RingRule):
             return
         wrong = self._wrong_since.setdefault(label, world.now)
         since, changed = max(wrong, process.trouble_until), max(wrong, self._changed_at[label])
-        told = process.listens and wrong > max(
+        # An answer that is older than a change is taken up after the message was missed.
+        heard = min(wrong, self._changed_at[label]) > process.missed_at
+        told = (heard and process.listens) and wrong > max(
             process.trouble_until,
-            process.missed_at,
             process.messages_late_until,
             world.lost_at + WINDOW,
             world.tampered_at + WINDOW,
