@@ -201,8 +201,10 @@ class Own(RingRule):
             return
         wrong = self._wrong_since.setdefault(label, world.now)
         since, changed = max(wrong, process.trouble_until), max(wrong, self._changed_at[label])
-        # An answer that is older than a change is taken up after the message was missed.
-        heard = min(wrong, self._changed_at[label]) > process.missed_at
+        # An answer that is older than a change is taken up after the message was missed. Nobody
+        # tells a node of what it did itself, though it may have given that up.
+        missed_at = max(process.missed_at, process.late_at)
+        heard = min(wrong, self._changed_at[label]) > missed_at
         told = (heard and process.listens) and wrong > max(
             process.trouble_until,
             process.messages_late_until,
