@@ -244,6 +244,8 @@ class NodeMachine:
         self._subscription = 0
         self._subscribed = False
         self._may_be_on_ring = False
+        # When it was last told of an order about it.
+        self._ordered = float("-inf")
         self._tries = 0
         self._subscribe_tries = 0
         self._started_at = 0
@@ -298,6 +300,7 @@ class NodeMachine:
     def beat_at_once(self, now: float) -> None:
         """Send the next heartbeat now: an order about the node has changed."""
         self._at.beat = min(self._at.beat, now)
+        self._ordered = now
 
     # --- asked by the runner ------------------------------------------------------------------
 
@@ -723,6 +726,9 @@ class NodeMachine:
         self.history = reply.history
         at = self._at
         at.beat = sent + config.heartbeat_interval * (1 - 0.1 * self.rng.random())
+        if self._ordered > sent:
+            # A heartbeat that was under way may have gone before the order.
+            at.beat = now
         at.sweep = float("inf")
         if reply.soonest is not None:
             # A moment after the expiry, and not all survivors at the same moment.

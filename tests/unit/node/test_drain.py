@@ -52,6 +52,19 @@ def test_an_order_makes_the_node_beat_at_once() -> None:
     assert hand.machine.counters.bad_messages == 0
 
 
+def test_an_order_that_comes_while_a_heartbeat_is_under_way_makes_it_beat_again() -> None:
+    hand = Hand().live()
+    run, sent = hand.beat_due(), hand.now
+    hand.wait(0.01)
+    hand.machine.told(hand.number, KEYS.node_channel("me"), ORDERED, hand.now)
+    hand.wait(0.01)
+    hand.answer(run, sent=sent)
+    again = hand.run()
+    hand.wait(0.01)
+    hand.answer(again, sent=hand.now)
+    assert hand.waits_until() > hand.now
+
+
 def test_a_drained_node_owns_nothing_and_beats_on() -> None:
     hand = drained(Hand().live())
     assert hand.state is NodeState.DRAINED
