@@ -6,7 +6,8 @@ and counts what it could not use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,24 @@ def _check_keys(source: Input, key: str) -> None:
         if not df.select(quoted(key)).take(1):
             raise NoDataError(source.source, "holds no row that fits the schema")
         raise NoDataError(source.source, f"every key in column {key!r} is null or empty")
+
+
+@contextmanager
+def kept(*frames: DataFrame) -> Iterator[None]:
+    """Within it, Spark keeps the rows of these frames once they are computed."""
+    for frame in frames:
+        frame.cache()
+    interrupted = False
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        interrupted = True
+        raise
+    finally:
+        for frame in frames:
+            # A signal within a call to Java leaves its answer unread, and the next call reads that.
+            with suppress(Exception) if interrupted else nullcontext():
+                frame.unpersist()
 
 
 def _ring_facts(ring: Ring) -> list[tuple[str, Any]]:
@@ -448,8 +467,7 @@ def audit_job(
     found, reasons = counted_audit(df, history, key=key, node=node, start=start, end=end)
     _check_keys(source, key)
     # Everything is computed from these rows: the log is read, shuffled and sorted once.
-    judged, counts = found.judged.cache(), found.counts.cache()
-    try:
+    with kept(found.judged, found.counts):
         summary = found.summary.collect()[0].asDict()
         rejected = {why: count for why, count in reasons.get().items() if count}
         changes = found.changes.orderBy("version").collect()
@@ -458,9 +476,6 @@ def audit_job(
         first = found.findings.orderBy("start", "key", "node").limit(FIRST).collect()
         if output:
             output.write(found.findings)
-    finally:
-        counts.unpersist()
-        judged.unpersist()
     told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
     facts: list[tuple[str, Any]] = [
         ("rows judged", summary["rows"]),
@@ -618,11 +633,10 @@ def simulate_job(
     if output:
         output.check(spark)
     drawn = simulate(spark, kinds, rings, seed)
-    if output:
-        drawn = drawn.cache()
-        output.write(drawn)
-    rows = summarise(drawn).collect()
-    drawn.unpersist()
+    with kept(*([drawn] if output else [])):
+        if output:
+            output.write(drawn)
+        rows = summarise(drawn).collect()
     facts = [("scenarios", len(kinds)), ("rings of each", rings), ("seed", seed)]
     report = Report("Simulated rings")
     report.facts(facts)

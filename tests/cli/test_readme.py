@@ -77,7 +77,7 @@ def test_every_command_it_shows_is_one() -> None:
             words = shlex.split(line, comments=True)
             if words[0] == "hashring":
                 name, *arguments = words[1:]
-                context = click.Context(main)
+                context = click.Context(main, **main.context_settings)
                 found = main.get_command(context, name)
                 while isinstance(found, click.Group):
                     context = click.Context(found, parent=context, info_name=name)

@@ -97,7 +97,7 @@ def command_of(line: str) -> tuple[click.Command, list[str]]:
     while words[0].startswith("-"):
         words = words[2:]
     found: click.Command | None = main
-    context = click.Context(main)
+    context = click.Context(main, **main.context_settings)
     while isinstance(found, click.Group) and words and words[0].islower():
         name, *words = words
         found = found.get_command(context, name)

@@ -36,7 +36,7 @@ from hashring.files import read_ring, write_ring
 from hashring.spark.counting import Counts
 from hashring.spark.failures import failure
 from hashring.spark.files import Input, read_frame
-from hashring.spark.jobs import assign_job, load_job
+from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output
 from hashring.spark.session import java_version, spark_session
 from tests.spark.test_owner import random_ring
@@ -773,3 +773,16 @@ def test_outputs_on_other_file_systems_are_left_to_spark(spark, tmp_path):
         out.write(spark.range(3))
     assert Path(tmp_path / "a.parquet" / "_SUCCESS").exists()
     assert os.listdir(tmp_path) == ["a.parquet"]
+
+
+def test_a_signal_within_a_call_to_java_is_what_ends_a_job(spark, monkeypatch):
+    frame = spark.range(3)
+
+    def answer_of_another_call():
+        raise KeyError("p")
+
+    monkeypatch.setattr(frame, "unpersist", answer_of_another_call)
+    with pytest.raises(SystemExit), kept(frame):
+        raise SystemExit(143)
+    with pytest.raises(KeyError), kept(frame):
+        pass

@@ -11,6 +11,7 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -236,7 +237,9 @@ def test_what_they_start_is_a_command_with_options_that_exist() -> None:
     [container] = manifest()["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert container["args"][0] == "serve"
     for arguments in (words[2:], container["args"][1:]):
-        context = serve.make_context("serve", list(arguments))
+        context = serve.make_context(
+            "serve", list(arguments), parent=click.Context(main, **main.context_settings)
+        )
         assert context.params["port"] == 8765
 
 
