@@ -28,6 +28,7 @@ from hashring.store.keys import ring_keys
 from hashring.store.locks import commands as lock_commands
 from hashring.store.lua import actions, script
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring import orders
 from hashring.store.ring.commands import (
     Look,
     Scoring,
@@ -74,6 +75,8 @@ VALUES: tuple[bytes, ...] = (
     b'{"at": null, "points": 5}',
     b'{"at": {}, "points": [[], "x", -1]}',
     b'{"points": [1]}',
+    b'{"drain": 5}',
+    b'{"drain": {"since": [], "ends": {}, "session": 5}}',
     A.encode() + b"7",
     b"-" * 16 + b"{}",
     A.encode() + b"{}",
@@ -134,6 +137,17 @@ def _ring() -> list[Command[Any]]:
         forget(KEYS, scoring=SCORING, by="somebody"),
         snapshot(KEYS, scoring=SCORING, remembered="gone"),
         owner(KEYS, 15),
+        orders.drain(KEYS, node="live", by="somebody"),
+        orders.drain(KEYS, node="gone", by="somebody", seconds=5, force=True),
+        orders.undrain(KEYS, node="leaving", by="somebody"),
+        beat(
+            KEYS,
+            node="leaving",
+            session=C,
+            scoring=SCORING,
+            replicas=replicas("leaving", 40),
+            told=told,
+        ),
         park(KEYS, node="live", session=A, scoring=SCORING, replicas=replicas("live", 10)),
         look(KEYS, node="gone", nodes=5),
         look(KEYS, node="live", samples=(15, 3)),
@@ -199,6 +213,8 @@ class Scene:
         place.join("live", A, 10)
         place.join("gone", B, 20, 21, told={"named": True})
         place.age("gone")
+        place.join("leaving", C, 40, told={"named": True})
+        self.store.run(orders.drain(KEYS, node="leaving", by="somebody"))
         for number in range(NAMES_REMEMBERED):
             memory = b'{"points": [%d], "at": "1700000000"}' % number
             self.client.hset(KEYS.left, f"name-{number}", memory)

@@ -29,6 +29,7 @@ from hashring import (
 )
 from hashring.protocol.locks.key import KeyState
 from hashring.store.embedded import RedisServer
+from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import LOCKS_A_CALL
 from tests.conftest import ROOT, eventually
 from tests.integration.test_locks import RING, RING_KEYS, locks
@@ -510,9 +511,7 @@ def test_a_user_who_may_not_touch_locks_is_told_in_the_status(
     make: Make, client: Redis, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Every key of the ring but those of the locks.
-    indexes = ("points", "full-points")
-    named = ("epoch", "nodes", "events", "left", "full", "orders", "drained", *indexes)
-    allowed = [f"~{RING}", *(f"~{{{RING}}}:{name}" for name in named)]
+    allowed = [f"~{key.decode()}" for key in ring_keys(RING).script_keys()]
     client.execute_command(
         *("ACL", "SETUSER", "poor", "reset", "on", ">x", "+@all", "&*", *allowed)
     )

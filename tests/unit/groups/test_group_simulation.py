@@ -53,7 +53,7 @@ def test_no_history_breaks_a_rule(first: int) -> None:
             pytest.fail(simulator.story(history), pytrace=False)
 
 
-@pytest.mark.parametrize("name", (*RULES, "load"))
+@pytest.mark.parametrize("name", [*RULES, "load"])
 def test_no_history_under_any_assignor_breaks_a_rule(name: str) -> None:
     simulator = GroupSimulator()
     for seed in range(1000, 1008):
