@@ -270,7 +270,7 @@ class BaseMember(ABC):
         self.tick()
         with self._lock:
             token = self.token(partition)
-            done = token is not None and self._machine.release(partition, token)
+            done = token is not None and self._machine.release(partition, token, monotonic())
         if done:
             self._wake()
         return done
@@ -298,7 +298,7 @@ class BaseMember(ABC):
         """A removed partition is empty; whether this member was to empty it."""
         self.tick()
         with self._lock:
-            done = self._machine.drained(partition)
+            done = self._machine.drained(partition, monotonic())
         if done:
             self._wake()
         return done
@@ -492,7 +492,7 @@ class BaseMember(ABC):
 
     def _let_go(self, change: PartitionChange) -> None:
         with self._lock:
-            done = self._machine.release(change.partition, change.token)
+            done = self._machine.release(change.partition, change.token, monotonic())
         if done:
             self._wake()
 

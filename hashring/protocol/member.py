@@ -282,9 +282,9 @@ class MemberMachine(ABC):
         if self.membership.stalled:
             self.wake()
 
-    def release(self, partition: int, token: int) -> bool:
+    def release(self, partition: int, token: int, now: float) -> bool:
         """The application has stopped working on a partition. Whether that was news."""
-        return self._report(self.membership.release(partition, token))
+        return self._report(self.membership.release(partition, token, now))
 
     def lag(self, partition: int, behind: float) -> bool:
         """How far it is behind on a partition; whether it was to warm up for it."""
@@ -294,9 +294,9 @@ class MemberMachine(ABC):
         """How busy a partition is, told with the next renewal; whether it is held."""
         return self.membership.load(partition, value)
 
-    def drained(self, partition: int) -> bool:
+    def drained(self, partition: int, now: float) -> bool:
         """A removed partition is empty; whether this member was to empty it."""
-        return self._report(self.membership.drained(partition))
+        return self._report(self.membership.drained(partition, now))
 
     def wake(self) -> None:
         """Renew at the next opportunity."""

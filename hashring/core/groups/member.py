@@ -202,18 +202,21 @@ class Membership:
 
     # --- what the application says ------------------------------------------------------------
 
-    def release(self, partition: int, token: int) -> bool:
-        """The application has stopped working on a partition. Whether that was news."""
-        held = self.holding.partitions.get(partition)
-        if held is None or held.token != token:
+    def release(self, partition: int, token: int, now: float) -> bool:
+        """The application has stopped working on a partition. Whether that was news.
+
+        A word after the partition's time is none: :meth:`tick` reports the loss, even if it
+        has not come round yet.
+        """
+        if self.holding.token(partition, now) != token:
             return False
         self._let_go(partition)
         return True
 
-    def drained(self, partition: int) -> bool:
-        """The application has emptied a removed partition. Whether it had to."""
+    def drained(self, partition: int, now: float) -> bool:
+        """The application has emptied a removed partition. Whether it had to, and in time."""
         held = self.holding.partitions.get(partition)
-        if held is None or not held.draining:
+        if held is None or not held.draining or self.holding.token(partition, now) is None:
             return False
         self._drop(partition)
         self._drained[partition] = held.token

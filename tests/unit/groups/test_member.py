@@ -67,7 +67,7 @@ def test_what_was_lost_is_not_taken_up_again_under_the_same_token() -> None:
 
 def test_what_was_let_go_of_is_not_taken_up_again_when_redis_has_forgotten_that() -> None:
     one = member({0: 7})
-    assert one.release(0, 7)
+    assert one.release(0, 7, 0.0)
     one.heard(view(2, held={}), 1.0, 5001.0, 1.0)
     assert one.words().released == {}
     # Others may have had it since, under greater tokens.
@@ -96,6 +96,16 @@ def test_a_revoked_partition_ends_at_its_deadline_even_if_the_lease_goes_on() ->
     assert one.words().released == {1: 2}
 
 
+def test_a_word_that_comes_after_the_deadline_does_not_keep_a_partition_from_being_lost() -> None:
+    one = member({0: 1})
+    draining = frozenset({0})
+    one.heard(view(2, held={0: 1}, draining=draining, revoked={0: 5003.0}), 0.0, 5000.0, 0.0)
+    # The clock has not been looked at since.
+    assert not one.release(0, 1, 3.0)
+    assert not one.drained(0, 3.0)
+    assert kinds(one.tick(3.0)) == [("lost", 0)]
+
+
 def test_a_deadline_is_not_put_off_by_hearing_it_again() -> None:
     one = member({0: 1})
     one.heard(view(2, held={0: 1}, revoked={0: 5003.0}), 0.0, 5000.0, 0.0)
@@ -106,7 +116,7 @@ def test_a_deadline_is_not_put_off_by_hearing_it_again() -> None:
 
 def test_the_applications_word_ends_a_partition_and_is_told_until_it_is_heard() -> None:
     one = member({0: 1, 1: 2})
-    assert one.release(1, 2)
+    assert one.release(1, 2, 0.0)
     assert one.held(1.0) == {0: 1}
     one.heard(view(1, held={0: 1, 1: 2}), 2.0, 5002.0, 2.0)
     assert one.words().released == {1: 2}
@@ -116,9 +126,9 @@ def test_the_applications_word_ends_a_partition_and_is_told_until_it_is_heard() 
 
 def test_a_word_about_what_is_not_held_is_no_news() -> None:
     one = member({0: 1})
-    assert not one.release(0, 99)
-    assert not one.release(5, 1)
-    assert not one.drained(0)
+    assert not one.release(0, 99, 0.0)
+    assert not one.release(5, 1, 0.0)
+    assert not one.drained(0, 1.0)
     assert not one.lag(0, 0.0)
 
 
@@ -161,7 +171,7 @@ def test_a_removed_partition_is_to_be_drained_and_then_let_go() -> None:
     one = member({0: 1})
     changes = one.heard(view(2, held={0: 1}, draining=frozenset({0})), 1.0, 5001.0, 1.0)
     assert kinds(changes) == [("drain", 0)]
-    assert one.drained(0)
+    assert one.drained(0, 1.0)
     assert one.words().drained == {0: 1}
     assert one.held(1.0) == {}
 
@@ -178,7 +188,7 @@ def test_a_member_that_leaves_renews_and_begins_nothing() -> None:
         PartitionChange(PartitionChangeKind.REVOKED, 0, 1, 30.0),
         PartitionChange(PartitionChangeKind.REVOKED, 1, 2, 30.0),
     ]
-    assert one.release(0, 1)
+    assert one.release(0, 1, 0.0)
     # The group would grant it to this member again.
     assert one.words().released == {}
     assert one.heard(view(2, held={0: 1, 1: 2, 2: 3}), 9.0, 5009.0, 9.0) == []
@@ -256,7 +266,7 @@ def test_a_member_stays_active_if_only_some_of_its_partitions_go() -> None:
 
 def test_a_member_that_lets_go_of_its_last_partition_is_inactive() -> None:
     one = member({1: 7})
-    assert one.release(1, 7)
+    assert one.release(1, 7, 0.0)
     assert one.tick(1.0) == [PartitionChange(PartitionChangeKind.INACTIVE, 1)]
     assert one.tick(1.0) == []
 
@@ -267,7 +277,7 @@ def test_a_member_whose_lease_ends_is_inactive() -> None:
 
 def test_a_member_that_leaves_loses_everything_also_what_time_has_ended() -> None:
     one = member({1: 7, 2: 8})
-    one.release(1, 7)
+    one.release(1, 7, 0.0)
     assert activity(one.end()) == ["lost", "inactive"]
     assert activity(one.end()) == []
 
@@ -275,7 +285,7 @@ def test_a_member_that_leaves_loses_everything_also_what_time_has_ended() -> Non
 def test_readers_keep_a_whole_picture() -> None:
     one = member({0: 1})
     picture = one.holding
-    one.release(0, 1)
+    one.release(0, 1, 0.0)
     assert picture.token(0, 1.0) == 1
     assert one.holding.token(0, 1.0) is None
 

@@ -267,9 +267,9 @@ def test_what_concerns_it_is_asked_for_at_once() -> None:
 
 def test_what_the_application_reports_is_passed_on_at_once() -> None:
     hand = Hand().inside(p0=7, p1=8)
-    assert hand.machine.release(0, 7)
+    assert hand.machine.release(0, 7, hand.now)
     # The same word again is no news, and takes nothing back.
-    assert not hand.machine.release(0, 7)
+    assert not hand.machine.release(0, 7, hand.now)
     hand.answer(view(p1=8))
     assert hand.until() > hand.now
     hand.machine.wake()
@@ -333,7 +333,7 @@ def test_it_revokes_everything_and_leaves_once_all_is_let_go_of() -> None:
     hand.machine.stop(hand.now)
     assert hand.kinds() == ["revoked"]
     assert hand.until() == hand.now + GRACE
-    assert hand.machine.release(0, 7)
+    assert hand.machine.release(0, 7, hand.now)
     hand.answer()
     assert hand.stage is Stage.LEFT
     assert isinstance(hand.next(), Finished)

@@ -143,7 +143,7 @@ class ChallengeProcess(Process):
 
     def _ending(self, told: PartitionChange) -> Callable[[], None]:
         def end() -> None:
-            if self.machine.release(told.partition, told.token):
+            if self.machine.release(told.partition, told.token, self.local()):
                 self.loop.tell(lambda: None)
             self.world.measure(self)
 

@@ -233,11 +233,11 @@ class GroupProcess(Process):
     def _release(self, partition: int, token: int) -> bool:
         if self.working.get(partition) == token:
             del self.working[partition]
-        return self.machine.release(partition, token)
+        return self.machine.release(partition, token, self.local())
 
     def _drained(self, partition: int) -> bool:
         # If the count has grown again meanwhile, work goes on.
-        done = self.machine.drained(partition)
+        done = self.machine.drained(partition, self.local())
         if done:
             self.working.pop(partition, None)
         return done
