@@ -602,6 +602,8 @@ class World(Generic[P]):
         self.hang_until = 0.0
         self.lost_at = NEVER
         """When Redis last lost data."""
+        self.sent_at = NEVER
+        """When the command was sent that Redis ran last."""
         self.late_until = 0.0
         """When the last command that is long on its way will have arrived."""
         self.copies: dict[Event, object] = {}
@@ -707,7 +709,7 @@ class World(Generic[P]):
             call.arrived(call, RedisUnavailable("connection reset"))
             return
         reply = self.server.run(call.command)
-        call.executed = self.now
+        call.executed, self.sent_at = self.now, call.sent
         if call.given_up:
             process.late_at = self.now
         if self.story is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -132,11 +133,15 @@ def test_the_handoff_time_is_kept_however_long_locks_last() -> None:
 # --- planted faults ---------------------------------------------------------------------------
 
 
-def found(rules: str, simulator: RingSimulator | None = None) -> NodeHistory:
+def found(
+    rules: str,
+    simulator: RingSimulator | None = None,
+    histories: Callable[[int], NodeHistory] = random_lock_history,
+) -> NodeHistory:
     """The first history in which the rule is broken; another rule broken is another fault."""
     simulator = simulator or RingSimulator()
     for seed in range(FAULT_BUDGET):
-        history = random_lock_history(seed)
+        history = histories(seed)
         rule = simulator.broken_rule(history)
         if rule is not None:
             assert rule in rules.split("|"), simulator.story(history)
@@ -255,6 +260,29 @@ def renewed_past_the_handoff_time(
     return lost
 
 
+def slow_answer(seed: int) -> NodeHistory:
+    """The network goes silent for a node that a slow answer has just reached, or is to reach."""
+    rng = Random(seed)
+    keys = tuple(b"key-%d" % number for number in range(16))
+    slow = 4.0 + rng.random()
+    events = [Event(0.0, "start", label) for label in "ab"]
+    events += [
+        Event(slow, "slow reply", "a", 0.9),
+        Event(slow + 2 * rng.random(), "hole", "a", 4.0, "lost"),
+    ]
+    terms = LockTerms(keys, ttl=2.0, idle=3.0, max_handoff_time=1.5)
+    specs = tuple(
+        ProcessSpec(label, label, False, "random", 4, False, False, 0.0) for label in "ab"
+    )
+    return NodeHistory(seed, specs, tuple(sorted(events, key=lambda event: event.at)), terms)
+
+
+def test_no_slow_answer_breaks_a_rule() -> None:
+    simulator = RingSimulator()
+    for seed in range(50):
+        assert not simulator.fails(slow_answer(seed)), simulator.story(slow_answer(seed))
+
+
 def put_back_after_its_deadline(renewal: Renewal, now: float) -> Batch | None:
     batch = renews(renewal, now)
     if batch is not None:
@@ -263,20 +291,24 @@ def put_back_after_its_deadline(renewal: Renewal, now: float) -> Batch | None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bug", "rules"),
+    ("name", "bug", "rules", "histories"),
     [
-        ("done", renewed_from_the_answer_on, "holder"),
-        ("done", renewed_though_lost, "holder"),
-        ("done", renewed_past_the_handoff_time, "holder|handoff"),
-        ("next", put_back_after_its_deadline, "tokens|sole|holder"),
+        ("done", renewed_from_the_answer_on, "holder", slow_answer),
+        ("done", renewed_though_lost, "holder", random_lock_history),
+        ("done", renewed_past_the_handoff_time, "holder|handoff", random_lock_history),
+        ("next", put_back_after_its_deadline, "tokens|sole|holder", random_lock_history),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_fault_in_renewals_is_found_and_told_by_a_short_story(
-    monkeypatch: pytest.MonkeyPatch, name: str, bug: Any, rules: str
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    bug: Any,
+    rules: str,
+    histories: Callable[[int], NodeHistory],
 ) -> None:
     monkeypatch.setattr(Renewal, name, bug)
-    story = RingSimulator().story(found(rules))
+    story = RingSimulator().story(found(rules, histories=histories))
     # With fewer events another of the rules may be the first to break.
     assert any(f"BROKEN {rule}" in story for rule in rules.split("|"))
     events = [line for line in story.splitlines() if line.endswith("<--")]

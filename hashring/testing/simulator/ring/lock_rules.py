@@ -10,7 +10,8 @@ data, too, which undoes all locks. Excepted are locks that a failover or a perso
 that were taken after such a loss before any node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
-Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held.
+Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held. One
+that ended on time may be put back only by a call that was sent before, and after a loss.
 
 **Limit.** No node believes that it holds more keys than its limit, nor keeps places for more; and
 Redis has no more locks of a session, except, until they expire, those taken by a call that arrived
@@ -187,16 +188,17 @@ class LockTokens(LockWatch):
         if not script.startswith("locks_"):
             return
         locks, now = world.server.locks(KEYS), world.redis_time()
-        for key, (token, session, _) in locks.items():
+        for key, (token, session, expires) in locks.items():
             before = self._standing.get(key)
             if before is not None and before[:2] == (token, session) and now < before[2]:
+                if expires > before[2]:
+                    self._lost.discard((key, token, session))
                 continue
             if script == "locks_renew" and (key, token, session) in self._lost:
                 self._lost.remove((key, token, session))
                 continue  # Put back, once for each time that Redis lost it.
-            same = before is not None and before[:2] == (token, session)
-            if script == "locks_renew" and same and world.now <= self._lost_at + TTL:
-                continue  # It ended while what puts it back was on its way: nobody may take it yet.
+            if script == "locks_renew" and self._ended_under_way(world, before, (token, session)):
+                continue  # Redis lost the ring alone, and this was sent while the lock stood.
             if script == "locks_renew" and self._lost_at <= world.taken_away.get(key, NEVER) + TTL:
                 continue  # Taken away by hand, and Redis lost the ring before its holder learnt it.
             if script != "locks_acquire":
@@ -206,12 +208,23 @@ class LockTokens(LockWatch):
             self._newest[key] = token
         self._standing = locks
 
+    def _ended_under_way(
+        self, world: RingWorld, before: tuple[int, str, float] | None, lock: tuple[int, str]
+    ) -> bool:
+        """Whether a lock ended, soon after a loss, while what Redis ran last was on its way."""
+        if before is None or before[:2] != lock or world.now > self._lost_at + TTL:
+            return False
+        return world.sent_at < before[2] - (world.redis_time() - world.now)
+
     def touched(self, world: RingWorld, lost: bool) -> None:
         # A failover brings old locks back: nobody took them.
         self._lost_at = world.now if lost else self._lost_at
         before, self._standing = self._standing, world.server.locks(KEYS)
         for key, lock in before.items():
-            if lock[2] > world.redis_time() and self._standing.get(key, GONE)[:2] != lock[:2]:
+            token, session, expires = self._standing.get(key, GONE)
+            # A failover may lose a renewal alone: the lock ends before its holder's deadline.
+            kept = (token, session) == lock[:2] and expires >= lock[2]
+            if lock[2] > world.redis_time() and not kept:
                 self._lost.add((key, *lock[:2]))
 
 
