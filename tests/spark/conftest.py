@@ -1,4 +1,4 @@
-"""One Spark session for all tests: starting one costs as much as fifty of them."""
+"""One Spark session for all tests of a process: starting one costs as much as fifty of them."""
 
 import os
 import sys
