@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring import RingNode
+from hashring import RING_SIZE, RingNode
 from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.output import counted
@@ -349,7 +349,12 @@ def test_nodes_that_hash_differently(client: Redis, run: Run) -> None:
 def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, run: Run) -> None:
     with nodes_on(client, "alder", **CALM) as (alder,):
         alder.heartbeat()
-        put(client, "by-hand", 5)  # tells nobody
+        # It tells nobody, and its one point has its fair share: some gap is wide enough for that.
+        points = sorted(int(member.partition(b":")[0]) for member in client.zrange("ring", 0, -1))
+        fair = RING_SIZE // (len(points) + 1)
+        around = zip([points[-1] - RING_SIZE, *points], points, strict=False)
+        end = next(point for before, point in around if point - before > fair)
+        put(client, "by-hand", (end - fair) % RING_SIZE)
         found = finding(run("doctor", "--json", status=1), "agreement")
         assert found["text"] == "alder: knows the last change, and yet sees another ring"
         alder.heartbeat()  # finds that the number of members is not what it was
