@@ -7,8 +7,9 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.orders import (
     by_option,
-    check_known,
     here,
+    lasting_option,
+    looked,
     obeyed,
     plan_option,
     show_drain,
@@ -18,14 +19,12 @@ from hashring.cli.orders import (
 from hashring.cli.output import local_time
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
-from hashring.store.ring.commands import snapshot
-from hashring.store.ring.nodes import ring_algorithm
 from hashring.store.ring.orders import drain
 
 
 @click.command("drain")
 @click.argument("node")
-@click.option("--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d.")
+@lasting_option
 @click.option("--force", is_flag=True, help="Also if no other node is left to take over.")
 @by_option
 @plan_option
@@ -53,11 +52,8 @@ def command(
     """
     seconds = None if lasting is None else span(lasting)
     with connected(settings) as connection:
-        look = snapshot(connection.keys, scoring=settings.scoring, remembered=node)
         if planned:
-            seen = connection.run(look)
-            check_known(seen, node, settings.ring)
-            ring = seen.ring(ring_algorithm(seen, wire=settings.wire))
+            _, ring = looked(connection, settings, node)
             nobody = f"nobody would own anything: {printable(node)} is the only node on the ring"
             show_order_plan(settings, ring, ring.without_nodes(node), nobody)
             return
@@ -72,7 +68,7 @@ def command(
             )
         )
         obeyed(connection, settings, node, status)
-        order = connection.run(look).drains.get(node)
+        order = connection.snapshot().drains.get(node)
     text = f"{printable(node)} is to drain"
     if order is not None and order.until is not None:
         text += f" until {local_time(order.until)[:-4]}"

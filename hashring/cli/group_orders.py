@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
-from hashring.cli.orders import by_option, here, plan_option, span
+from hashring.cli.orders import by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
 from hashring.cli.settings import Settings, server_options
 from hashring.core.groups import foresight, orders
@@ -25,7 +25,7 @@ Order = Callable[[GroupState, float], StepOutcome]
 @click.command("drain")
 @click.argument("group")
 @click.argument("member")
-@click.option("--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d.")
+@lasting_option
 @click.option("--force", is_flag=True, help="Also if no other member is left to take over.")
 @by_option
 @plan_option
@@ -137,13 +137,9 @@ def _show_plan(settings: Settings, connection: Connection, group: str, order: Or
     after = order(state, reading.facts.now).state
     found = foresight.foresee(after, reading.facts, load_assignor(state))
     if settings.json:
-        document({"group": group, **_plain(found)})
+        document({"group": group, **asdict(found)})
     else:
         click.echo("\n".join(plan_lines(found)))
-
-
-def _plain(found: foresight.Foresight) -> dict[str, Any]:
-    return asdict(found)
 
 
 COMMANDS: Final = (drain, undrain, weigh)

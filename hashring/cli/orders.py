@@ -17,7 +17,8 @@ from hashring.cli.settings import Settings
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.commands import Snapshot, snapshot
+from hashring.store.ring.nodes import ring_algorithm
 from hashring.store.ring.orders import DrainOrder, OrderStatus, check_order
 
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
@@ -25,6 +26,9 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 by_option = click.option(
     "--by", metavar="WHO", help="Who orders it, for the history; this host and process by default."
+)
+lasting_option = click.option(
+    "--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d."
 )
 plan_option = click.option(
     "--plan", "planned", is_flag=True, help="Show what would move, and change nothing."
@@ -55,23 +59,24 @@ def drain_line(node: str, order: DrainOrder) -> str:
     return printable(f"{node}: drained since {since} by {order.by}{until}")
 
 
-def known_nodes(snapshot: Snapshot) -> list[str]:
+def known_nodes(seen: Snapshot) -> list[str]:
     """The nodes about which an order may be given."""
-    on_ring = {record.replica.node for record in snapshot.replicas}
-    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains))
+    on_ring = {record.replica.node for record in seen.replicas}
+    return sorted(on_ring | set(seen.nodes) | set(seen.drains))
 
 
-def check_known(snapshot: Snapshot, node: str, ring: str) -> None:
-    """
-    Args:
-        snapshot: read with ``remembered=node``.
+def looked(connection: Connection, settings: Settings, node: str) -> tuple[Snapshot, Ring]:
+    """What stands about a node that an order may be about, and the ring as it is.
 
     Raises:
         UnknownNodeError: there is no such node, and none of that name was there within a day.
     """
-    known = known_nodes(snapshot)
-    if node not in known and not snapshot.remembered:
-        raise UnknownNodeError(node, ring, known)
+    look = snapshot(connection.keys, scoring=settings.scoring, remembered=node)
+    seen = connection.run(look)
+    known = known_nodes(seen)
+    if node not in known and not seen.remembered:
+        raise UnknownNodeError(node, settings.ring, known)
+    return seen, seen.ring(ring_algorithm(seen, wire=settings.wire))
 
 
 def show_order_plan(settings: Settings, ring: Ring, after: Ring, without_nodes: str) -> None:

@@ -9,8 +9,8 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.orders import (
     by_option,
-    check_known,
     here,
+    looked,
     obeyed,
     plan_option,
     show_drain,
@@ -20,8 +20,7 @@ from hashring.cli.settings import Settings, ring_options
 from hashring.core.placement import random_points
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
-from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.nodes import ring_algorithm
+from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.orders import undrain
 
 _USUAL_POINTS = 16
@@ -47,11 +46,8 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
       hashring undrain worker-3 --by alice
     """
     with connected(settings) as connection:
-        look = snapshot(connection.keys, scoring=settings.scoring, remembered=node)
         if planned:
-            seen = connection.run(look)
-            check_known(seen, node, settings.ring)
-            ring = seen.ring(ring_algorithm(seen, wire=settings.wire))
+            seen, ring = looked(connection, settings, node)
             show_order_plan(settings, ring, _after(seen, ring, node), "nothing moves")
             return
         order = undrain(connection.keys, node=node, by=by or here("undrain"))

@@ -106,7 +106,7 @@ class OwnRanges:
 
 @dataclass(frozen=True)
 class Nearby:
-    """What a node is told of a change next to its ranges, or of one that happened to itself.
+    """A message to one node about a change next to its ranges, or about a change of its own.
 
     Attributes:
         change: the change; without the points of a join.

@@ -86,7 +86,7 @@ class Runner(Loop):
         def word(now: float) -> None:
             try:
                 request.error = self._run(make(), self.store)
-                # Whoever waits for it finds what it changed.
+                # Before the latch opens: the caller that waits on it then reads the new snapshot.
                 self.publish()
             finally:
                 request.latch.set()

@@ -146,9 +146,9 @@ class RingNode(Node):
 
         Args:
             stay: for a restart of a named node. Its points stay on the ring for one ttl, and the
-                next process of that name takes them back: no key moves, and no other node is told.
-                Nobody owns its keys meanwhile. If no process comes back in time, the node expires
-                as after a crash.
+                next process of that name takes them back. No key moves, and other nodes get no
+                message. No node owns its keys meanwhile. If no process comes back in time, the
+                node expires as after a crash.
 
         Returns when the node has left, or when Redis did not answer in time: then the ring
         forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
