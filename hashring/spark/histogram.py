@@ -22,7 +22,7 @@ from hashring.errors import ColumnError, ConfigError, EmptyRingError
 from hashring.spark.keys import column_type, key_point, quoted
 from hashring.spark.load import CODE, weighed
 from hashring.spark.range_lookup import array_columns, code_steps, table_arrays, with_code
-from hashring.spark.range_table import Longs, overlay, ring_ranges
+from hashring.spark.range_table import Longs, Pairs, overlay, ring_ranges
 from hashring.spark.reassign import MOST_RANGES, check_alike, within
 from hashring.spark.ring_columns import points_table
 
@@ -164,12 +164,7 @@ def moves_of_histogram(  # noqa: PLR0917 - as those of moves
         EmptyRingError, ConfigError: as for :func:`hashring.spark.moves`.
         ColumnError: a column is missing, or of a type that it cannot have.
     """
-    if not before.node_count:
-        raise EmptyRingError
-    check_alike(before, after)
-    old_starts, old_codes, old_nodes = ring_ranges(before)
-    new_starts, new_codes, new_nodes = ring_ranges(after)
-    pairs = overlay(old_starts, old_codes, new_starts, new_codes)
+    pairs, old_nodes, new_nodes = _overlaid(before, after)
     moving = np.array(
         [
             old_nodes[b] != new_nodes[a]
@@ -241,12 +236,7 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
     The arguments and the errors are those of :func:`moves_of_histogram`. Buckets are counted again
     wherever the owner changes on either ring.
     """
-    if not before.node_count:
-        raise EmptyRingError
-    check_alike(before, after)
-    old_starts, old_codes, old_nodes = ring_ranges(before)
-    new_starts, new_codes, new_nodes = ring_ranges(after)
-    pairs = overlay(old_starts, old_codes, new_starts, new_codes)
+    pairs, old_nodes, new_nodes = _overlaid(before, after)
     algorithm = after.hash_algorithm.name
     found = _counted(histogram, pairs.starts, pairs.codes, rows, key, weight, algorithm)
     flows = [
@@ -261,6 +251,16 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
     lost, _, lost_bad = found.without_key
     bad = int(found.bad_weights.sum()) + lost_bad
     return NodeFlows(flows, lost, bad, int(found.estimated.sum()))
+
+
+def _overlaid(before: Ring, after: Ring) -> tuple[Pairs, tuple[str, ...], tuple[str, ...]]:
+    """The ranges of two rings as pairs of owners, and the nodes of each."""
+    if not before.node_count:
+        raise EmptyRingError
+    check_alike(before, after)
+    old_starts, old_codes, old_nodes = ring_ranges(before)
+    new_starts, new_codes, new_nodes = ring_ranges(after)
+    return overlay(old_starts, old_codes, new_starts, new_codes), old_nodes, new_nodes
 
 
 def _counted(  # noqa: PLR0917 - the parts of a question
