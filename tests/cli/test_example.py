@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import re
 import signal
 import subprocess
+import termios
 import threading
+from array import array
 from pathlib import Path
 
 import pytest
@@ -240,8 +243,16 @@ def test_keys_from_standard_input_serve_all_nodes(nodes: str) -> None:
         assert finished(process)[0] == 0
 
 
-def test_a_change_during_a_long_look_and_ctrl_c_do_not_wait_for_its_end(tmp_path: Path) -> None:
-    # A pipe that never ends stands for a file that takes for ever to read: here it is copying.
+def waits_for_more(pid: int, pipe: int) -> bool:
+    """Whether the process has read all that the pipe held, and sleeps."""
+    left = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, left)
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return left[0] == 0 and state == "S"
+
+
+def test_ctrl_c_does_not_wait_until_all_keys_are_read(tmp_path: Path) -> None:
+    # A pipe that never ends stands for a file that takes for ever to read.
     fifo = tmp_path / "keys"
     os.mkfifo(fifo)
     with (
@@ -249,6 +260,8 @@ def test_a_change_during_a_long_look_and_ctrl_c_do_not_wait_for_its_end(tmp_path
         fifo.open("wb", buffering=0) as writer,
     ):
         writer.write(b"a\n" * 100)
+        # A signal between Python's look for signals and its read would wait for the read's end.
+        eventually(lambda: waits_for_more(process.pid, writer.fileno()), "all is read")
         process.send_signal(signal.SIGINT)
         assert finished(process)[0] == 130
 

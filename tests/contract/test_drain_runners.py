@@ -56,6 +56,7 @@ def test_a_drain_ends_when_its_time_is_up(make: Make) -> None:
 
 def test_locked_keys_are_handed_over_one_holder_at_a_time(make: Make) -> None:
     a, b = (make(lock=True, **LONG).start() for _ in range(2))
+    eventually(lambda: a.status["fingerprint"] == b.status["fingerprint"], "they know each other")
     key = next(key for key in KEYS if a.call("owner", key) == a.name)
     lease = a.hold(key)
     revoked = lease.wait("revoked")
