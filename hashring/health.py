@@ -14,7 +14,7 @@ from typing import Final, Literal
 from hashring.core.assignors.protocol import MemberState
 from hashring.core.change import ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
-from hashring.core.groups.state import EventKind, Phase
+from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
 from hashring.store.ring.events import RingEvent
@@ -141,16 +141,18 @@ def _forgotten(drains: Mapping[str, DrainOrder], now: float) -> Iterator[Reason]
         )
 
 
-def long_drained(drains: Mapping[str, DrainOrder], now: float) -> list[str]:
-    """The nodes whose drain may have been forgotten: it has no end, and is older than a day.
+def long_drained(orders: Mapping[str, DrainOrder | MemberOrder], now: float) -> list[str]:
+    """The nodes or members whose drain may have been forgotten: no end, and older than a day.
 
     Args:
         now: Redis time in seconds since 1970.
     """
     return sorted(
         name
-        for name, order in drains.items()
-        if order.until is None and now - order.since > _LONG_DRAINED
+        for name, order in orders.items()
+        if (isinstance(order, DrainOrder) or order.drained)
+        and order.until is None
+        and now - order.since > _LONG_DRAINED
     )
 
 
@@ -294,11 +296,7 @@ def _group_reasons(
             f"{_counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
             "its process runs and its work makes no progress: see its log",
         )
-    forgotten = [
-        name
-        for name, order in status.orders.items()
-        if order.drained and order.until is None and now - order.since > _LONG_DRAINED
-    ]
+    forgotten = long_drained(status.orders, now)
     if forgotten:
         yield Reason(
             State.DEGRADED,

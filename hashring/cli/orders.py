@@ -18,7 +18,7 @@ from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.nodes import ring_algorithm
+from hashring.store.ring.nodes import known_nodes, ring_algorithm
 from hashring.store.ring.orders import DrainOrder, OrderStatus, check_order
 
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
@@ -57,12 +57,6 @@ def drain_line(node: str, order: DrainOrder) -> str:
     since = local_time(order.since)[:-4]
     until = "" if order.until is None else f", until {local_time(order.until)[:-4]}"
     return printable(f"{node}: drained since {since} by {order.by}{until}")
-
-
-def known_nodes(seen: Snapshot) -> list[str]:
-    """The nodes about which an order may be given."""
-    on_ring = {record.replica.node for record in seen.replicas}
-    return sorted(on_ring | set(seen.nodes) | set(seen.drains))
 
 
 def looked(connection: Connection, settings: Settings, node: str) -> tuple[Snapshot, Ring]:

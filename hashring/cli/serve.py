@@ -83,8 +83,8 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help=f"Let everybody who knows the token in {TOKEN_VARIABLE} remove nodes, release locks and "
-    "ask for rebalances.",
+    help=f"Let everybody who knows the token in {TOKEN_VARIABLE} drain and remove nodes, release "
+    "locks, and order about members of groups.",
 )
 @click.option(
     "--grafana",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import click
 
 from hashring.cli.connection import connected
@@ -17,13 +15,9 @@ from hashring.cli.orders import (
     show_order_plan,
 )
 from hashring.cli.settings import Settings, ring_options
-from hashring.core.placement import random_points
 from hashring.core.printable import printable
-from hashring.core.ring import Ring
-from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.nodes import undrained_ring
 from hashring.store.ring.orders import undrain
-
-_USUAL_POINTS = 16
 
 
 @click.command("undrain")
@@ -48,23 +42,10 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
     with connected(settings) as connection:
         if planned:
             seen, ring = looked(connection, settings, node)
-            show_order_plan(settings, ring, _after(seen, ring, node), "nothing moves")
+            show_order_plan(settings, ring, undrained_ring(seen, ring, node), "nothing moves")
             return
         order = undrain(connection.keys, node=node, by=by or here("undrain"))
         lifted = obeyed(connection, settings, node, connection.run(order))
     name = printable(node)
     text = f"{name} is to be on the ring again" if lifted else f"{name} was not drained"
     show_drain(settings, node, None, text)
-
-
-def _after(seen: Snapshot, ring: Ring, node: str) -> Ring:
-    """The ring after the order to drain a node is lifted."""
-    if node not in seen.drained:
-        return ring
-    points = seen.remembered
-    if not points:
-        told = seen.nodes[node].told.get("weight") if node in seen.nodes else None
-        weight = told if isinstance(told, int | float) else 1.0
-        count = max(1, round(_USUAL_POINTS * weight))
-        points = random_points(ring, node, count, random.Random(f"{ring.fingerprint}:{node}"))
-    return ring.with_node(node, points)

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import msgspec
 from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
-from werkzeug.exceptions import NotFound
 
+from hashring.errors import ConfigError
 from hashring.web.actions import Actions
-from hashring.web.formatting import shown
+from hashring.web.costly import Turns
 from hashring.web.live_pages import Templates
 from hashring.web.login import Notice
 from hashring.web.login_routes import Login, see
-from hashring.web.parameters import address_of, ring_of
+from hashring.web.parameters import address_of
+from hashring.web.questions import Question, Questions
 from hashring.web.service import Service
 
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked before something is done.
-
-    Attributes:
-        text: the question.
-        fields: what the form sends.
-        back: where the visitor goes after, whatever the answer.
-        events: the page with the history that the deed is in.
-    """
-
-    text: str
-    fields: dict[str, str]
-    back: str
-    events: str
+_LASTING: Final = {
+    "": "until somebody lifts it",
+    "900": "15 minutes",
+    "3600": "1 hour",
+    "7200": "2 hours",
+    "28800": "8 hours",
+    "86400": "1 day",
+}
+"""How long an order to drain may stand, by the seconds that the form sends."""
+_ROWS: Final = 20  # of the table of what moves
 
 
 class ActionRoutes:
@@ -45,22 +39,23 @@ class ActionRoutes:
         templates: what renders.
         actions: what can be done.
         login: who may do it.
+        turns: whose turn it is to do costly work.
     """
 
     def __init__(
-        self, service: Service, templates: Templates, actions: Actions, login: Login
+        self,
+        service: Service,
+        templates: Templates,
+        actions: Actions,
+        login: Login,
+        turns: Turns,
     ) -> None:
-        self._service = service
         self._link = templates.link
         self._templates = templates
         self._actions = actions
         self._login = login
-        self._questions: dict[str, Callable[[MultiDict[str, str]], Question]] = {
-            "remove": self._remove,
-            "forget": self._forget,
-            "release": self._release,
-            "rebalance": self._rebalance,
-        }
+        self._turns = turns
+        self._questions = Questions(service, templates)
         self.blueprint = Blueprint("actions", __name__)
         add = self.blueprint.add_url_rule
         add("/act/<what>", "confirm", self._confirm, methods=["GET"])
@@ -81,12 +76,18 @@ class ActionRoutes:
             question = self._question(what, request.form)
             wrong = "This form was not from your session. If you mean it, answer again."
             return self._page(what, question, wrong), 403
-        sent = {k: v for k, v in request.form.items() if k not in ("csrf", "by", "next")}
+        sent = {k: v for k, v in request.form.items() if v and k not in ("csrf", "by", "next")}
         try:
-            asked = msgspec.convert({**sent, "by": session.by}, self._actions.asked(what))
+            asked = msgspec.convert(
+                {**sent, "by": session.by}, self._actions.asked(what), strict=False
+            )
         except msgspec.ValidationError as error:
             abort(400, f"this form cannot be what the service sent: {error}")
-        deed = self._actions.do(asked, address_of(request))
+        try:
+            deed = self._actions.do(asked, address_of(request))
+        except ConfigError as error:
+            # What somebody else did meanwhile, or a box that was not ticked.
+            return self._page(what, self._question(what, request.form), str(error)), 400
         question = self._question(what, request.form)
         event = f"{question.events}#e-{deed.event}" if deed.event else ""
         session.notice = Notice(deed.text, event)
@@ -99,66 +100,31 @@ class ActionRoutes:
         return see(self._link("/login", next=here))
 
     def _page(self, what: str, question: Question, wrong: str = "") -> str:
+        plan, unforeseen = None, question.unforeseen
+        if question.plan is not None:
+            try:
+                with self._turns.turn():
+                    plan = question.plan()
+            except ConfigError as error:
+                unforeseen = str(error)
         return self._templates.page(
             "confirm.html",
             what=what,
             question=question,
+            plan=plan,
+            unforeseen=unforeseen,
             wrong=wrong,
+            given=request.values,
+            lasting=_LASTING,
+            rows=_ROWS,
             live=None,
             **self._login.visitor(),
         )
 
-    # --- questions ----------------------------------------------------------------------------
-
     def _question(self, what: str, given: MultiDict[str, str]) -> Question:
-        if what not in self._questions:
-            raise NotFound("nothing of that name can be done")
-        found = self._questions[what](given)
+        found = self._questions.ask(what, given)
         following = given.get("next")
         if not following:
             return found
         back = self._login.inside(following)
-        return Question(found.text, {**found.fields, "next": back}, back, found.events)
-
-    def _remove(self, given: MultiDict[str, str]) -> Question:
-        ring, node = _of(given, "ring"), _of(given, "node")
-        _, view = ring_of(self._service, ring)
-        known = view.by_name.get(node)
-        text = f"Take {shown(node)} off the ring {shown(ring)}? The others take over at once."
-        if known is not None and not known.facts.expired:
-            text += " It has not expired: if its process lives, it comes back by itself."
-        back = self._link("/ring", name=ring)
-        return Question(text, {"ring": ring, "node": node}, back, back)
-
-    def _forget(self, given: MultiDict[str, str]) -> Question:
-        ring = _of(given, "ring")
-        ring_of(self._service, ring)
-        text = (
-            f"Forget the ring {shown(ring)}? Do so if it was stopped for good: no service shows it "
-            "any more and no alert fires for it, until a node joins it. Its history stays in Redis."
-        )
-        return Question(text, {"ring": ring}, self._link("/"), self._link("/ring", name=ring))
-
-    def _release(self, given: MultiDict[str, str]) -> Question:
-        ring, key, token = _of(given, "ring"), _of(given, "key"), _of(given, "token")
-        text = (
-            f"Take the lock of {shown(key)} away from its holder? If its process lives, it "
-            "loses the lease at its next heartbeat, and may write until then: only writes "
-            "that carry the fencing token are safe from it."
-        )
-        back = self._link("/ring", name=ring, key=key)
-        fields = {"ring": ring, "key": key, "token": token}
-        return Question(text, fields, back, self._link("/ring", name=ring))
-
-    def _rebalance(self, given: MultiDict[str, str]) -> Question:
-        group = _of(given, "group")
-        text = f"Let {shown(group)} move partitions now, without the rest of its rebalance delay?"
-        back = self._link("/group", name=group)
-        return Question(text, {"group": group}, back, back)
-
-
-def _of(given: MultiDict[str, str], name: str) -> str:
-    value = given.get(name)
-    if not value:
-        abort(400, f"say which {name}: {name}=…")
-    return value
+        return replace(found, fields={**found.fields, "next": back}, back=back)

@@ -8,18 +8,22 @@ from typing import Any, Final
 
 from werkzeug.exceptions import NotFound
 
-from hashring.core.groups import kernel
+from hashring.core.groups import kernel, orders
+from hashring.core.groups.state import GroupState
 from hashring.core.hashing import key_bytes
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group import change
+from hashring.store.command import Command
 from hashring.store.group.commands import group_keys
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
 from hashring.store.ring.events import newest
+from hashring.store.ring.nodes import known_nodes
+from hashring.store.ring.orders import OrderStatus, check_order, drain, undrain
 from hashring.web import api_types as api
-from hashring.web.formatting import shown
+from hashring.web.formatting import day, shown
 from hashring.web.parameters import group_of, ring_of
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
@@ -30,8 +34,14 @@ _ASKED: Final[Mapping[str, type[api.Answer]]] = {
     "forget": api.ForgetAsked,
     "release": api.ReleaseAsked,
     "rebalance": api.RebalanceAsked,
+    "drain": api.DrainAsked,
+    "undrain": api.UndrainAsked,
+    "group-drain": api.GroupDrainAsked,
+    "group-undrain": api.GroupUndrainAsked,
+    "group-weight": api.GroupWeightAsked,
 }
-
+ACTIONS: Final = tuple(_ASKED)
+"""The names of what can be done, in addresses."""
 
 _RECENT: Final = 100  # events among which that of a deed is looked for
 
@@ -64,6 +74,11 @@ class Actions:
             api.ForgetAsked: self._forget,
             api.ReleaseAsked: self._release,
             api.RebalanceAsked: self._rebalance,
+            api.DrainAsked: self._drain,
+            api.UndrainAsked: self._undrain,
+            api.GroupDrainAsked: self._group_drain,
+            api.GroupUndrainAsked: self._group_undrain,
+            api.GroupWeightAsked: self._group_weight,
         }
 
     def asked(self, what: str) -> type[api.Answer]:
@@ -112,6 +127,36 @@ class Actions:
             return Deed(text, self._event(watcher, FORGET, by))
         return Deed(f"The ring {shown(asked.ring)} was not forgotten: it has nodes.")
 
+    def _drain(self, asked: api.DrainAsked, by: str) -> Deed:
+        ring, node = asked.ring, asked.node
+        watcher, _ = ring_of(self._service, ring)
+        command = drain(
+            watcher.keys,
+            node=node,
+            by=by,
+            seconds=asked.seconds,
+            force=asked.force,
+            lag=self._service.scoring.lag,
+        )
+        self._ordered(watcher, node, command)
+        order = watcher.look().drains.get(node)
+        until = "" if order is None or order.until is None else f" until {day(order.until)} UTC"
+        text = f"{shown(node)} of the ring {shown(ring)} is to drain{until}."
+        return Deed(text, self._event(watcher, "drain", by))
+
+    def _undrain(self, asked: api.UndrainAsked, by: str) -> Deed:
+        ring, node = asked.ring, asked.node
+        watcher, _ = ring_of(self._service, ring)
+        if not self._ordered(watcher, node, undrain(watcher.keys, node=node, by=by)):
+            return Deed(f"{shown(node)} of the ring {shown(ring)} was not drained.")
+        text = f"{shown(node)} is to be on the ring {shown(ring)} again."
+        return Deed(text, self._event(watcher, "undrain", by))
+
+    def _ordered(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
+        status = self._service.store.run(command)
+        names = known_nodes(watcher.look().snapshot) if status is OrderStatus.UNKNOWN else ()
+        return check_order(status, node, watcher.name, names)
+
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         events = newest(self._service.store, watcher.keys.events, _RECENT)
         return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")
@@ -129,13 +174,55 @@ class Actions:
         return Deed(f"The lock of {shown(key)} was not released: the token was not {token}; {now}.")
 
     def _rebalance(self, asked: api.RebalanceAsked, by: str) -> Deed:
-        group = asked.group
-        group_of(self._service, group)
-        state = run_flow(
-            self._service.store.run,
-            change(group, group_keys(group), by, lambda state, now: kernel.hasten(state, now, by)),
+        state, _ = self._decided(asked.group, by, lambda state, now: kernel.hasten(state, now, by))
+        return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
+
+    def _group_drain(self, asked: api.GroupDrainAsked, by: str) -> Deed:
+        member = asked.member
+
+        def order(state: GroupState, now: float) -> kernel.StepOutcome:
+            return orders.drain(state, member, now, by, seconds=asked.seconds, force=asked.force)
+
+        state, _ = self._decided(asked.group, by, order)
+        found = state.orders[member]
+        until = "" if found.until is None else f" until {day(found.until)} UTC"
+        text = f"{shown(member)} is to hand over what it has{until}."
+        return Deed(text, str(state.generation))
+
+    def _group_undrain(self, asked: api.GroupUndrainAsked, by: str) -> Deed:
+        member = asked.member
+        state, done = self._decided(
+            asked.group, by, lambda state, now: orders.undrain(state, member, now, by)
         )
-        return Deed(f"{shown(group)} was asked to rebalance.", str(state.generation))
+        if not done:
+            return Deed(f"{shown(member)} was not drained.")
+        return Deed(f"{shown(member)} is to have partitions again.", str(state.generation))
+
+    def _group_weight(self, asked: api.GroupWeightAsked, by: str) -> Deed:
+        member, weight = asked.member, asked.weight
+        state, done = self._decided(
+            asked.group, by, lambda state, now: orders.weigh(state, member, weight, now, by)
+        )
+        what = "its own weight" if weight is None else f"the weight {weight:g}"
+        if not done:
+            return Deed(f"{shown(member)} has {what} already.")
+        return Deed(f"{shown(member)} is to have {what}.", str(state.generation))
+
+    def _decided(
+        self, group: str, by: str, decide: Callable[[GroupState, float], kernel.StepOutcome]
+    ) -> tuple[GroupState, bool]:
+        """What stands after a decision about a group, and whether it changed anything."""
+        group_of(self._service, group)
+        changed = False
+
+        def noted(state: GroupState, now: float) -> kernel.StepOutcome:
+            nonlocal changed
+            outcome = decide(state, now)
+            changed = outcome.state is not state
+            return outcome
+
+        state = run_flow(self._service.store.run, change(group, group_keys(group), by, noted))
+        return state, changed
 
 
 def checked_by(name: str) -> str:

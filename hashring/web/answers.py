@@ -75,6 +75,12 @@ def ring(watcher: RingWatcher, view: RingView) -> api.RingAnswer:
         nodes=len(view.live),
         replicas=len(view.ring),
         expired=[node.name for node in view.expired],
+        drains=[
+            api.DrainAnswer(
+                node=name, by=order.by, since=iso_time(order.since), until=_time(order.until)
+            )
+            for name, order in view.drains.items()
+        ],
         agreeing=view.agreeing,
         duplicate_points=[
             api.DuplicatePoint(point=point, nodes=list(nodes)) for point, nodes in view.duplicates
@@ -166,6 +172,10 @@ def change(event: RingEvent) -> api.ChangeAnswer:
     return api.ChangeAnswer(**event_json(event))
 
 
+def _time(at: float | None) -> str | None:
+    return None if at is None else iso_time(at)
+
+
 def _shares(of: Ring) -> dict[str, float]:
     return {name: points / RING_SIZE for name, points in of.shares.items()}
 
@@ -203,6 +213,17 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
                 expires_in=member.expires_in,
             )
             for member in found.members
+        ],
+        orders=[
+            api.OrderAnswer(
+                member=name,
+                by=order.by,
+                since=iso_time(order.since) if order.drained else None,
+                drained=order.drained,
+                until=_time(order.until),
+                weight=order.weight,
+            )
+            for name, order in sorted(found.orders.items())
         ],
         blocking=list(found.blocking),
         terms=asdict(view.state.terms),

@@ -83,8 +83,17 @@ class Overview(Status):
     groups: dict[str, int]
 
 
+class DrainAnswer(Answer):
+    """An order to drain a node; ``until`` is ``null`` when it has no end."""
+
+    node: str
+    by: str
+    since: Time
+    until: Time | None
+
+
 class RingAnswer(Answer):
-    """A ring."""
+    """A ring. ``drains`` has orders about nodes that do not run, too."""
 
     ring: str
     status: Status
@@ -95,6 +104,7 @@ class RingAnswer(Answer):
     nodes: Count
     replicas: Count
     expired: list[str]
+    drains: list[DrainAnswer]
     agreeing: Count
     duplicate_points: list[DuplicatePoint]
     garbage: Count
@@ -268,8 +278,27 @@ class MemberAnswer(Answer):
     expires_in: float
 
 
+class OrderAnswer(Answer):
+    """What is ordered about a member.
+
+    ``since`` and ``until`` are those of a drain; ``until`` is ``null`` when it has no end.
+    ``weight`` is ``null`` when the member has its own.
+    """
+
+    member: str
+    by: str
+    since: Time | None
+    drained: bool
+    until: Time | None
+    weight: float | None
+
+
 class Group(Answer):
-    """A partition group. ``owners`` has the owner of each partition, by number."""
+    """A partition group.
+
+    ``owners`` has the owner of each partition, by number; ``orders`` has those about members that
+    do not run, too.
+    """
 
     group: str
     status: Status
@@ -284,6 +313,7 @@ class Group(Answer):
     unowned: list[Count]
     draining: list[Count]
     members: list[MemberAnswer]
+    orders: list[OrderAnswer]
     blocking: list[str]
     terms: dict[str, Any]
     owners: list[str | None]
@@ -369,6 +399,58 @@ class RebalanceAsked(Answer):
 
     by: By
     group: Name
+
+
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class DrainAsked(Answer):
+    """A node that is to run on and own nothing.
+
+    ``seconds`` is for how long, ``null`` until somebody lifts it; ``force`` orders it although no
+    other node is left.
+    """
+
+    by: By
+    ring: Name
+    node: Name
+    seconds: Seconds | None = None
+    force: bool = False
+
+
+class UndrainAsked(Answer):
+    """A drained node that is to own keys again."""
+
+    by: By
+    ring: Name
+    node: Name
+
+
+class GroupDrainAsked(Answer):
+    """A member that is to hand over what it has; as DrainAsked."""
+
+    by: By
+    group: Name
+    member: Name
+    seconds: Seconds | None = None
+    force: bool = False
+
+
+class GroupUndrainAsked(Answer):
+    """A drained member that is to have partitions again."""
+
+    by: By
+    group: Name
+    member: Name
+
+
+class GroupWeightAsked(Answer):
+    """A member's new weight; ``null`` is the one that it started with."""
+
+    by: By
+    group: Name
+    member: Name
+    weight: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Done(Answer):

@@ -119,7 +119,7 @@ def create_app(
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
         ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
-        ActionRoutes(service, templates, actions, login),
+        ActionRoutes(service, templates, actions, login, turns),
         PlanRoutes(service, templates, login, turns),
         login,
     ):

@@ -432,6 +432,7 @@ class GroupPage(WatchedPage[GroupView]):
         part, colors = self._templates.part, self._colors_of(view)
         parts = {
             "head": part("group_head", view, stale),
+            "orders": part("orders", view),
             "waits": part("waits", view, stale),
             "grid": self._grid(view, colors),
             "members": part("members", view, colors, stale),
@@ -540,7 +541,7 @@ class IndexPage(LivePage):
         if isinstance(view, RingView):
             peak = view.balance.peak_to_mean if view.balance else 0.0
             last = view.events[-1].id if view.events else ""
-            shown += [len(view.live), len(view.expired), round(peak, 2), last]
+            shown += [len(view.live), len(view.drained), len(view.expired), round(peak, 2), last]
         elif view is not None:
             shown += [len(view.status.members), view.status.partitions, view.status.generation]
         return {

@@ -23,6 +23,11 @@ _ASKED: Final = {
     "forget": "forget the ring {ring}",
     "release": "release the lock of {key}",
     "rebalance": "let {group} move partitions now",
+    "drain": "drain {node} of the ring {ring}",
+    "undrain": "let {node} own keys of the ring {ring} again",
+    "group-drain": "drain {member} of the group {group}",
+    "group-undrain": "let {member} have partitions of the group {group} again",
+    "group-weight": "give {member} of the group {group} another weight",
 }
 """What comes after the login, in words."""
 

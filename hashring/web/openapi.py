@@ -27,10 +27,14 @@ _TYPES: Final = (
     api.Alive,
     api.Changes,
     api.Done,
+    api.DrainAsked,
     api.Error,
     api.ForgetAsked,
     api.Group,
+    api.GroupDrainAsked,
     api.GroupPlan,
+    api.GroupUndrainAsked,
+    api.GroupWeightAsked,
     api.Groups,
     api.Nodes,
     api.Overview,
@@ -44,6 +48,7 @@ _TYPES: Final = (
     api.RemoveAsked,
     api.RingAnswer,
     api.Rings,
+    api.UndrainAsked,
 )
 _ERRORS: Final = {
     400: "A parameter that cannot work.",
@@ -221,6 +226,12 @@ def _paths() -> dict[str, Any]:
             errors=(*_READ, 422),
         ),
         "/api/act/remove": _act("Take a node off a ring.", api.RemoveAsked),
+        "/api/act/drain": _act(
+            "Order a node to run on and own nothing. GET /api/plan with the node as leave says "
+            "what moves.",
+            api.DrainAsked,
+        ),
+        "/api/act/undrain": _act("Let a drained node own keys again.", api.UndrainAsked),
         "/api/act/release": _act("Take a lock away from its holder.", api.ReleaseAsked),
         "/api/act/forget": _act(
             "Note that a ring without nodes was stopped for good: it is not shown any more, until "
@@ -231,6 +242,14 @@ def _paths() -> dict[str, Any]:
             "Let a group move partitions without the rest of its rebalance delay.",
             api.RebalanceAsked,
         ),
+        "/api/act/group-drain": _act(
+            "Order a member to hand over what it has, and give it nothing new.",
+            api.GroupDrainAsked,
+        ),
+        "/api/act/group-undrain": _act(
+            "Let a drained member have partitions again.", api.GroupUndrainAsked
+        ),
+        "/api/act/group-weight": _act("Give a member another weight.", api.GroupWeightAsked),
         "/healthz": _get("Whether the service lives.", api.Alive),
         "/readyz": ready,
     }

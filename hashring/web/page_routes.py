@@ -185,7 +185,7 @@ class PageRoutes:
             "version": version,
             "at": 0.0 if view is None else view.now + watcher.since_seen,
         }
-        names = ("failure", "verdict", "head", "waits", "grid", "members", "log", "hour")
+        names = ("failure", "verdict", "head", "orders", "waits", "grid", "members", "log", "hour")
         empty = dict.fromkeys(names, "")
         seen = view.now if view else None
         part = {**empty, **parts}

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import foresight
 from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.state import GroupState
 from hashring.core.planning import RingPlan, planned_ring, ring_plan
 from hashring.core.ring import Ring
 from hashring.drawing.ring import ring_colors, ring_picture
@@ -168,13 +169,7 @@ def group_change(*, lines: bool = False) -> PlannedGroupChange:
 def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:
     """What would move: costly, so in its turn; see :func:`ring_after`."""
     terms = view.state.terms
-    count = max(change.partitions or 0, terms.partitions)
-    if count > MOST_PARTITIONS:
-        abort(
-            422,
-            f"a group of {count} partitions is too much work for one request: use "
-            "hashring group plan",
-        )
+    _check_size(max(change.partitions or 0, terms.partitions))
     return foresight.foresee(
         view.state,
         view.reading.facts,
@@ -184,3 +179,27 @@ def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:
         partitions=change.partitions,
         access=change.access,
     )
+
+
+def group_ordered(view: GroupView, state: GroupState) -> Foresight:
+    """What would move after an order about a member: costly, so in its turn.
+
+    Args:
+        state: the group's, with the order.
+
+    Raises:
+        ConfigError: the assignor is none of this project's.
+        HTTPException: it is too much work.
+    """
+    _check_size(state.terms.partitions)
+    assignor = assignor_named(state.terms.assignor)
+    return foresight.foresee(state, view.reading.facts, assignor)
+
+
+def _check_size(partitions: int) -> None:
+    if partitions > MOST_PARTITIONS:
+        abort(
+            422,
+            f"a group of {partitions} partitions is too much work for one request: use "
+            "hashring group plan",
+        )

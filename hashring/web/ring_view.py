@@ -24,6 +24,7 @@ from hashring.store.ring.nodes import (
     node_facts,
     told_algorithms,
 )
+from hashring.store.ring.orders import DrainOrder
 
 
 class NodeHealth(str, Enum):
@@ -201,6 +202,12 @@ class RingView:
     def drained(self) -> tuple[NodeView, ...]:
         """The nodes that run, and by order own nothing."""
         return tuple(node for node in self.nodes if node.state is NodeHealth.DRAINED)
+
+    @cached_property
+    def drains(self) -> Mapping[str, DrainOrder]:
+        """The orders to drain nodes that stand, by name; also about nodes that do not run."""
+        standing = sorted(self.snapshot.drains.items())
+        return {name: order for name, order in standing if order.stands(self.now)}
 
     @property
     def expired(self) -> tuple[NodeView, ...]:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring import RING_SIZE, RingNode
+from hashring import RING_SIZE, PartitionGroup, RingNode
+from hashring.cli.doctor.findings import Level
+from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.output import counted
@@ -511,6 +513,29 @@ def test_a_drain_that_was_forgotten_is_a_problem(hours: int, found: tuple[str, s
     assert checks["drains"][1].startswith(found[1])
     assert checks["nodes"][1] == "1 node with 1 replica"
     assert checks["entries"][0] == "ok"
+
+
+def test_a_drain_of_a_member_that_was_forgotten_is_a_problem_with_the_command_that_lifts_it() -> (
+    None
+):
+    found = member_drains({"calm": [], "orders": ["a", "b"]})
+    assert (found.level, found.text) == (
+        Level.PROBLEM,
+        "2 members drained for more than a day, without an end",
+    )
+    assert found.details == (
+        "hashring group undrain orders a",
+        "hashring group undrain orders b",
+    )
+    assert member_drains({"calm": []}).level is Level.OK
+
+
+def test_it_looks_at_the_drains_of_all_groups(client: Redis, run: Run) -> None:
+    with PartitionGroup(client, "orders", partitions=4, member="a", rebalance_delay=0) as group:
+        until(lambda: group.status().members, "the member is there")
+        group.drain(force=True)
+        found = finding(run("doctor", "--json"), "member drains")
+    assert found["text"] == "no drain of a member was forgotten (1 group)"
 
 
 def test_what_has_just_expired_is_only_a_note() -> None:

@@ -177,14 +177,14 @@ def test_a_node_that_is_clicked_says_who_would_inherit(
     for number in range(4):
         put(client, f"n{number}", number * RING_SIZE // 4, ring="heirs")
     page = opened(tab, running, "/ring?name=heirs")
-    row(page, "n2").get_by_role("link").click()
+    row(page, "n2").get_by_role("link", name="n2", exact=True).click()
     expect(page.locator("#inherit")).to_contain_text("If n2 leaves, 1 node inherits its 25.00%")
     expect(page.locator(".heirs tbody th")).to_have_text(["n1"])
     expect(page.locator(".hr-node.hr-dim")).to_have_count(3)
     # The middle of an arc's box is not on the arc.
     page.locator(".hr-node .hr-share").nth(3).dispatch_event("click")
     expect(page.locator("#inherit")).to_contain_text("If n3 leaves")
-    row(page, "n3").get_by_role("link").click()
+    row(page, "n3").get_by_role("link", name="n3", exact=True).click()
     expect(page.locator("#inherit b")).to_have_count(0)
     assert tab.wrong == []
 

@@ -8,12 +8,16 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.doctor.findings import Finding, Level, problem
+from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.output import counted, document
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.errors import RedisRefused, WrongKeyType
+from hashring.health import long_drained
+from hashring.store.discovery import discover
+from hashring.store.group.commands import group_keys, read
 from hashring.store.ring.events import RingEvent, newest
 from hashring.store.ring.nodes import locking_nodes
 
@@ -27,7 +31,8 @@ _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level
 def command(settings: Settings) -> int | None:
     """Say what is wrong, and what to do.
 
-    It looks at the server and at the ring, and changes nothing on the ring. The exit status is 1
+    It looks at the server, at the ring, and at drains of members of groups that were forgotten. It
+    changes nothing on the ring. The exit status is 1
     when a problem was found.
 
     \b
@@ -44,6 +49,7 @@ def command(settings: Settings) -> int | None:
                 )
             ),
             "ring": list(_ring_findings(settings, connection)),
+            "groups": list(_group_findings(connection)),
         }
         url = connection.shown_url
     problems = [f for part in parts.values() for f in part if f.level is Level.PROBLEM]
@@ -63,6 +69,7 @@ def command(settings: Settings) -> int | None:
     else:
         _show(f"server {printable(url)}", parts["server"])
         _show(f"ring {printable(settings.ring)!r}", parts["ring"])
+        _show("partition groups", parts["groups"])
         click.echo(
             f"{counted(len(problems), 'problem')} found" if problems else "no problems found"
         )
@@ -91,6 +98,22 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
     except RedisRefused as error:
         yield Finding("history", Level.UNKNOWN, str(error))
     yield from ring_checks(snapshot, events, settings.scoring, mixed=settings.wire is not None)
+
+
+def _group_findings(connection: Connection) -> Iterator[Finding]:
+    try:
+        found = {found.name for found in discover(connection) if found and found.kind == "group"}
+        orders = {}
+        for name in sorted(found):
+            reading = connection.run(read(group_keys(name)))
+            state = reading.standing()
+            if state is not None:
+                now = reading.facts.now
+                orders[name] = long_drained(state.orders_at(now), now)
+    except RedisRefused as error:
+        yield Finding("drains", Level.UNKNOWN, str(error))
+        return
+    yield member_drains(orders)
 
 
 def _show(title: str, findings: list[Finding]) -> None:

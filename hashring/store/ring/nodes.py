@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
 from hashring.core.own_ranges import ranges_fingerprint
+from hashring.core.placement import random_points
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
@@ -17,6 +19,8 @@ from hashring.store.ring.tables import host_and_pid, node_rows
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
+
+_USUAL_POINTS: Final = 16  # of a node of weight 1
 
 _FAR: Final = 1e9  # seconds; a score written by hand may be infinite, which JSON cannot hold
 
@@ -264,3 +268,30 @@ def _number(value: Any) -> float | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def known_nodes(snapshot: Snapshot) -> list[str]:
+    """The nodes about which an order may be given, by name."""
+    on_ring = {record.replica.node for record in snapshot.replicas}
+    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains))
+
+
+def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
+    """The ring after the order to drain a node is lifted.
+
+    Exact for a node whose points Redis remembers. For others the points are an example, the same
+    each time.
+
+    Args:
+        snapshot: read with the node's name as ``remembered``.
+        ring: the snapshot's.
+    """
+    if node not in snapshot.drained:
+        return ring
+    points: Sequence[int] = snapshot.remembered
+    if not points:
+        told = snapshot.nodes[node].told.get("weight") if node in snapshot.nodes else None
+        weight = told if isinstance(told, int | float) else 1.0
+        count = max(1, round(_USUAL_POINTS * weight))
+        points = random_points(ring, node, count, random.Random(f"{ring.fingerprint}:{node}"))
+    return ring.with_node(node, points)

@@ -250,7 +250,7 @@ function ringPage() {
 
 // --- tables ------------------------------------------------------------------------------------
 
-const states = {expired: 0, late: 1, unknown: 1, full: 2, up: 3};
+const states = {expired: 0, late: 1, unknown: 1, drained: 2, full: 3, up: 4};
 const byName = new Intl.Collator(undefined, {numeric: true}).compare;
 const textual = new Set(["name", "state", "sees"]);
 const tables = [];

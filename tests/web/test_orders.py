@@ -1,0 +1,230 @@
+"""Orders about nodes and members, on the page and in the API: planned, given, seen, lifted."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from hashring import PartitionGroup
+from hashring.store.group.commands import group_keys, read
+from hashring.store.keys import ring_keys
+from hashring.store.redis_store import RedisStore
+from hashring.store.ring.commands import Scoring, snapshot
+from hashring.web.actions import ACTIONS
+from tests.conftest import eventually
+from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
+from tests.web.test_acting import form_token, sign_in
+from tests.web.test_plans import QUARTER, words
+
+pytestmark = pytest.mark.one_server
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def answered(visitor: Visitor, path: str, **typed: str) -> Any:
+    """Answer the question of a page as a browser does, with what is typed."""
+    page = visitor.client.get(path)
+    assert page.status_code == 200, page.text
+    form = page.text.split('method="post"', 1)[1].split("</form>", 1)[0]
+    fields = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form)
+    data = {name: unescape(value) for name, value in fields}
+    data["csrf"] = form_token(page.text)
+    return visitor.client.post(path.partition("?")[0], data=data | typed)
+
+
+def act(visitor: Visitor, what: str, **asked: Any) -> Any:
+    return visitor.client.post(f"/api/act/{what}", json={"by": "bo", **asked}, headers=BEARER)
+
+
+def test_a_node_is_drained_from_its_row_after_a_look_at_the_plan_and_undrained(
+    redis: Redis, visit: Visit
+) -> None:
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    with nodes_on(redis, "ring", "a", "b", "c") as nodes:
+
+        def page() -> str:
+            return unescape(visitor.page("/ring", name="ring"))
+
+        eventually(lambda: "/act/drain?ring=ring&node=a" in page(), "the page has the node")
+        planned = words(visitor.page("/act/drain", ring="ring", node="a"))
+        assert "Drain a of the ring ring?" in planned
+        assert re.search(r"Moves \d+\.\d\d% of the ring", planned)
+        assert "until somebody lifts it" in planned
+        done = answered(visitor, "/act/drain?ring=ring&node=a", seconds="7200")
+        assert (done.status_code, done.location) == (303, "/ring?name=ring")
+        told = page()
+        assert re.search(r"a of the ring ring is to drain until \d{4}-\d\d-\d\d", told)
+        assert re.search(r'href="/ring\?name=ring#e-\d+-\d+"', told)
+        eventually(lambda: nodes[0].state.value == "drained", "the node obeys")
+        eventually(lambda: "/act/undrain?ring=ring&node=a" in page(), "its row says so")
+        [order] = visitor.json("/api/ring", ring="ring")["drains"]
+        assert order["node"] == "a"
+        assert order["by"].startswith("ada (hashring serve")
+        assert order["until"] is not None
+        assert "a is drained: ordered" in words(page())
+        back = words(visitor.page("/act/undrain", ring="ring", node="a"))
+        assert "It joins with its next heartbeat" in back
+        assert re.search(r"a 0\.00% \d", back)
+        assert answered(visitor, "/act/undrain?ring=ring&node=a").status_code == 303
+        eventually(lambda: nodes[0].state.value != "drained", "the node is back")
+
+
+def test_the_last_node_is_drained_only_by_who_accepts_what_comes_of_it(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    path = "/act/drain?ring=ring&node=a"
+    assert "every key of the ring would be unserved" in visitor.client.get(path).text
+    refused = answered(visitor, path, seconds="900")
+    assert refused.status_code == 400
+    assert "no other node is left" in unescape(refused.text)
+    assert '<option value="900" selected>' in refused.text
+    assert answered(visitor, path, force="1").status_code == 303
+    assert "a of the ring ring is to drain." in visitor.page("/")
+
+
+def test_an_order_about_a_node_that_does_not_run_is_seen_and_lifted(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0, told={"named": True})
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    assert act(visitor, "drain", ring="ring", node="a").status_code == 200
+    redis.zrem("ring", "0:a:0")
+    redis.hdel("{ring}:nodes", "a")
+    eventually(
+        lambda: "a does not run and is to be drained" in words(visitor.page("/ring", name="ring")),
+        "the page has the order",
+    )
+    sign_in(visitor)
+    question = words(visitor.page("/act/undrain", ring="ring", node="a"))
+    assert "It does not run, so nothing moves until it joins." in question
+    lifted = act(visitor, "undrain", ring="ring", node="a").json
+    assert lifted["done"] == "a is to be on the ring ring again."
+    assert lifted["event"]
+    again = act(visitor, "undrain", ring="ring", node="b").json
+    assert again == {"done": "b of the ring ring was not drained.", "event": None}
+
+
+def test_a_program_drains_a_node_for_a_time(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    assert act(visitor, "drain", ring="ring", node="a", seconds=60).status_code == 200
+    store = RedisStore(redis, 5.0)
+    try:
+        seen = store.run(snapshot(ring_keys("ring"), scoring=Scoring.expiry(900)))
+    finally:
+        store.close()
+    order = seen.drains["a"]
+    assert order.until == pytest.approx(order.since + 60)
+    assert order.by.startswith("bo (hashring serve")
+    assert act(visitor, "drain", ring="ring", node="a", seconds=0).status_code == 400
+    unknown = act(visitor, "drain", ring="ring", node="bb")
+    assert unknown.status_code == 404
+    assert "'b'" in unknown.json["error"]
+    # The one that is left.
+    last = act(visitor, "drain", ring="ring", node="b")
+    assert (last.status_code, "no other node is left" in last.json["error"]) == (400, True)
+
+
+def test_a_member_is_drained_and_weighed_from_its_row_with_the_plan_before(
+    redis: Redis, visit: Visit
+) -> None:
+    def group(member: str) -> PartitionGroup:
+        return PartitionGroup(redis, "orders", partitions=8, member=member, rebalance_delay=0)
+
+    visitor = visit(token=TOKEN)
+    sign_in(visitor)
+    with group("m"), group("n"):
+
+        def told() -> Any:
+            return visitor.client.get("/api/group?group=orders").json
+
+        eventually(
+            lambda: [len(m["partitions"]) for m in told().get("members", ())] == [4, 4],
+            "each has half",
+        )
+        page = unescape(visitor.page("/group", name="orders"))
+        for what in ("drain", "weight"):
+            assert f"/act/group-{what}?group=orders&member=m" in page
+        path = "/act/group-drain?group=orders&member=m"
+        planned = words(visitor.client.get(path).text)
+        assert "Partitions that move 4 of 8" in planned
+        assert "m 4 0 n 4 8" in planned
+        done = answered(visitor, path)
+        assert (done.status_code, done.location) == (303, "/group?name=orders")
+        page = visitor.page("/group", name="orders")
+        assert re.search(r'm is to hand over.* <a href="/group\?name=orders#e-\d+"', page)
+        eventually(lambda: told()["members"][0]["state"] == "drained", "its state says so")
+        [order] = told()["orders"]
+        assert (order["member"], order["drained"], order["until"]) == ("m", True, None)
+        last = visitor.page("/act/group-drain", group="orders", member="n")
+        assert "No other member is left" in last
+        eventually(
+            lambda: (
+                "m is to hand over what it has: ordered"
+                in words(visitor.page("/group", name="orders"))
+            ),
+            "the page has the order",
+        )
+        assert answered(visitor, "/act/group-undrain?group=orders&member=m").status_code == 303
+        eventually(lambda: not told()["orders"], "the order is lifted")
+        path = "/act/group-weight?group=orders&member=m"
+        assert 'method="post" action="/act/group-weight"' not in visitor.client.get(path).text
+        eventually(
+            lambda: [len(m["partitions"]) for m in told()["members"]] == [4, 4], "each has half"
+        )
+        weighed = words(visitor.client.get(f"{path}&weight=3").text)
+        assert "the weight 3?" in weighed
+        assert "m 4 6 n 4 2" in weighed
+        assert answered(visitor, f"{path}&weight=3").status_code == 303
+        eventually(lambda: told()["orders"] and told()["orders"][0]["weight"] == 3.0, "it has it")
+        lifted = act(visitor, "group-weight", group="orders", member="m")
+        assert lifted.json["done"] == "m is to have its own weight."
+        again = act(visitor, "group-undrain", group="orders", member="m")
+        assert again.json == {"done": "m was not drained.", "event": None}
+
+
+def test_an_order_about_a_member_is_refused_with_the_reason(redis: Redis, visit: Visit) -> None:
+    visitor = visit(token=TOKEN)
+    with PartitionGroup(redis, "orders", partitions=4, member="worker", rebalance_delay=0):
+        store = RedisStore(redis, 5.0)
+        try:
+            eventually(
+                lambda: (
+                    (state := store.run(read(group_keys("orders"))).state) is not None
+                    and "worker" in state.roster
+                ),
+                "the member is there",
+            )
+        finally:
+            store.close()
+        for what in ("group-drain", "group-undrain", "group-weight"):
+            answer = act(visitor, what, group="orders", member="workr")
+            assert (answer.status_code, "'worker'" in answer.json["error"]) == (404, True)
+        last = act(visitor, "group-drain", group="orders", member="worker")
+        assert (last.status_code, "4 of 4 partitions" in last.json["error"]) == (400, True)
+        assert (
+            act(visitor, "group-weight", group="orders", member="worker", weight=-1)
+            .json["error"]
+            .startswith("the body is not as described")
+        )
+
+
+@pytest.mark.parametrize("what", ACTIONS)
+def test_the_login_says_in_words_what_was_chosen(visit: Visit, what: str) -> None:
+    given = {"ring": "r", "node": "n", "key": "k", "token": "1", "group": "g", "member": "m"}
+    visitor = visit(token=TOKEN)
+    page = visitor.page(
+        "/login", next=f"/act/{what}?" + "&".join(f"{k}={v}" for k, v in given.items())
+    )
+    assert "You want to <b>" in page
+    assert f"/api/act/{what}" in visitor.json("/openapi.json")["paths"]
