@@ -292,7 +292,7 @@ def test_without_javascript_the_page_says_the_same(
     page.get_by_label("Key", exact=True).fill("hello")
     page.get_by_role("button", name="Look up").click()
     expect(page.locator("#lookup dd b")).to_have_text("low")
-    row(page, "high").get_by_role("link").click()
+    row(page, "high").get_by_role("link", name="high", exact=True).click()
     expect(page.locator("#inherit")).to_contain_text("If high leaves, 1 node inherits")
     page.locator("a.home").click()
     expect(page.get_by_role("link", name="plain")).to_be_visible()

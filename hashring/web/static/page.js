@@ -327,7 +327,7 @@ class Table {
     const pins = pinned();
     const rank = (row) => (row.dataset.into && pins.has(row.id) ? 0 : 1);
     this.shown = [...this.rows.values()].filter(
-      (row) => filter === "" || row.textContent.toLowerCase().includes(filter));
+      (row) => filter === "" || words(row).includes(filter));
     this.shown.sort((a, b) => rank(a) - rank(b) || this.compare(a, b));
     for (const row of this.shown) dress(row, pins);
     this.render();
@@ -356,6 +356,13 @@ class Table {
       tick();
     }
   }
+}
+
+// What a row says, without the names of what can be done to it.
+function words(row) {
+  return [...row.cells].flatMap((cell) => [...cell.childNodes])
+    .filter((part) => !part.classList?.contains("act-link"))
+    .map((part) => part.textContent).join(" ").toLowerCase();
 }
 
 function space(height) {
