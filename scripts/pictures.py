@@ -396,6 +396,7 @@ HANDOFF_BESIDE = (
     "core/groups/column.py",
     "core/groups/ledger.py",
     "core/groups/loads.py",
+    "core/groups/partition_map.py",
     "core/groups/state.py",
     "core/groups/views.py",
     "core/states.py",

@@ -424,13 +424,15 @@ class BaseMember(ABC):
         with self._lock:
             iterators = list(self._iterators)
         listening = bool(iterators) or self._callbacks.on_revoked is not None
+        unheard = []
         for change in changes:
             for put in iterators:
                 put(change)
             if change.kind is PartitionChangeKind.REVOKED and not listening:
-                self._let_go(change)
+                unheard.append(change)
             elif self._wanted(change):
                 self._deliver(stay, change)
+        self._let_go(*unheard)
 
     def _warms_up(self) -> bool:
         """Whether any part of the application hears of what to warm up for."""
@@ -490,9 +492,11 @@ class BaseMember(ABC):
         if change.kind is PartitionChangeKind.REVOKED:
             self._let_go(change)
 
-    def _let_go(self, change: PartitionChange) -> None:
+    def _let_go(self, *changes: PartitionChange) -> None:
+        done = False
         with self._lock:
-            done = self._machine.release(change.partition, change.token, monotonic())
+            for change in changes:
+                done |= self._machine.release(change.partition, change.token, monotonic())
         if done:
             self._wake()
 

@@ -284,7 +284,10 @@ class MemberMachine(ABC):
 
     def release(self, partition: int, token: int, now: float) -> bool:
         """The application has stopped working on a partition. Whether that was news."""
-        return self._report(self.membership.release(partition, token, now))
+        done = self.membership.release(partition, token, now)
+        # What ends because the member leaves is free once it has left; see `Membership.close`.
+        self._report(done and self.membership.has_given_up(partition))
+        return done
 
     def lag(self, partition: int, behind: float) -> bool:
         """How far it is behind on a partition; whether it was to warm up for it."""

@@ -34,6 +34,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, count
+from operator import ne
 from typing import Final
 
 from hashring.core.assignors.balanced import by_need
@@ -200,7 +202,7 @@ class _Targeting:
             name: max(round_up(fair), round_down(fair * factor))
             for name, fair in self._fair.items()
         }
-        self._owners: list[str | None] = [None] * situation.partitions
+        self._owners: list[str | None] = []
         self._having: dict[str, set[int]] = {member.name: set() for member in members}
 
     def owners(self) -> list[str | None]:
@@ -223,15 +225,17 @@ class _Targeting:
 
     def _keep(self) -> list[int]:
         homeless = []
-        for partition in range(self._situation.partitions):
-            learner = _owner_to_be(self._situation, partition)
-            owner = self._situation.owner_before(partition)
-            if owner is None or owner not in self._having:
-                homeless.append(partition)
-            elif learner is not None and learner in self._having:
-                self._give(partition, learner)
+        for partition, owner in enumerate(self._situation.owners_before()):
+            if owner is not None and owner in self._having:
+                self._owners.append(owner)
+                self._having[owner].add(partition)
             else:
-                self._give(partition, owner)
+                self._owners.append(None)
+                homeless.append(partition)
+        for partition in self._situation.warming:
+            learner = _owner_to_be(self._situation, partition)
+            if learner in self._having and self._owners[partition] is not None:
+                self._give(partition, learner)
         return homeless
 
     def _to_copies(self, homeless: list[int]) -> list[int]:
@@ -309,6 +313,8 @@ class _Targeting:
         receivers = [(self._load(n), self._order[n], n) for n in self._having]
         heapq.heapify(donors)
         heapq.heapify(receivers)
+        # What each donor can give, the last first.
+        gifts: dict[str, list[int]] = {}
         for _ in range(times):
             donor = heapq.heappop(donors)[2]
             while len(self._having[donor]) <= bound[donor]:
@@ -316,7 +322,9 @@ class _Targeting:
             receiver = heapq.heappop(receivers)[2]
             while len(self._having[receiver]) >= bound[receiver]:
                 receiver = heapq.heappop(receivers)[2]
-            self._give(self._choose(donor), receiver)
+            if donor not in gifts:
+                gifts[donor] = self._gifts(donor)
+            self._give(gifts[donor].pop(), receiver)
             heapq.heappush(donors, (-self._load(donor), self._order[donor], donor))
             heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
 
@@ -344,8 +352,11 @@ class _Targeting:
                 heapq.heappush(receivers, (self._load(receiver), self._order[receiver], receiver))
         return moved
 
-    def _choose(self, donor: str) -> int:
-        return min(self._having[donor], key=lambda p: (self._ends_a_warm_up(p, donor), p))
+    def _gifts(self, donor: str) -> list[int]:
+        """What a member has, in the order in which it would give it away, the first one last."""
+        return sorted(
+            self._having[donor], key=lambda p: (self._ends_a_warm_up(p, donor), p), reverse=True
+        )
 
     def _ends_a_warm_up(self, partition: int, donor: str) -> bool:
         return self._situation.warming.get(partition) == donor
@@ -360,11 +371,13 @@ def _interim(
     """Who should own now, and which partitions wait for a warm-up."""
     alive = {member.name for member in situation.members}
     takers = {member.name: order for order, member in enumerate(members)}
-    interim: list[str | None] = []
+    before = situation.owners_before()
+    interim = [*owners]
     waiting = []
-    for partition, target in enumerate(owners):
-        now = situation.owner_before(partition)
-        if target is None or now == target or warmth.is_warm(target, partition):
+    # Of thousands mostly a few: those that are not where they should end.
+    for partition in compress(count(), map(ne, owners, before)):
+        now, target = before[partition], owners[partition]
+        if target is None or warmth.is_warm(target, partition):
             now = target
         elif now not in alive:
             best = min(
@@ -375,7 +388,7 @@ def _interim(
             kind = warmth.place(best, partition)[0]
             better = kind <= _COPY and kind < warmth.place(target, partition)[0]
             now = best if better else target
-        interim.append(now)
+        interim[partition] = now
         if now != target:
             waiting.append(partition)
     return tuple(interim), waiting
@@ -390,7 +403,8 @@ def _warmups(
 ) -> dict[int, str]:
     """The warm-ups to have under way: those that are first, then for owners that must go."""
     takers = {member.name for member in members}
-    urgent = sorted(
+    urgent = heapq.nsmallest(
+        budget,
         waiting,
         key=lambda partition: (
             situation.warming.get(partition) != owners[partition],
@@ -398,7 +412,7 @@ def _warmups(
             partition,
         ),
     )
-    chosen = sorted(urgent[:budget])
+    chosen = sorted(urgent)
     return {partition: str(owners[partition]) for partition in chosen}
 
 

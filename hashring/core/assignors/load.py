@@ -34,7 +34,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from hashring.core.assignors.protocol import Member, Situation, Target, is_finite
@@ -110,7 +113,9 @@ def _hot_and_mean(
     weight = math.fsum(member.weight for member in members)
     left = math.fsum(loads)
     hot: list[int] = []
-    for partition in sorted(range(len(loads)), key=lambda p: (-loads[p], p)):
+    # Mostly there is none, and there may be thousands to sort.
+    busiest = max(loads) > factor * left / weight * greatest * (1 + _EPSILON)
+    for partition in sorted(range(len(loads)), key=lambda p: (-loads[p], p)) if busiest else ():
         # The last member has to take all that is left.
         if len(hot) == len(members) - 1 or weight <= greatest:
             break
@@ -138,18 +143,46 @@ class _Holder:
     Attributes:
         order: its place among the candidates.
         load: of its partitions together.
-        hottest: the load of the busiest of them; ``None`` when it has to be looked for.
+        loads: of its partitions, each once, in rising order.
+        by_load: its partitions of each load, in rising order.
     """
 
     member: Member
     order: int
-    partitions: set[int] = field(default_factory=set)
     load: float = 0.0
-    hottest: float | None = None
+    loads: list[float] = field(default_factory=list)
+    by_load: dict[float, list[int]] = field(default_factory=dict)
 
     @property
     def level(self) -> float:
         return self.load / self.member.weight
+
+    @property
+    def hottest(self) -> float:
+        """The load of its busiest partition."""
+        return self.loads[-1] if self.loads else 0.0
+
+    def begin(self, partitions: Iterable[int], loads: Sequence[float]) -> None:
+        """Have these from the start; partitions in rising order."""
+        for partition in partitions:
+            self.by_load.setdefault(loads[partition], []).append(partition)
+        self.loads = sorted(self.by_load)
+        self.load = math.fsum(load for load, has in self.by_load.items() for _ in has)
+
+    def add(self, partition: int, load: float) -> None:
+        if load not in self.by_load:
+            self.by_load[load] = []
+            insort(self.loads, load)
+        insort(self.by_load[load], partition)
+        self.load += load
+
+    def remove(self, partition: int, load: float) -> None:
+        same = self.by_load[load]
+        del same[bisect_left(same, partition)]
+        if not same:
+            del self.by_load[load]
+            del self.loads[bisect_left(self.loads, load)]
+        self.load = self.load - load if self.loads else 0.0
 
 
 class _Levels:
@@ -166,11 +199,12 @@ class _Levels:
         self.moved: dict[int, None] = {}
         self._loads = loads
         self._holders = {m.name: _Holder(m, order) for order, m in enumerate(members)}
+        having: dict[str, list[int]] = {member.name: [] for member in members}
         for partition, owner in enumerate(owners):
             if owner is not None:
-                self._holders[owner].partitions.add(partition)
-        for holder in self._holders.values():
-            holder.load = math.fsum(loads[p] for p in holder.partitions)
+                having[owner].append(partition)
+        for name, holder in self._holders.items():
+            holder.begin(having[name], loads)
         _, self._mean = _hot_and_mean(loads, members, factor)
         self._outer = factor - 1
         self._inner = self._outer / 2
@@ -181,7 +215,7 @@ class _Levels:
         heapq.heapify(queue)
         for partition in sorted(free, key=lambda p: (-self._loads[p], p)):
             _, order, name = queue[0]
-            self._add(self._holders[name], partition)
+            self._holders[name].add(partition, self._loads[partition])
             self.owners[partition] = name
             heapq.heapreplace(queue, (self._holders[name].level, order, name))
 
@@ -203,10 +237,8 @@ class _Levels:
             if move is None:
                 return
             partition, giver, taker = move
-            giver.partitions.discard(partition)
-            giver.load = math.fsum(self._loads[p] for p in giver.partitions)
-            giver.hottest = None
-            self._add(taker, partition)
+            giver.remove(partition, self._loads[partition])
+            taker.add(partition, self._loads[partition])
             self.owners[partition] = taker.member.name
             self.moved[partition] = None
             loaded.clear()
@@ -253,17 +285,12 @@ class _Levels:
         """How far a level is above this bound; a partition that is too hot is not counted in."""
         allowed = self._mean * (1 + bound)
         if self._is_hot(holder):
-            allowed = self._hottest(holder) / holder.member.weight + self._mean * bound
+            allowed = holder.hottest / holder.member.weight + self._mean * bound
         return holder.level - allowed * (1 + _EPSILON)
 
     def _is_hot(self, holder: _Holder) -> bool:
         """Whether one of its partitions alone is outside the outer bound."""
-        return self._hottest(holder) > self._mean * (1 + self._outer) * holder.member.weight
-
-    def _hottest(self, holder: _Holder) -> float:
-        if holder.hottest is None:
-            holder.hottest = max((self._loads[p] for p in holder.partitions), default=0.0)
-        return holder.hottest
+        return holder.hottest > self._mean * (1 + self._outer) * holder.member.weight
 
     def _least_busy(self, giver: _Holder) -> list[_Holder]:
         """Of the members of each weight the least busy one."""
@@ -275,27 +302,46 @@ class _Levels:
         return list(found.values())
 
     def _best(self, giver: _Holder, takers: list[_Holder]) -> tuple[int, _Holder, _Holder] | None:
-        """The move that leaves the greater of the two levels lowest, if it helps at all."""
+        """The move that leaves the greater of the two levels lowest, if it helps at all.
+
+        The more a partition weighs, the lower the giver's level after the move, and the higher the
+        taker's. So the best load is on one of the two sides of where the one passes the other.
+        """
         best: tuple[float, int, int] | None = None
         found: tuple[int, _Holder, _Holder] | None = None
         enough = giver.level * (1 - _EPSILON)
         for taker in takers:
-            weight = taker.member.weight
-            most = self._mean * (1 + self._outer) * weight
-            for partition in giver.partitions:
-                load = self._loads[partition]
-                if load > most and weight <= giver.member.weight:
-                    # It would be as much too hot there.
-                    continue
-                greater = max(
-                    (giver.load - load) / giver.member.weight, (taker.load + load) / weight
-                )
-                if greater < enough and (best is None or (greater, partition, taker.order) < best):
-                    best = greater, partition, taker.order
-                    found = partition, giver, taker
+            loads, end = giver.loads, len(giver.loads)
+            if taker.member.weight <= giver.member.weight:
+                # A busier one would be as much too hot there.
+                most = self._mean * (1 + self._outer) * taker.member.weight
+                end = bisect_right(loads, most)
+            greater = partial(_greater_level, giver, taker)
+            passed = bisect_left(loads, True, 0, end, key=partial(_is_taker_above, giver, taker))
+            # Levels are rounded, so several loads may leave the same one.
+            near = [greater(load) for load in loads[max(0, passed - 1) : min(passed + 1, end)]]
+            if not near or min(near) >= enough:
+                continue
+            least = min(near)
+            first = passed
+            while first > 0 and greater(loads[first - 1]) == least:
+                first -= 1
+            while passed < end and greater(loads[passed]) == least:
+                passed += 1
+            same = loads[first:passed]
+            partition = min(giver.by_load[load][0] for load in same)
+            if best is None or (least, partition, taker.order) < best:
+                best = least, partition, taker.order
+                found = partition, giver, taker
         return found
 
-    def _add(self, holder: _Holder, partition: int) -> None:
-        holder.partitions.add(partition)
-        holder.load += self._loads[partition]
-        holder.hottest = None
+
+def _greater_level(giver: _Holder, taker: _Holder, load: float) -> float:
+    """The greater of the levels of the two after a move of that load."""
+    return max((giver.load - load) / giver.member.weight, (taker.load + load) / taker.member.weight)
+
+
+def _is_taker_above(giver: _Holder, taker: _Holder, load: float) -> bool:
+    """Whether a move of that load would leave the taker at a higher level than the giver."""
+    after = (taker.load + load) / taker.member.weight
+    return after > (giver.load - load) / giver.member.weight

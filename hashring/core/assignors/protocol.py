@@ -121,10 +121,14 @@ class Situation:
         owner = self.owner_before(partition)
         return owner if owner is None else self.heirs.get(owner, owner)
 
+    def owners_before(self) -> Owners:
+        """The :meth:`owner_before` of every partition."""
+        grown = (None,) * (self.partitions - len(self.previous))
+        return (*self.previous[: self.partitions], *grown)
+
     def keepers(self) -> Owners:
         """The :meth:`keeper` of every partition."""
-        grown = (None,) * (self.partitions - len(self.previous))
-        known = (*self.previous[: self.partitions], *grown)
+        known = self.owners_before()
         if not self.heirs:
             return known
         return tuple(None if owner is None else self.heirs.get(owner, owner) for owner in known)

@@ -27,6 +27,8 @@ class RingOwner:
         replicas: points of a member of weight 1.
     """
 
+    lasting = True
+
     def __init__(self, replicas: int = 64) -> None:
         if replicas < 1:
             raise ConfigError("replicas", replicas, "a member has at least one point")

@@ -19,9 +19,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import MappingProxyType
+from heapq import heappop, heappush
 from typing import Final
 
+from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import MemberView
 
 _LOAD_KEPT: Final = 60.0
@@ -94,7 +95,7 @@ class Holding:
         lease_until: monotonic time at which all of it ends.
     """
 
-    partitions: MappingProxyType[int, Held]
+    partitions: PartitionMap[Held] = field(default_factory=PartitionMap)
     lease_until: float = -math.inf
 
     def token(self, partition: int, now: float) -> int | None:
@@ -140,17 +141,19 @@ class Membership:
         self.fenced = fenced
         self.seen = seen
         self.closing = False
-        self.holding = Holding(MappingProxyType({}))
+        self.holding = Holding()
         self.warming: frozenset[int] = frozenset()
         self.step_at = math.inf
         # What the application was told, and the last partition that was let go of.
         self._active = False
-        # Of what is held, the partitions that end before the lease: their own deadlines.
+        # Of what is held, the partitions that end before the lease: their own deadlines, and these
+        # in rising order. There may be thousands; one that is no deadline any more is passed over.
         self._deadlines: dict[int, float] = {}
+        self._ends: list[tuple[float, int]] = []
         self._last = 0
         self.stalled = False
         # What was held by the last view that was taken up, and what of it was to be emptied.
-        self._agreed: Mapping[int, int] = {}
+        self._agreed: PartitionMap[int] = PartitionMap()
         self._draining: frozenset[int] = frozenset()
         # What that view holds and this member does not.
         self._absent: set[int] = set()
@@ -167,8 +170,10 @@ class Membership:
 
     def held(self, now: float) -> dict[int, int]:
         """The partitions held at ``now``, with their tokens."""
-        found = {p: self.holding.token(p, now) for p in self.holding.partitions}
-        return {partition: token for partition, token in found.items() if token is not None}
+        holding = self.holding
+        if now >= holding.lease_until:
+            return {}
+        return {p: held.token for p, held in holding.partitions.items() if now < held.until}
 
     def words(self) -> Words:
         """What to tell with the next renewal."""
@@ -189,15 +194,15 @@ class Membership:
         """
         self.closing = True
         changes = []
-        partitions = self.holding.partitions.copy()
-        for partition, held in sorted(partitions.items()):
+        partitions = {}
+        for partition, held in sorted(self.holding.partitions.items()):
             if held.until == math.inf:
                 changes.append(
                     PartitionChange(PartitionChangeKind.REVOKED, partition, held.token, until)
                 )
             partitions[partition] = replace(held, until=min(held.until, until))
-            self._deadlines[partition] = partitions[partition].until
-        self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
+            self._end_at(partition, partitions[partition].until)
+        self.holding = Holding(PartitionMap(partitions), self.holding.lease_until)
         return changes
 
     # --- what the application says ------------------------------------------------------------
@@ -212,6 +217,10 @@ class Membership:
             return False
         self._let_go(partition)
         return True
+
+    def has_given_up(self, partition: int) -> bool:
+        """Whether the group is still to be told that the partition was let go of."""
+        return partition in self._released
 
     def drained(self, partition: int, now: float) -> bool:
         """The application has emptied a removed partition. Whether it had to, and in time."""
@@ -274,37 +283,27 @@ class Membership:
         if not view.seated:
             return earlier
         self.seen = view.generation
-        lost = self._not_held(view)
-        looked_at = self._to_look_at(view)
-        # A member may hold thousands, and most renewals are about none of them.
-        partitions = self.holding.partitions.copy() if lost or looked_at else {}
+        lost, looked_at = self._news(view)
+        before = self.holding.partitions
+        partitions: dict[int, Held] = {}
         for partition in lost:
             self._last = partition
+            self._deadlines.pop(partition, None)
             changes.append(
-                PartitionChange(
-                    PartitionChangeKind.LOST, partition, partitions.pop(partition).token
-                )
+                PartitionChange(PartitionChangeKind.LOST, partition, before[partition].token)
             )
         for partition in looked_at:
             token = view.held[partition]
-            mine = partitions.get(partition)
+            mine = before.get(partition)
             if mine is not None and mine.token != token:
                 changes.append(PartitionChange(PartitionChangeKind.LOST, partition, mine.token))
+                self._deadlines.pop(partition, None)
+                lost.append(partition)
                 mine = None
             if mine is None:
                 self._absent.add(partition)
-                if self.closing:
-                    # Let go of already, or never begun: free once this member has left.
+                if not self._takes_up(partition, token, asked_back=partition in view.revoked):
                     continue
-                if token in (self._released.get(partition), self._drained.get(partition)):
-                    continue
-                used = self.fenced and token <= self._past.get(partition, 0)
-                if used or partition in view.revoked:
-                    # Granted and asked back before we heard of it: never begun, so given up. Or
-                    # Redis has forgotten that it was let go of: others may have had it since.
-                    self._released[partition] = token
-                    continue
-                self._past[partition] = token
                 mine = Held(token)
                 changes.append(PartitionChange(PartitionChangeKind.ASSIGNED, partition, token))
             if partition in view.revoked and not mine.asked:
@@ -314,7 +313,7 @@ class Membership:
                         PartitionChange(PartitionChangeKind.REVOKED, partition, token, until)
                     )
                 mine = replace(mine, until=min(mine.until, until), asked=True)
-                self._deadlines[partition] = mine.until
+                self._end_at(partition, mine.until)
             if partition in view.draining and not mine.draining:
                 mine = replace(mine, draining=True)
                 if mine.until == math.inf:
@@ -324,15 +323,30 @@ class Membership:
                 mine = replace(mine, draining=False)
             partitions[partition] = mine
             self._absent.discard(partition)
-        if lost or looked_at:
-            self.holding = Holding(MappingProxyType(partitions), self.holding.lease_until)
-            self._deadlines = {p: partitions[p].until for p in self._deadlines if p in partitions}
+        after = before.changed(partitions, without=lost)
+        self.holding = Holding(after, self.holding.lease_until)
         for words in (self._released, self._drained):
             for partition in [p for p, token in words.items() if view.held.get(p) != token]:
                 del words[partition]
         changes += self._warm_for(view)
         self._forget_loads(now)
         return earlier + self._with_activity(changes)
+
+    def _takes_up(self, partition: int, token: int, *, asked_back: bool) -> bool:
+        """Whether to begin with a partition that the group says is held here."""
+        if self.closing:
+            # Let go of already, or never begun: free once this member has left.
+            return False
+        if token in (self._released.get(partition), self._drained.get(partition)):
+            return False
+        used = self.fenced and token <= self._past.get(partition, 0)
+        if used or asked_back:
+            # Granted and asked back before we heard of it: never begun, so given up. Or
+            # Redis has forgotten that it was let go of: others may have had it since.
+            self._released[partition] = token
+            return False
+        self._past[partition] = token
+        return True
 
     def _warm_for(self, view: MemberView) -> list[PartitionChange]:
         """Take up what to be warm for."""
@@ -348,27 +362,24 @@ class Membership:
         self._lags = {p: behind for p, behind in self._lags.items() if p in view.warming}
         return changes
 
-    def _not_held(self, view: MemberView) -> list[int]:
-        """The partitions held here that are not in a view, in rising order."""
-        partitions = self.holding.partitions
-        if view.held is self._agreed or view.since is self._agreed:
-            # Whatever is held here was in the view before.
-            return sorted(p for p in view.news if p in partitions and p not in view.held)
-        return sorted(partitions.keys() - view.held.keys())
-
-    def _to_look_at(self, view: MemberView) -> list[int]:
-        """The partitions of a view that may not be as they are held here, in rising order.
+    def _news(self, view: MemberView) -> tuple[list[int], list[int]]:
+        """What a view may say otherwise than this member has it, both in rising order.
 
         A member may hold thousands, of which an answer changes a few: only those are looked at.
+
+        Returns:
+            The partitions held here that are not in the view; those of the view to look at.
         """
-        self._absent = {partition for partition in self._absent if partition in view.held}
-        found = {*self._draining, *view.revoked, *view.draining, *self._absent}
-        if view.since is self._agreed:
-            found |= view.news
-        elif view.held is not self._agreed:
-            found.update(partition for partition, _ in view.held.items() - self._agreed.items())
-        self._agreed, self._draining = view.held, view.draining
-        return sorted(p for p in found if p in view.held)
+        agreed, self._agreed = self._agreed, PartitionMap.of(view.held)
+        different = self._agreed.differing(agreed)
+        # Whatever is held here was in the view before.
+        lost = [p for p in different if p in self.holding.partitions and p not in view.held]
+        self._absent.difference_update(p for p in different if p not in view.held)
+        found = {*self._draining, *view.revoked, *view.draining, *different}
+        if not self.closing:
+            found |= self._absent
+        self._draining = view.draining
+        return lost, sorted(p for p in found if p in view.held)
 
     def tick(self, now: float) -> list[PartitionChange]:
         """Let go of what time has ended: everything with the lease, a handoff with its deadline.
@@ -383,7 +394,11 @@ class Membership:
         if now >= self.holding.lease_until:
             ended = sorted(self.holding.partitions)
         else:
-            ended = sorted(p for p, until in self._deadlines.items() if now >= until)
+            ended = []
+            while self._first_end() <= now:
+                ended.append(self._ends[0][1])
+                del self._deadlines[ended[-1]]
+            ended.sort()
         for partition, held in self._let_go(*ended).items():
             changes.append(PartitionChange(PartitionChangeKind.LOST, partition, held.token))
         return self._with_activity(changes)
@@ -427,8 +442,18 @@ class Membership:
         """
         if not self.holding.partitions:
             return self.step_at
-        ends = min(self._deadlines.values(), default=math.inf)
-        return min(self.step_at, self.holding.lease_until, ends)
+        return min(self.step_at, self.holding.lease_until, self._first_end())
+
+    def _end_at(self, partition: int, until: float) -> None:
+        """Let it end at that time at the latest."""
+        self._deadlines[partition] = until
+        heappush(self._ends, (until, partition))
+
+    def _first_end(self) -> float:
+        """The first deadline of what is held; infinite when there is none."""
+        while self._ends and self._deadlines.get(self._ends[0][1]) != self._ends[0][0]:
+            heappop(self._ends)
+        return self._ends[0][0] if self._ends else math.inf
 
     def _let_go(self, *partitions: int) -> dict[int, Held]:
         """Hold these no more, and report it; what they were."""
@@ -442,11 +467,12 @@ class Membership:
         """Hold these no more; what they were."""
         if not partitions:
             return {}
-        kept = self.holding.partitions.copy()
-        dropped = {partition: kept.pop(partition) for partition in partitions}
+        before = self.holding.partitions
+        dropped = {partition: before[partition] for partition in partitions}
+        kept = before.changed({}, without=partitions)
         for partition in partitions:
             self._deadlines.pop(partition, None)
         self._last = partitions[-1]
         self._absent.update(partitions)
-        self.holding = Holding(MappingProxyType(kept), self.holding.lease_until)
+        self.holding = Holding(kept, self.holding.lease_until)
         return dropped

@@ -487,8 +487,6 @@ class MemberView:
         warming: partitions to be warm for: to take over, or as a standby.
         draining: those of its partitions that were removed, and are to be emptied.
         seated: whether the group has taken note of this session of the member yet.
-        since: what an earlier view says is held; ``None`` when there is nothing to compare with.
-        news: the only partitions of which ``held`` and ``since`` may say different things.
     """
 
     generation: int
@@ -498,8 +496,6 @@ class MemberView:
     warming: frozenset[int] = frozenset()
     draining: frozenset[int] = frozenset()
     seated: bool = False
-    since: Mapping[int, int] | None = field(default=None, compare=False, repr=False)
-    news: frozenset[int] = field(default=frozenset(), compare=False, repr=False)
 
 
 # --- history ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Asked, GroupState, MemberView, Phase
 
 
@@ -117,10 +118,17 @@ def changed_view(
     """
     every = [*changes]
     if not every:
-        return replace(view, generation=generation, phase=phase, since=view.held, news=frozenset())
+        return replace(view, generation=generation, phase=phase)
+    # A member may hold thousands: what the changes leave is put together once for all of them.
+    held: dict[int, int] = {}
+    not_held: set[int] = set()
     revoked = dict(view.revoked)
     warming, draining = set(view.warming), set(view.draining)
     for change in every:
+        for partition in change.not_held:
+            held.pop(partition, None)
+        not_held.update(change.not_held)
+        held.update(change.held)
         for partition in change.not_revoked:
             revoked.pop(partition, None)
         revoked.update(change.revoked)
@@ -128,29 +136,12 @@ def changed_view(
         warming.update(change.warming)
         draining.difference_update(change.not_draining)
         draining.update(change.draining)
-    held = _held_after(view.held, [change for change in every if change.held or change.not_held])
-    news = {partition for change in every for partition in (*change.held, *change.not_held)}
     return MemberView(
         generation,
         phase,
-        held,
+        PartitionMap.of(view.held).changed(held, without=not_held),
         revoked,
         frozenset(warming),
         frozenset(draining),
         seated=True,
-        since=view.held,
-        news=frozenset(news),
     )
-
-
-def _held_after(held: Mapping[int, int], changes: list[ViewChange]) -> Mapping[int, int]:
-    """What is held after these changes; the very same mapping if there are none."""
-    if not changes:
-        return held
-    # A member may hold thousands: once for all changes.
-    after = dict(held)
-    for change in changes:
-        for partition in change.not_held:
-            after.pop(partition, None)
-        after.update(change.held)
-    return after

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.assignors import Load, Member, Situation, assignor_named
-from hashring.core.assignors.load import too_hot
+from hashring.core.assignors.load import _Holder, _Levels, too_hot
 from hashring.core.assignors.protocol import Owners
 from hashring.errors import ConfigError
 
@@ -217,3 +217,33 @@ def test_its_name_tells_its_settings() -> None:
     known = assignor_named("load(factor=1.5, moves=4)")
     assert isinstance(known, Load)
     assert (known.factor, known.moves) == (1.5, 4)
+
+
+@given(st.data())
+def test_the_best_move_is_the_one_that_a_look_at_every_partition_finds(data: st.DataObject) -> None:
+    loads = data.draw(st.lists(st.sampled_from([0.1, 0.2, 0.3, 1.0, 7.0]), min_size=1, max_size=12))
+    weights = data.draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=2, max_size=4))
+    group = tuple(Member(f"m{n}", n, weight) for n, weight in enumerate(weights))
+    owners: list[str | None] = [
+        data.draw(st.sampled_from([member.name for member in group])) for _ in loads
+    ]
+    levels = _Levels(group, loads, owners, 1.25)
+    giver, *takers = levels._holders.values()
+    most = levels._mean * 1.25
+
+    def levels_after(partition: int, taker: _Holder) -> float:
+        load = loads[partition]
+        after = (giver.load - load) / giver.member.weight
+        return max(after, (taker.load + load) / taker.member.weight)
+
+    choices = [
+        (levels_after(partition, taker), partition, taker.order)
+        for taker in takers
+        for partition, owner in enumerate(owners)
+        if owner == giver.member.name
+        if loads[partition] <= most * taker.member.weight
+        or taker.member.weight > giver.member.weight
+    ]
+    expected = min((c for c in choices if c[0] < giver.level * (1 - 1e-9)), default=None)
+    found = levels._best(giver, takers)
+    assert (found and (found[0], found[2].order)) == (expected and expected[1:])
