@@ -6,6 +6,7 @@ all show this verdict.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -56,11 +57,14 @@ class Reason:
         state: how bad it is.
         text: what it is.
         remedy: what to do; empty when it passes without anybody.
+        command: of the command line, what does that or shows more, without the address of Redis;
+            empty when there is none.
     """
 
     state: State
     text: str
     remedy: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ def ring_health(
     nodes: Sequence[NodeFacts],
     events: Sequence[RingEvent],
     *,
+    ring: str,
     now: float,
     algorithms: Collection[str] = (),
     drains: Mapping[str, DrainOrder] | None = None,
@@ -122,22 +127,24 @@ def ring_health(
     """The verdict on a ring.
 
     Args:
+        ring: its name.
         nodes: every node that has an entry, expired ones and drained ones included.
         events: the end of the ring's history, oldest first.
         now: Redis time of the reading, in seconds since 1970.
         algorithms: the hash algorithms that the nodes report.
         drains: the orders to drain nodes.
     """
-    reasons = [*_ring_reasons(nodes, events, now, algorithms), *_forgotten(drains or {}, now)]
-    return Health.of(reasons)
+    found = _ring_reasons(ring, nodes, events, now, algorithms)
+    return Health.of([*found, *_forgotten(ring, drains or {}, now)])
 
 
-def _forgotten(drains: Mapping[str, DrainOrder], now: float) -> Iterator[Reason]:
+def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Iterator[Reason]:
     if forgotten := long_drained(drains, now):
         yield Reason(
             State.DEGRADED,
             f"{_counted(len(forgotten), 'node')} drained for more than a day: {_listed(forgotten)}",
-            "lift it with hashring undrain if it was forgotten, or drain with --for",
+            "lift the order if it was forgotten, or drain for a time",
+            _command("undrain", forgotten[0], ring=ring),
         )
 
 
@@ -157,7 +164,11 @@ def long_drained(orders: Mapping[str, DrainOrder | MemberOrder], now: float) -> 
 
 
 def _ring_reasons(
-    nodes: Sequence[NodeFacts], events: Sequence[RingEvent], now: float, algorithms: Collection[str]
+    ring: str,
+    nodes: Sequence[NodeFacts],
+    events: Sequence[RingEvent],
+    now: float,
+    algorithms: Collection[str],
 ) -> Iterator[Reason]:
     changes = [event for event in events if event.change is not None]
     live = [node for node in nodes if not node.expired]
@@ -173,14 +184,16 @@ def _ring_reasons(
         yield Reason(
             State.DOWN,
             f"every node is drained ({len(live)}): no key has an owner",
-            "lift the order with hashring undrain, or start another node",
+            "lift the order, or start another node",
+            _command("undrain", live[0].name, ring=ring),
         )
     if len(algorithms) > 1:
         yield Reason(
             State.DOWN,
             f"the nodes hash keys differently ({', '.join(sorted(algorithms))}): keys have two "
             "owners or none",
-            "give all nodes the same hash_algorithm; hashring doctor shows which has which",
+            "give all nodes the same hash_algorithm",
+            _command("doctor", ring=ring),
         )
     unserved = sum(node.unserved for node in live)
     if unserved:
@@ -195,7 +208,8 @@ def _ring_reasons(
             State.DEGRADED,
             f"{_counted(len(expired), 'node')} expired {_at_most(expired)}{_seconds(since)} ago: "
             f"{_names(expired)}",
-            "the next heartbeat of another node removes it; if it stays, remove it here",
+            "the next heartbeat of another node removes it; if it stays, remove it",
+            _command("remove", expired[0].name, ring=ring),
         )
     late = [node for node in live if _is_late(node)]
     if late:
@@ -213,12 +227,15 @@ def _ring_reasons(
         yield Reason(
             State.DEGRADED,
             f"{_counted(len(others), 'node')} {verb} another ring than Redis has: {_names(others)}",
-            "run hashring doctor: it compares what the nodes see",
+            "compare what the nodes see",
+            _command("doctor", ring=ring),
         )
-    yield from _catching_up(live, changes, now)
+    yield from _catching_up(ring, live, changes, now)
 
 
-def _catching_up(live: list[NodeFacts], changes: list[RingEvent], now: float) -> Iterator[Reason]:
+def _catching_up(
+    ring: str, live: list[NodeFacts], changes: list[RingEvent], now: float
+) -> Iterator[Reason]:
     behind = [node for node in live if node.sees is Sees.OLDER]
     if not behind or not changes:
         return
@@ -230,7 +247,8 @@ def _catching_up(live: list[NodeFacts], changes: list[RingEvent], now: float) ->
             State.DEGRADED,
             f"{_counted(len(missed), 'node')} did not confirm the change of {_seconds(since)} "
             f"ago: {_names(missed)}",
-            "run hashring doctor",
+            "see why",
+            _command("doctor", ring=ring),
         )
     else:
         yield Reason(
@@ -267,18 +285,21 @@ def _is_late(node: NodeFacts) -> bool:
 # --- groups -----------------------------------------------------------------------------------
 
 
-def group_health(status: GroupStatus, decisions: Sequence[Decision], *, now: float) -> Health:
+def group_health(
+    status: GroupStatus, decisions: Sequence[Decision], *, group: str, now: float
+) -> Health:
     """The verdict on a partition group.
 
     Args:
+        group: its name.
         decisions: its last ones, in any order.
         now: Redis time of the reading, in seconds since 1970.
     """
-    return Health.of(_group_reasons(status, decisions, now))
+    return Health.of(_group_reasons(group, status, decisions, now))
 
 
 def _group_reasons(
-    status: GroupStatus, decisions: Sequence[Decision], now: float
+    group: str, status: GroupStatus, decisions: Sequence[Decision], now: float
 ) -> Iterator[Reason]:
     if not status.members:
         yield _no_member(decisions)
@@ -287,7 +308,8 @@ def _group_reasons(
         yield Reason(
             State.DEGRADED,
             f"{_counted(len(status.unowned), 'partition')} without an owner",
-            "" if status.phase is not Phase.READY else "run hashring group explain",
+            "" if status.phase is not Phase.READY else "see why",
+            "" if status.phase is not Phase.READY else _command("group", "explain", group),
         )
     stalled = [m.name for m in status.members if m.state is MemberState.STALLED]
     if stalled:
@@ -302,7 +324,8 @@ def _group_reasons(
             State.DEGRADED,
             f"{_counted(len(forgotten), 'member')} drained for more than a day: "
             f"{_listed(forgotten)}",
-            "lift it with hashring group undrain if it was forgotten, or drain with --for",
+            "lift the order if it was forgotten, or drain for a time",
+            _command("group", "undrain", group, forgotten[0]),
         )
     silent = sorted({w.member or "" for w in status.waits if w.kind is WaitKind.LEASE})
     if silent:
@@ -329,6 +352,11 @@ def _no_member(decisions: Sequence[Decision]) -> Reason:
 
 
 # --- words ------------------------------------------------------------------------------------
+
+
+def _command(*words: str, ring: str = "") -> str:
+    given = ("hashring", *words, *(("--ring", ring) if ring else ()))
+    return shlex.join(given)
 
 
 def _names(nodes: Sequence[NodeFacts]) -> str:

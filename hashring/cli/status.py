@@ -83,6 +83,7 @@ def _ring(connection: Connection, name: str, scoring: Scoring) -> Health:
     return ring_health(
         node_facts(seen, scoring),
         newest(connection, keys.events, _EVENTS),
+        ring=name,
         now=seen.now,
         algorithms=told_algorithms(seen),
         drains=seen.drains,
@@ -99,7 +100,7 @@ def _of_group(connection: Connection, name: str, _: Settings) -> Health:
         entries = connection.call("XREVRANGE", keys.control, "+", "-", "COUNT", _DECISIONS)
         decisions = [read_decision(entry) for entry in entries]
         status = foresight.status(state, reading.facts)
-        return group_health(status, decisions, now=reading.facts.now)
+        return group_health(status, decisions, group=name, now=reading.facts.now)
     except RedisRefused as error:
         return unreadable(error)
 
@@ -125,7 +126,8 @@ def _lines(verdicts: dict[tuple[str, str], Health]) -> Iterator[str]:
         for reason in health.reasons:
             yield f"  {printable(reason.text)}"
             if reason.remedy:
-                yield f"    to do: {printable(reason.remedy)}"
+                end = f": {reason.command}" if reason.command else ""
+                yield f"    to do: {printable(reason.remedy + end)}"
 
 
 def _write_json(verdicts: dict[tuple[str, str], Health]) -> None:
@@ -137,7 +139,12 @@ def _write_json(verdicts: dict[tuple[str, str], Health]) -> None:
                     kind: name,
                     "state": health.state.value,
                     "reasons": [
-                        {"state": r.state.value, "text": r.text, "remedy": r.remedy}
+                        {
+                            "state": r.state.value,
+                            "text": r.text,
+                            "remedy": r.remedy,
+                            "command": r.command,
+                        }
                         for r in health.reasons
                     ],
                 }

@@ -84,7 +84,7 @@ def _words(ring: Ring) -> tuple[str, str]:
     if found is None:
         return "no nodes", ""
     heading = (
-        f"{counted(ring.node_count, 'node')}, {counted(len(ring), 'replica')}: "
+        f"{counted(ring.node_count, 'node')}, {counted(len(ring), 'virtual node')}: "
         f"peak {found.peak_to_mean:.2f} times the mean, variation {100 * found.cv:.0f}%"
     )
     return heading, (

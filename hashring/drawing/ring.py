@@ -129,9 +129,11 @@ def _summary(ring: Ring, bands: _Bands) -> str:
     if not loads:
         return "A ring without nodes."
     peak = max(loads, key=loads.__getitem__)
-    arcs = f"{counted(len(ring), 'arc')}, one for each replica, colored by node"
+    arcs = f"{counted(len(ring), 'arc')}, one for each virtual node, colored by node"
     if bands.sliced:
-        arcs = f"{counted(len(ring), 'replica')} in {_SLICES} slices, colored by their main node"
+        arcs = (
+            f"{counted(len(ring), 'virtual node')} in {_SLICES} slices, colored by their main node"
+        )
     return (
         f"A circle of {arcs}: {counted(ring.node_count, 'node')}. Within it a circle of the nodes' "
         f"shares. The greatest load is {loads[peak]:.2f} times the mean: {short(peak)} has "
@@ -332,7 +334,7 @@ def _nodes(
     for node in one_by_one:
         told = (
             f"{short(node)}: {100 * ring.share(node):.2f}% of the ring, {loads[node]:.2f} times "
-            f"what is fair for its {counted(len(ring.points_of(node)), 'replica')}"
+            f"what is fair for its {counted(len(ring.points_of(node)), 'virtual node')}"
         )
         if bands.sliced:
             told = f"{short(node)}: {100 * ring.share(node):.2f}%, {loads[node]:.2f} times fair"
@@ -456,7 +458,7 @@ def _middle(ring: Ring, title: str) -> Iterator[str]:
     if loads:
         lines += [
             counted(ring.node_count, "node"),
-            counted(len(ring), "replica"),
+            counted(len(ring), "virtual node"),
             f"peak {max(loads.values()):.2f} times the mean",
         ]
     else:

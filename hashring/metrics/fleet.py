@@ -157,6 +157,7 @@ class RingReading:
             health=ring_health(
                 nodes,
                 events,
+                ring=ring,
                 now=snapshot.now,
                 algorithms=told_algorithms(snapshot),
                 drains=snapshot.drains,

@@ -35,7 +35,9 @@ def status(health: Health) -> api.Status:
 
 def _reasons(health: Health) -> list[api.ReasonAnswer]:
     return [
-        api.ReasonAnswer(state=reason.state.value, text=reason.text, remedy=reason.remedy)
+        api.ReasonAnswer(
+            state=reason.state.value, text=reason.text, remedy=reason.remedy, command=reason.command
+        )
         for reason in health.reasons
     ]
 
@@ -46,7 +48,12 @@ def overview(rings: Iterable[RingWatcher], groups: Iterable[GroupWatcher]) -> ap
     of_groups = {f"group {group.name}": verdict_of(group) for group in groups}
     every = of_rings | of_groups
     reasons = [
-        api.ReasonAnswer(state=reason.state, text=f"{name}: {reason.text}", remedy=reason.remedy)
+        api.ReasonAnswer(
+            state=reason.state,
+            text=f"{name}: {reason.text}",
+            remedy=reason.remedy,
+            command=reason.command,
+        )
         for name, health in sorted(every.items(), key=lambda item: worst_first(item[1]))
         if health.state not in (State.HEALTHY, State.STOPPED)
         for reason in _reasons(health)

@@ -57,11 +57,15 @@ class DuplicatePoint(Answer):
 
 
 class ReasonAnswer(Answer):
-    """One thing that is not as it should be, and what to do; ``remedy`` may be empty."""
+    """One thing that is not as it should be, and what to do.
+
+    ``remedy`` may be empty; ``command`` is the command line for it, without the address of Redis.
+    """
 
     state: Literal["healthy", "stopped", "changing", "degraded", "unknown", "down"]
     text: str
     remedy: str
+    command: str
 
 
 class Status(Answer):

@@ -86,6 +86,7 @@ def create_app(
     service: Service,
     *,
     redis_shown: str = "",
+    server: str = "",
     base_path: str = "",
     grafana: str = "",
     access: Access | None = None,
@@ -95,6 +96,7 @@ def create_app(
 
     Args:
         redis_shown: where Redis is, as pages may show it: without a password.
+        server: the name of this Redis among several; empty when it is alone.
         base_path: what every path begins with, such as ``/hashring``; empty for nothing.
         grafana: the address of the dashboard in Grafana, to which pages link; empty for none.
         access: who may do what; by default everybody may look, and nobody act.
@@ -109,7 +111,12 @@ def create_app(
     guard, users = access.guard(), access.users
     actions_possible = guard is not None or users.any_may_act
     templates = Templates(
-        base_path, redis_shown, actions=actions_possible, grafana=grafana, above=above
+        base_path,
+        redis_shown,
+        actions=actions_possible,
+        server=server,
+        grafana=grafana,
+        above=above,
     )
     app = application(templates, access)
     pages = LivePages(service, templates)

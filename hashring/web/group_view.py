@@ -76,7 +76,7 @@ class GroupView:
     @cached_property
     def health(self) -> Health:
         """Whether it is well, and if not, why."""
-        return group_health(self.status, self.decisions, now=self.now)
+        return group_health(self.status, self.decisions, group=self.name, now=self.now)
 
     @cached_property
     def waits(self) -> tuple[Waits, ...]:

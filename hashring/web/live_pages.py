@@ -80,6 +80,7 @@ class Templates:
     Args:
         base_path: what every path of the service begins with; empty or ``/like/this``.
         redis: where Redis is, for people: without a password.
+        server: the name of this Redis among several; empty when it is alone.
         actions: whether there are buttons to act with.
         grafana: the address of the dashboard in Grafana; empty for none.
         above: the address of the page about all servers; empty for none.
@@ -92,6 +93,7 @@ class Templates:
         redis: str,
         *,
         actions: bool,
+        server: str = "",
         grafana: str = "",
         above: str = "",
         api: bool = True,
@@ -119,6 +121,7 @@ class Templates:
         self._environment.globals.update(
             link=self.link,
             redis=redis,
+            server=server,
             actions=actions,
             above=above,
             api=api,
@@ -185,7 +188,13 @@ def mark(state: State) -> str:
 
 
 def _reason(reason: Reason) -> dict[str, str]:
-    return {"state": reason.state.value, "text": reason.text, "remedy": reason.remedy, "link": ""}
+    return {
+        "state": reason.state.value,
+        "text": reason.text,
+        "remedy": reason.remedy,
+        "command": reason.command,
+        "link": "",
+    }
 
 
 def verdict_of(watcher: Watcher[Any]) -> Health:

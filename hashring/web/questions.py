@@ -35,7 +35,8 @@ class Question:
     """What is asked before something is done.
 
     Attributes:
-        text: the question.
+        title: the question.
+        text: what comes of it.
         fields: what the form sends, besides what it asks for.
         back: where the visitor goes after, whatever the answer.
         events: the page with the history that the deed is in.
@@ -49,6 +50,7 @@ class Question:
         ready: whether it can be answered; otherwise a weight must be given first.
     """
 
+    title: str
     text: str
     fields: dict[str, str]
     back: str
@@ -97,19 +99,19 @@ class Questions:
 
     # --- rings --------------------------------------------------------------------------------
 
-    def _about_node(self, given: Given, text: str) -> Question:
+    def _about_node(self, given: Given, title: str, text: str) -> Question:
         ring, node = _of(given, "ring"), _of(given, "node")
         back = self._link("/ring", name=ring)
-        return Question(text, {"ring": ring, "node": node}, back, back)
+        return Question(title, text, {"ring": ring, "node": node}, back, back)
 
     def _remove(self, given: Given) -> Question:
         ring, node = _of(given, "ring"), _of(given, "node")
         _, view = ring_of(self._service, ring)
         known = view.by_name.get(node)
-        text = f"Take {shown(node)} off the ring {shown(ring)}? The others take over at once."
+        text = "The others take over at once."
         if known is not None and not known.facts.expired:
             text += " It has not expired: if its process lives, it comes back by itself."
-        return self._about_node(given, text)
+        return self._about_node(given, f"Take {shown(node)} off the ring {shown(ring)}?", text)
 
     def _drain(self, given: Given) -> Question:
         ring, node = _of(given, "ring"), _of(given, "node")
@@ -117,9 +119,9 @@ class Questions:
         _check_known(view, node)
         found = self._about_node(
             given,
-            f"Drain {shown(node)} of the ring {shown(ring)}? It runs on and owns nothing. Its "
-            "keys go to the other nodes at once; with locks, each key once its holder has let go "
-            "of it.",
+            f"Drain {shown(node)} of the ring {shown(ring)}?",
+            "It runs on and owns nothing. Its keys go to the other nodes at once; with locks, each "
+            "key once its holder has let go of it.",
         )
         force = ""
         if not set(view.ring.nodes) - {node}:
@@ -140,8 +142,8 @@ class Questions:
             _check_known(view, node)
         found = self._about_node(
             given,
-            f"Let {shown(node)} own keys of the ring {shown(ring)} again? It joins with its next "
-            "heartbeat.",
+            f"Let {shown(node)} own keys of the ring {shown(ring)} again?",
+            "It joins with its next heartbeat.",
         )
         if node not in seen.drained:
             why = "It does not run, so nothing moves until it joins."
@@ -158,37 +160,43 @@ class Questions:
         ring = _of(given, "ring")
         ring_of(self._service, ring)
         text = (
-            f"Forget the ring {shown(ring)}? Do so if it was stopped for good: no service shows it "
-            "any more and no alert fires for it, until a node joins it. Its history stays in Redis."
+            "Do so if it was stopped for good: no service shows it any more and no alert fires for "
+            "it, until a node joins it. Its history stays in Redis."
         )
-        return Question(text, {"ring": ring}, self._link("/"), self._link("/ring", name=ring))
+        title, events = f"Forget the ring {shown(ring)}?", self._link("/ring", name=ring)
+        return Question(title, text, {"ring": ring}, self._link("/"), events)
 
     def _release(self, given: Given) -> Question:
         ring, key, token = _of(given, "ring"), _of(given, "key"), _of(given, "token")
         text = (
-            f"Take the lock of {shown(key)} away from its holder? If its process lives, it "
-            "loses the lease at its next heartbeat, and may write until then: only writes "
-            "that carry the fencing token are safe from it."
+            "If its process lives, it loses the lease at its next heartbeat, and may write until "
+            "then: only writes that carry the fencing token are safe from it."
         )
         back = self._link("/ring", name=ring, key=key)
         fields = {"ring": ring, "key": key, "token": token}
-        return Question(text, fields, back, self._link("/ring", name=ring))
+        title = f"Take the lock of {shown(key)} away from its holder?"
+        return Question(title, text, fields, back, self._link("/ring", name=ring))
 
     # --- groups -------------------------------------------------------------------------------
 
     def _rebalance(self, given: Given) -> Question:
         group = _of(given, "group")
-        text = f"Let {shown(group)} move partitions now, without the rest of its rebalance delay?"
+        title = f"Let {shown(group)} move partitions now?"
         back = self._link("/group", name=group)
-        return Question(text, {"group": group}, back, back)
+        text = "It does not wait for the rest of its rebalance delay."
+        return Question(title, text, {"group": group}, back, back)
 
     def _about_member(
-        self, given: Given, text: str, order: Callable[[GroupState, float], StepOutcome] | None
+        self,
+        given: Given,
+        title: str,
+        text: str,
+        order: Callable[[GroupState, float], StepOutcome] | None,
     ) -> Question:
         group, member = _of(given, "group"), _of(given, "member")
         _, view = group_of(self._service, group)
         back = self._link("/group", name=group)
-        found = Question(text, {"group": group, "member": member}, back, back)
+        found = Question(title, text, {"group": group, "member": member}, back, back)
         if order is None:
             if member not in view.state.roster:
                 raise UnknownMemberError(member, view.state.roster)
@@ -204,8 +212,9 @@ class Questions:
 
         found = self._about_member(
             given,
-            f"Drain {shown(member)} of the group {shown(_of(given, 'group'))}? It runs on, hands "
-            "over what it has within the group's budget of handoffs, and gets nothing new.",
+            f"Drain {shown(member)} of the group {shown(_of(given, 'group'))}?",
+            "It runs on, hands over what it has within the group's budget of handoffs, and gets "
+            "nothing new.",
             order,
         )
         _, view = group_of(self._service, _of(given, "group"))
@@ -221,6 +230,7 @@ class Questions:
         return self._about_member(
             given,
             f"Let {shown(member)} have partitions of the group {shown(_of(given, 'group'))} again?",
+            "",
             lambda state, now: orders.undrain(state, member, now, _PLANNING),
         )
 
@@ -234,9 +244,9 @@ class Questions:
         what = "the weight that it started with" if weight is None else f"the weight {weight:g}"
         asked = f"Give {shown(member)} of the group {shown(_of(given, 'group'))} "
         if text is None:
-            found = self._about_member(given, asked + "another weight?", None)
+            found = self._about_member(given, asked + "another weight?", "", None)
             return replace(found, weight="", ready=False)
-        return replace(self._about_member(given, f"{asked}{what}?", order), weight=text)
+        return replace(self._about_member(given, f"{asked}{what}?", "", order), weight=text)
 
 
 def weight_of(text: str) -> float | None:

@@ -187,6 +187,7 @@ class RingView:
         return ring_health(
             [node.facts for node in self.nodes],
             self.events,
+            ring=self.name,
             now=self.now,
             algorithms=self.algorithms,
             drains=self.snapshot.drains,

@@ -66,7 +66,8 @@ def create_sites(
     apps = {
         f"{base_path}{PATH}/{name}": create_app(
             site.service,
-            redis_shown=f"{name}: {site.redis_shown}",
+            redis_shown=site.redis_shown,
+            server=name,
             base_path=f"{base_path}{PATH}/{name}",
             grafana=_narrowed(grafana, name),
             access=access,

@@ -47,7 +47,7 @@ def event(kind: ChangeKind, ago: float, reason: str = "") -> RingEvent:
 
 
 def verdict(*nodes: NodeFacts, events: tuple[RingEvent, ...] = (), **more: Any) -> Health:
-    return ring_health(nodes, events, now=NOW, **more)
+    return ring_health(nodes, events, ring="ring", now=NOW, **more)
 
 
 def text(health: Health) -> str:
@@ -82,6 +82,21 @@ def test_what_is_wrong_with_a_node_degrades_its_ring(node: dict[str, Any], expec
     assert health.state is State.DEGRADED
     assert expected in text(health)
     assert all(reason.remedy for reason in health.reasons)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({"sees": Sees.ANOTHER}, "hashring doctor --ring ring"),
+        (
+            {"name": "b c", "expired": True, "expires_in": -65.0},
+            "hashring remove 'b c' --ring ring",
+        ),
+    ],
+)
+def test_a_remedy_comes_with_the_whole_command(node: dict[str, Any], expected: str) -> None:
+    [reason] = verdict(WELL, replace(WELL, **{"name": "b", **node})).reasons
+    assert reason.command == expected
 
 
 def test_after_a_change_a_ring_is_changing_until_half_a_ttl_has_passed() -> None:
@@ -159,7 +174,7 @@ def group(**more: Any) -> GroupStatus:
     ],
 )
 def test_a_group_is_as_its_status_says(status: dict[str, Any], state: State, expected: str) -> None:
-    health = group_health(group(**status), (), now=NOW)
+    health = group_health(group(**status), (), group="orders", now=NOW)
     assert health.state is state
     assert expected in text(health)
 
@@ -167,8 +182,10 @@ def test_a_group_is_as_its_status_says(status: dict[str, Any], state: State, exp
 def test_a_group_whose_last_member_expired_is_down() -> None:
     gone = Decision("1-0", 8, "Ready", "m", (GroupEvent(EventKind.EXPIRED, "m"),))
     older = Decision("0-1", 7, "Ready", "m", (GroupEvent(EventKind.LEFT, "n"),))
-    assert group_health(group(members=()), (older, gone), now=NOW).state is State.DOWN
-    assert group_health(group(members=()), (older,), now=NOW).state is State.STOPPED
+    assert (
+        group_health(group(members=()), (older, gone), group="orders", now=NOW).state is State.DOWN
+    )
+    assert group_health(group(members=()), (older,), group="orders", now=NOW).state is State.STOPPED
 
 
 # --- all together -----------------------------------------------------------------------------

@@ -483,6 +483,8 @@ def test_while_redis_is_away_nothing_is_green_and_nothing_expires_in_some_time(
         proxy.refuse()
         expect(page.locator("#verdict")).to_contain_text("unknown")
         expect(page).to_have_title("◇ unknown · ring · hashring")
+        expect(page.locator("#live")).to_have_text("no news from Redis")
+        expect(row(page, "a").locator(".state")).to_have_text("unknown")
         expect(row(page, "a").locator(".state")).to_have_text("unknown")
         expect(row(page, "a").locator(".expires")).to_have_text("-")
         assert page.evaluate(GREEN) == []

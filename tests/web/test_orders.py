@@ -169,10 +169,7 @@ def test_a_member_is_drained_and_weighed_from_its_row_with_the_plan_before(
         last = visitor.page("/act/group-drain", group="orders", member="n")
         assert "No other member is left" in last
         eventually(
-            lambda: (
-                "m is to hand over what it has: ordered"
-                in words(visitor.page("/group", name="orders"))
-            ),
+            lambda: "m is drained: ordered" in words(visitor.page("/group", name="orders")),
             "the page has the order",
         )
         assert answered(visitor, "/act/group-undrain?group=orders&member=m").status_code == 303

@@ -119,6 +119,14 @@ function putRows({rows = {}, gone = [], whole = false}) {
   if (whole && more) more.remove();
 }
 
+function showConnection() {
+  const live = byId("live"), away = body.classList.contains("away");
+  const failed = document.querySelector("#failure > .banner");
+  const text = away ? "not connected" : failed ? "no news from Redis" : "live";
+  if (live.textContent !== text) live.textContent = text;
+  live.classList.toggle("off", away || failed !== null);
+}
+
 function showMood() {
   const verdict = document.querySelector("#verdict > .verdict");
   if (!verdict) return;
@@ -137,6 +145,7 @@ function update(message) {
     if (id !== "picture" || !asked.any()) put(id, html);
   putRows(message);
   showMood();
+  showConnection();
   arrange();
   tick();
   if ("picture" in message.parts && asked.any()) ask(false);
@@ -149,20 +158,19 @@ function follow() {
   const address = new URL(body.dataset.feed, location.href);
   address.searchParams.set("since", version);
   const own = source = new EventSource(address);
-  const say = (text, away) => {
+  const say = (away) => {
     live.hidden = false;
-    live.textContent = text;
-    live.classList.toggle("off", away);
     body.classList.toggle("away", away);
+    showConnection();
     tick();
   };
-  own.onopen = () => say("live", false);
+  own.onopen = () => say(false);
   own.onmessage = (event) => {
     version = event.lastEventId;
     update(JSON.parse(event.data));
   };
   own.onerror = () => {
-    say("not connected", true);
+    say(true);
     // Refused, and not merely interrupted: the browser has given up, so try again later.
     if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && follow(), 3000);
   };

@@ -52,7 +52,7 @@ def test_it_says_what_it_shows_to_those_who_cannot_see_it() -> None:
     assert picture.get("role") == "img"
     assert picture[0].text == "Balance of ring accounts"
     assert picture[1].text == (
-        "2 nodes, 2 replicas: peak 1.50 times the mean, variation 50%. Dashed: as many random "
+        "2 nodes, 2 virtual nodes: peak 1.50 times the mean, variation 50%. Dashed: as many random "
         "points on average (peak 1.50, variation 58%). Band: nine of ten random rings."
     )
     assert dots(picture)[0][2].startswith("a: 0.50 times its fair share; expected 0.50, nine of ")

@@ -158,7 +158,9 @@ def test_shares_follow_each_other_each_as_long_as_the_arcs_of_its_node() -> None
 def test_a_ring_whose_replicas_share_one_point_belongs_to_the_last() -> None:
     picture = drawn(Ring({"a": [7], "b": [7]}))
     assert len(arcs(picture, "hr-arc")) == len(arcs(picture, "hr-share")) == 1
-    assert "b: 100.00% of the ring, 2.00 times what is fair for its 1 replica" in titles(picture)
+    assert "b: 100.00% of the ring, 2.00 times what is fair for its 1 virtual node" in titles(
+        picture
+    )
     assert "point 7 is shared by a, b; b owns it" in titles(picture)
 
 
@@ -193,8 +195,9 @@ def test_a_picture_says_what_it_is_to_those_who_cannot_see_it() -> None:
     assert picture[0].text == "Hash ring accounts"
     assert picture[1].tag == f"{SVG}desc"
     assert picture[1].text == (
-        "A circle of 2 arcs, one for each replica, colored by node: 2 nodes. Within it a circle "
-        "of the nodes' shares. The greatest load is 1.50 times the mean: a has 75.00% of the ring."
+        "A circle of 2 arcs, one for each virtual node, colored by node: 2 nodes. Within it a "
+        "circle of the nodes' shares. The greatest load is 1.50 times the mean: a has 75.00% of "
+        "the ring."
     )
 
 

@@ -52,7 +52,7 @@ FACTS = NodeFacts(
 def reading(*nodes: NodeFacts, at: float = 100.0, events: Iterable[RingEvent] = ()) -> RingReading:
     ring = Ring({node.name: [7 * i] for i, node in enumerate(nodes) if not node.expired})
     known = tuple(events)
-    health = ring_health(nodes, known, now=at)
+    health = ring_health(nodes, known, ring="ring", now=at)
     return RingReading("accounts", at, 4, nodes, len(ring), balance(ring), 0, 0, known, health)
 
 
@@ -63,7 +63,9 @@ def event(at: float, kind: ChangeKind, reason: str, *nodes: str) -> RingEvent:
 
 
 def group_reading(status: GroupStatus, *decisions: Decision) -> GroupReading:
-    return GroupReading("orders", status, decisions, group_health(status, decisions, now=100.0))
+    return GroupReading(
+        "orders", status, decisions, group_health(status, decisions, group="orders", now=100.0)
+    )
 
 
 def group(*, phase: Phase = Phase.READY, **more: Any) -> GroupStatus:
