@@ -2,10 +2,12 @@
 
     python scripts/bench/service.py
     python scripts/bench/service.py --nodes 50 --pages 20
+    python scripts/bench/service.py --rings 500
 
 A ring of 200 nodes with 16 replicas, a real Redis and ``hashring serve`` as a process: how long a
 page takes, how long a join takes to reach 200 open pages, and how much of Redis one page and 200
-pages use.
+pages use. With ``--rings``: the processor time of the service with so many rings of five nodes, at
+rest and with a change of five of them each second, without a page and with the list open.
 """
 
 # ruff: noqa: E402 - greenlets first
@@ -39,12 +41,13 @@ RING = "fleet"
 LOADS = 60
 JOINS = 5
 SPAN = 5.0  # seconds over which Redis' commands are counted
+SETTLE = 10.0  # seconds until every ring has been looked at, and none is new
 ROOT = Path(__file__).parents[2]
 
 
-def fill(client: Redis, nodes: int) -> None:
+def fill(client: Redis, nodes: int, ring: str = RING) -> None:
     """A ring of nodes that do not beat, and do not expire meanwhile."""
-    rng = random.Random(1)
+    rng = random.Random(ring)
     points = {
         f"ip-10-0-{n // 50}-{n % 50}.internal:{4000 + n}": [rng.randrange(2**32) for _ in range(16)]
         for n in range(nodes)
@@ -52,9 +55,9 @@ def fill(client: Redis, nodes: int) -> None:
     seen = {"tag": "", "fingerprint": Ring(points).fingerprint}
     expiry = client.time()[0] + 3600
     for node, own in points.items():
-        client.zadd(RING, {f"{point}:{node}:{number}": expiry for number, point in enumerate(own)})
+        client.zadd(ring, {f"{point}:{node}:{number}": expiry for number, point in enumerate(own)})
         told = {"host": node.partition(":")[0], "pid": 4000, "ttl": 3600, "sees": seen}
-        client.hset(f"{{{RING}}}:nodes", node, "0123456789abcdef" + json.dumps(told))
+        client.hset(f"{{{ring}}}:nodes", node, "0123456789abcdef" + json.dumps(told))
 
 
 @contextmanager
@@ -88,9 +91,9 @@ def ask(port: int, path: str) -> bytes:
 class Page:
     """An open page: notes when it hears of a node."""
 
-    def __init__(self, port: int, since: str) -> None:
+    def __init__(self, port: int, since: str, path: str = f"/ring/feed?name={RING}&since=") -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port)
-        address = f"/ring/feed?name={RING}&since={since}"
+        address = path + since
         self.connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
         self.answer = self.connection.getresponse()
         self.heard: dict[bytes, float] = {}
@@ -175,14 +178,54 @@ def joins(client: Redis, pages: list[Page], pid: int) -> None:
     say(f"a join reaches {len(pages)} pages, last", f"{max(delays) * 1000:.0f} ms", "<= 1000 ms")
 
 
+def of_many_rings(client: Redis, url: str, rings: int) -> None:
+    """The processor time of the service that watches so many rings."""
+    for number in range(rings):
+        fill(client, 5, f"ring-{number:03}")
+        client.set(f"{{ring-{number:03}}}:epoch", "1 ab")
+    with serving(url) as (port, pid):
+        while len(json.loads(ask(port, "/api/rings"))["rings"]) < rings:
+            gevent.sleep(0.5)
+        gevent.sleep(SETTLE)
+        say("rings of 5 nodes", f"{rings}")
+        for what, pages in (("no page", 0), ("the list open", 1)):
+            opened = [Page(port, "", "/feed?since=") for _ in range(pages)]
+            gevent.sleep(2)
+            for changes in (0, 5):
+                used = processor(client, pid, changes, rings)
+                target = "<= 20 %" if rings == 500 else ""
+                say(f"processor, {what}, {changes} changes a second", f"{100 * used:.1f} %", target)
+            for page in opened:
+                page.close()
+
+
+def processor(client: Redis, pid: int, changes: int, rings: int) -> float:
+    """The part of one core that the process uses, while so many rings change each second."""
+    began, before = time.monotonic(), cpu_time(pid)
+    number = 0
+    while (passed := time.monotonic() - began) < SPAN * 3:
+        if number < passed * changes:
+            number += 1
+            node = RingNode(client, f"ring-{number * 7 % rings:03}", name="joiner", ttl=60)
+            node.start()
+            node.stop()
+        else:
+            gevent.sleep(0.02)
+    return (cpu_time(pid) - before) / (time.monotonic() - began)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nodes", type=int, default=200, help="on the ring; %(default)s")
     parser.add_argument("--pages", type=int, default=200, help="open at once; %(default)s")
+    parser.add_argument("--rings", type=int, default=0, help="watched at once, instead of one")
     given = parser.parse_args()
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        if given.rings:
+            of_many_rings(client, server.url, given.rings)
+            return
         fill(client, given.nodes)
         with serving(server.url) as (port, pid):
             gevent.sleep(2)
