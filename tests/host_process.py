@@ -149,6 +149,9 @@ class Requests(LockRequests, GroupRequests):
         found = getattr(self.nodes[node], method)
         return found(*arguments) if callable(found) else found
 
+    def assign(self, node: str, attribute: str, value: Any) -> None:
+        setattr(self.nodes[node], attribute, value)
+
     def owned(self, node: str, keys: list[str]) -> list[str]:
         return [key for key in keys if self.nodes[node].contains(key)]
 

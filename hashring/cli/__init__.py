@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "plan": "hashring.cli.plan",
     "drain": "hashring.cli.drain",
     "undrain": "hashring.cli.undrain",
+    "weight": "hashring.cli.weight",
     "export": "hashring.cli.export",
     "remove": "hashring.cli.remove",
     "locks": "hashring.cli.locks",

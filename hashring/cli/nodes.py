@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.orders import drain_line
+from hashring.cli.orders import drain_line, weight_line
 from hashring.cli.output import columns, counted, document, local_time, percent, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
@@ -48,7 +48,7 @@ def command(settings: Settings) -> None:
 
     Sees says which ring a node saw at its last heartbeat: current, older (it has not beaten since
     the last change, or missed it), another (hashring doctor says why), or - (it does not tell).
-    Below the table are the orders to drain nodes.
+    Below the table are the orders to drain nodes, or to give them another weight.
 
     \b
     Examples:
@@ -67,9 +67,10 @@ def command(settings: Settings) -> None:
                 "nodes": [facts.as_dict() for facts in nodes],
                 "zones": dict(sorted(zones.items())),
                 "drains": {name: order.as_dict() for name, order in sorted(drains.items())},
+                "weights": {n: order.as_dict() for n, order in sorted(snapshot.weights.items())},
             }
         )
-    elif not nodes and not drains:
+    elif not (nodes or drains or snapshot.weights):
         click.echo(f"no nodes on ring {printable(settings.ring)!r}")
     else:
         header = ("Zone", *HEADER) if zones else HEADER
@@ -80,6 +81,7 @@ def command(settings: Settings) -> None:
         click.echo("\n".join(columns(header, rows)))
         if zones:
             click.echo(f"\n{zone_line(zones, nodes)}")
-        if drains:
-            lines = (drain_line(name, order) for name, order in sorted(drains.items()))
+        lines = [drain_line(name, order) for name, order in sorted(drains.items())]
+        lines += [weight_line(name, order) for name, order in sorted(snapshot.weights.items())]
+        if lines:
             click.echo("\n" + "\n".join(lines))

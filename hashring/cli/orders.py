@@ -19,7 +19,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.nodes import known_nodes, ring_algorithm
-from hashring.store.ring.orders import DrainOrder, OrderStatus, check_order
+from hashring.store.ring.orders import DrainOrder, OrderStatus, WeightOrder, check_order
 
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -57,6 +57,12 @@ def drain_line(node: str, order: DrainOrder) -> str:
     since = local_time(order.since)[:-4]
     until = "" if order.until is None else f", until {local_time(order.until)[:-4]}"
     return printable(f"{node}: drained since {since} by {order.by}{until}")
+
+
+def weight_line(node: str, order: WeightOrder) -> str:
+    """An order about a node's weight for people, on one line; printable."""
+    since = local_time(order.since)[:-4]
+    return printable(f"{node}: weight {order.weight:g} since {since} by {order.by}")
 
 
 def looked(connection: Connection, settings: Settings, node: str) -> tuple[Snapshot, Ring]:

@@ -64,6 +64,7 @@ REASONS: Final = (
     "unvouched",
     "drained",
     "undrained",
+    "weight",
 )
 """The words that this package gives as a change's reason."""
 

@@ -9,6 +9,10 @@ are used up. 16 such points even the ring better than 512 random ones (explanati
 It must be serialised: two joiners that do not see each other would cut the same ranges. The
 store therefore accepts a balanced join only on the very ring that was looked at.
 
+A node whose weight changes keeps its points, or as many of them as it may have: a heavier one adds
+points, as a joiner places them, and a lighter one gives some up. So only what it gains or gives up
+moves.
+
 A joiner need not look at the whole ring: the owners of some points drawn at random are likely to be
 among the busiest, since a node is drawn in proportion to its share (the power of many choices).
 """
@@ -16,12 +20,25 @@ among the busiest, since a node is drawn in proportion to its share (the power o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
+
+MAX_POINTS: Final = 100_000
+"""The most points one node may place: its heartbeat refreshes each of them in one call."""
+
+
+def points_of_weight(n_replicas: int, weight: float) -> int:
+    """How many points a node of a weight has; at least one, and at most :data:`MAX_POINTS`.
+
+    Args:
+        n_replicas: how many a node of weight 1 has.
+    """
+    # However low its weight, a node gets a point: a weight is not a way to switch a node off.
+    return max(1, round(min(n_replicas * weight, MAX_POINTS)))
 
 
 class Random(Protocol):
@@ -96,14 +113,20 @@ def balanced_points(ring: Ring, node: str, count: int, rng: Random) -> tuple[int
 
 
 def balanced_cuts(
-    owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int
+    owned: Mapping[str, Sequence[tuple[int, int]]],
+    points: int,
+    count: int,
+    *,
+    own: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """``count`` points that take from the busiest of some nodes what a joiner should own, rising.
 
     Args:
         owned: the nodes to take from: start and length of each of their ranges, each at least one
             point long. At least one node, with at least one range.
-        points: how many points all nodes of the ring have.
+        points: how many points all nodes of the ring have, the joiner's included.
+        own: how much each of the points owns that the joiner has already. Altogether at least
+            ``count`` points less than it should own then.
     """
     # Largest first, by size and start.
     largest = {
@@ -123,7 +146,7 @@ def balanced_cuts(
     ]
     heapq.heapify(busiest)
 
-    missing = RING_SIZE * count / total
+    missing = RING_SIZE * (len(own) + count) / total - sum(own)
     chosen: list[int] = []
     for left in range(count, 0, -1):
         # As long as the joiner lacks something, somebody has more than the fair share, and so a
@@ -160,6 +183,87 @@ def sampled_points(
     if any(owned.values()):
         return balanced_cuts(owned, points, count)
     return _spread_points(count, rng)
+
+
+def more_points(
+    ring: Ring, node: str, count: int, rng: Random, placement: str = "random"
+) -> tuple[int, ...]:
+    """``count`` points that a node of the ring adds to those it has, rising.
+
+    Args:
+        placement: ``"random"``, or ``"balanced"`` to take from the busiest nodes what it lacks.
+
+    Raises:
+        ConfigError: there are not that many free points.
+    """
+    if placement == "balanced":
+        owned: dict[str, list[tuple[int, int]]] = {}
+        for point, name, length in _replica_ranges(ring):
+            owned.setdefault(name, []).append((point, length))
+        own = [length for _, length in owned.pop(node, [])]
+        own += [0] * (len(ring.points_of(node)) - len(own))
+        return more_cuts(owned, len(ring), count, rng, own=own, taken=ring.points_of(node))
+    return free_points({point for point, _ in ring.replicas()}, count, rng)
+
+
+def more_cuts(
+    owned: Mapping[str, Sequence[tuple[int, int]]],
+    points: int,
+    count: int,
+    rng: Random,
+    *,
+    own: Sequence[int],
+    taken: Collection[int],
+) -> tuple[int, ...]:
+    """``count`` points that a node adds beside nodes of which only some may have been looked at.
+
+    They take from the busiest of those what the node lacks. If it lacks nothing, they are drawn at
+    random: they even nothing, and the node has the points of its weight.
+
+    Args:
+        owned, points, own: as in :func:`balanced_cuts`.
+        taken: points that are not free.
+    """
+    lacking = RING_SIZE * (len(own) + count) / (points + count) - sum(own)
+    if lacking < count or not any(owned.values()):
+        return free_points(taken, count, rng)
+    return balanced_cuts(owned, points, count, own=own)
+
+
+def kept_points(lengths: Mapping[int, int], count: int) -> tuple[int, ...]:
+    """The ``count`` points that a node keeps that has too many, rising.
+
+    Large and small ranges are kept alike, so that its share falls about as its number of points.
+
+    Args:
+        lengths: how much each of its points owns; at least ``count`` of them.
+    """
+    by_length = sorted(lengths, key=lambda point: (lengths[point], point))
+    # In the middle of as many parts as are kept, so neither the smallest nor the largest.
+    return tuple(
+        sorted(by_length[(2 * i + 1) * len(by_length) // (2 * count)] for i in range(count))
+    )
+
+
+def own_lengths(ring: Ring, node: str) -> dict[int, int]:
+    """How much each of a node's points owns: up to the next replica of any node.
+
+    A point that another node owns has 0. Empty for a node that is not on the ring.
+    """
+    if node not in ring:
+        return {}
+    lengths = dict.fromkeys(ring.points_of(node), 0)
+    lengths.update({point: length for point, name, length in _replica_ranges(ring) if name == node})
+    return lengths
+
+
+def _replica_ranges(ring: Ring) -> Iterator[tuple[int, str, int]]:
+    """Point, owner and length of the range that begins at each point of a ring."""
+    # On a shared point the owner comes last.
+    owners = dict(ring.replicas())
+    starts = list(owners)
+    for start, end in zip(starts, [*starts[1:], *(s + RING_SIZE for s in starts[:1])], strict=True):
+        yield start, owners[start], end - start
 
 
 def _spread_points(count: int, rng: Random) -> tuple[int, ...]:

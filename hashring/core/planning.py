@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from hashring.core.balance import Balance, balance
 from hashring.core.hashing import RING_SIZE
-from hashring.core.placement import Random, balanced_points, check_placement, random_points
+from hashring.core.placement import (
+    Random,
+    balanced_points,
+    check_placement,
+    kept_points,
+    more_points,
+    own_lengths,
+    points_of_weight,
+    random_points,
+)
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
@@ -28,10 +37,10 @@ def planned_ring(
 
     Args:
         weights: for a node that joins or stays, its new weight: it has
-            ``round(n_replicas * weight)`` points, at least one. A node that stays keeps as many
-            of its points as it can, as a live node does.
+            ``round(n_replicas * weight)`` points, at least one. A node that stays adds points to
+            its own, or gives some of them up, as a live node does.
         n_replicas: points of a node of weight 1.
-        placement: where joining nodes put their points: ``random`` or ``balanced``.
+        placement: where nodes put the points that they add: ``random`` or ``balanced``.
         rng_for: the random numbers that a node's points are drawn with, by its name.
 
     Raises:
@@ -66,13 +75,10 @@ def planned_ring(
     after = ring.without_nodes(*leave)
     for node, weight in weights.items():
         if node in ring:
-            kept = list(ring.points_of(node))[: max(1, round(n_replicas * weight))]
-            missing = max(1, round(n_replicas * weight)) - len(kept)
-            taken = after.with_node("\0kept", kept)
-            more = random_points(taken, node, missing, rng_for(node))
-            after = after.with_node(node, [*kept, *more])
+            count = points_of_weight(n_replicas, weight)
+            after = resized_ring(after, node, count, rng_for(node), placement)
     for node in join:
-        count = max(1, round(n_replicas * weights.get(node, 1)))
+        count = points_of_weight(n_replicas, weights.get(node, 1))
         place = balanced_points if placement == "balanced" else random_points
         after = after.with_node(node, place(after, node, count, rng_for(node)))
     if not after.node_count:
@@ -80,6 +86,68 @@ def planned_ring(
             "no node would be left, so no key would have an owner: keep one, or let another join"
         )
     return after
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """What the points of a live node depend on.
+
+    Attributes:
+        n_replicas: how many points it has with weight 1.
+        own_weight: its weight when none is ordered.
+        placement: where it puts points that it adds: ``random`` or ``balanced``.
+    """
+
+    n_replicas: int
+    own_weight: float = 1.0
+    placement: str = "random"
+
+
+def reweighed_ring(
+    ring: Ring,
+    weights: Mapping[str, float | None],
+    shapes: Mapping[str, NodeShape],
+    rng_for: Callable[[str], Random],
+) -> Ring:
+    """The ring after live nodes have other weights, one node after the other.
+
+    Exact where a node gives points up. Where it adds some, they are an example.
+
+    Args:
+        weights: by node; ``None`` for the node's own. A node that is not on the ring, such as a
+            drained one, changes nothing now.
+        shapes: of each of these nodes.
+        rng_for: the random numbers that a node's points are drawn with, by its name.
+
+    Raises:
+        ConfigError: there are not that many free points.
+    """
+    for node, weight in weights.items():
+        if node in ring:
+            shape = shapes[node]
+            count = points_of_weight(
+                shape.n_replicas, shape.own_weight if weight is None else weight
+            )
+            ring = resized_ring(ring, node, count, rng_for(node), shape.placement)
+    return ring
+
+
+def resized_ring(ring: Ring, node: str, count: int, rng: Random, placement: str = "random") -> Ring:
+    """The ring after one of its nodes has another number of points, as a live node does it.
+
+    Args:
+        placement: where points go that it adds: ``random`` or ``balanced``.
+
+    Raises:
+        UnknownNodeError: the node is not on the ring.
+        ConfigError: there are not that many free points.
+    """
+    points = ring.points_of(node)
+    if count < len(points):
+        return ring.with_node(node, kept_points(own_lengths(ring, node), count))
+    return ring.with_node(
+        node, [*points, *more_points(ring, node, count - len(points), rng, placement)]
+    )
 
 
 @dataclass(frozen=True)

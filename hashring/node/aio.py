@@ -274,6 +274,11 @@ class AsyncRingNode(Node):
         if self._run is not None:
             self._run.wake()
 
+    def _beat_soon(self) -> None:
+        if self._run is not None:
+            self._machine.beat_at_once(monotonic())
+            self._run.wake()
+
     async def __aenter__(self) -> AsyncRingNode:
         await self.start()
         return self

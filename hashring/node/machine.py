@@ -15,20 +15,30 @@ How a node stays right:
 - Every heartbeat's answer says when the next member expires, and the node beats right then: the
   first survivor to do so sweeps and tells the others.
 - A node that finds itself missing from the ring beats at once, and so comes back.
+- Every heartbeat's answer says which weight was ordered. A node of another weight adds points, or
+  gives some of its own up, and says so with its next heartbeat, which it sends at once.
 - A named node that has lost its name looks who has it. If that process began later, this node ends.
   If it began earlier, a failover brought it back, and this node takes the name again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hashring.core.change import ChangeKind, RingChange, Stamp, parse_change
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import is_nearby
-from hashring.core.placement import Random, balanced_points, free_points
+from hashring.core.placement import (
+    Random,
+    balanced_points,
+    free_points,
+    kept_points,
+    more_points,
+    own_lengths,
+    points_of_weight,
+)
 from hashring.core.replica import Replica
 from hashring.core.ring import Range, Ring, bounds_of, subtract
 from hashring.errors import (
@@ -69,7 +79,7 @@ from hashring.store.ring.commands import (
     park,
     snapshot,
 )
-from hashring.store.ring.orders import ORDERED
+from hashring.store.ring.orders import ORDERED, WeightOrder
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only
 # that, in seconds, and in heartbeats for short ones.
@@ -79,6 +89,9 @@ _GRACE_BEATS: Final = 0.25
 # How many of the sessions that had its name before it a node tells of: a failover loses the last
 # moments, in which a name has not changed hands more often.
 _REPLACED_KEPT: Final = 4
+
+# How often a node looks anew where its points would even a ring that changes all the time.
+_GROWS_AGAIN: Final = 8
 
 _FIRST_RETRY: Final = 0.05
 _LAST_RETRY: Final = 2.0
@@ -93,7 +106,8 @@ class NodeConfig:
         name: the node's name.
         named: whether the user chose it. Only a chosen name is taken over from another process,
             and only a chosen name's points are remembered.
-        points: how many points it places.
+        n_replicas: how many points a node of weight 1 places.
+        weight: its own weight, unless another one is ordered.
         ttl, heartbeat_interval: seconds.
         io_timeout: seconds that Redis may take to answer.
         scoring: how a member's score says when it expires.
@@ -108,7 +122,7 @@ class NodeConfig:
     keys: RingKeys
     name: str
     named: bool
-    points: int
+    n_replicas: int
     ttl: float
     heartbeat_interval: float
     io_timeout: float
@@ -119,6 +133,7 @@ class NodeConfig:
     told: Mapping[str, Any]
     locks: LockConfig | None = None
     follow: bool = True
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,7 @@ class BeforeJoin:
         remembered: points that the name had when it went.
         taken: points that other nodes have: of those under its name, and of the remembered, if not
             of all.
+        ordered: the weight that was ordered for the node.
         even: makes the points of a balanced join.
     """
 
@@ -161,6 +177,7 @@ class BeforeJoin:
     replicas: tuple[Replica, ...]
     remembered: tuple[int, ...]
     taken: frozenset[int]
+    ordered: WeightOrder | None
     even: Callable[[], tuple[int, ...]]
 
 
@@ -230,6 +247,15 @@ class NodeMachine:
         self._strict = False
         self._stays = False
         self._drop: tuple[Replica, ...] = ()
+        # The weight that its own code gave it, and the order that this lifts, if it knew of one;
+        # and that of them of which Redis has heard. Swapped whole, since users assign it.
+        self._own: tuple[float, str] = (self.config.weight, "")
+        self._own_said: tuple[float, str] | None = self._own
+        self._ordered_weight: WeightOrder | None = None
+        # What the last answer confirmed, and what it had before it chose more points by the ring.
+        self._settled: tuple[Replica, ...] = ()
+        self._fewer: tuple[Replica, ...] | None = None
+        self._resizes = False
         self._left_behind: tuple[Replica, ...] = ()
         self._expect: str | None = None
         self._take_from = ""
@@ -280,6 +306,10 @@ class NodeMachine:
         self.sight = SightState.UNKNOWN
         self._behind = None
         self._tries = self._subscribe_tries = 0
+        # What was given before the start is what it starts with: an order comes before that.
+        self._own = self._own_said = (self._own[0], "")
+        self._ordered_weight = None
+        self._settled = ()
         self._at = _Schedule(beat=now, subscribe=now)
 
     def stop(self, *, stay: bool = False) -> None:
@@ -301,6 +331,27 @@ class NodeMachine:
         """Send the next heartbeat now: an order about the node has changed."""
         self._at.beat = min(self._at.beat, now)
         self._ordered = now
+
+    def weigh(self, weight: float) -> None:
+        """Have another weight of its own, instead of any that was ordered so far.
+
+        It counts from the next heartbeat on. May be called by any thread.
+        """
+        known = self._ordered_weight
+        self._own = (weight, known.id if known else "")
+
+    @property
+    def weight(self) -> float:
+        """The node's weight: its own, unless another one was ordered since that was given."""
+        own, ordered = self._own, self._ordered_weight
+        if ordered is None or ordered.id == own[1]:
+            return own[0]
+        return ordered.weight
+
+    @property
+    def points(self) -> int:
+        """How many points a node of its weight has."""
+        return points_of_weight(self.config.n_replicas, self.weight)
 
     # --- asked by the runner ------------------------------------------------------------------
 
@@ -573,7 +624,8 @@ class NodeMachine:
                 replicas=reply.replicas_of(self.name),
                 remembered=reply.remembered,
                 taken=taken,
-                even=lambda: balanced_points(ring, self.name, self.config.points, self.rng),
+                ordered=reply.weights.get(self.name),
+                even=lambda: balanced_points(ring, self.name, self.points, self.rng),
             )
         )
 
@@ -585,6 +637,8 @@ class NodeMachine:
         old = found.replicas
         points = sorted({replica.point for replica in old}) or list(found.remembered)
         self._started_at = self._started_at or found.stamp.at
+        if found.ordered is not None and not found.ordered.session:
+            self._ordered_weight = found.ordered
         self._expect = found.stamp.tag if self.config.placement == "balanced" else None
         record = found.record
         self._take_from = record.session if record and self.config.named else ""
@@ -606,15 +660,16 @@ class NodeMachine:
 
     def _place(self, points: list[int], found: BeforeJoin | None) -> None:
         """Take these points as far as they go, and place the rest; beside what was found."""
-        count = self.config.points
+        count = self.points
         points = points[:count]
         missing = count - len(points)
-        if missing and not points and found and self.config.placement == "balanced":
-            points = list(found.even())
+        if missing and found and self.config.placement == "balanced":
+            # Some points and not all: it adds the rest where they even the ring, once it is on it.
+            points = points or list(found.even())
         elif missing:
             taken = found.taken if found else frozenset()
             points += free_points({*taken, *points}, missing, self.rng)
-        self.replicas = tuple(Replica(point, self.name, self._hex(8)) for point in sorted(points))
+        self.replicas = tuple(self._fresh(points))
 
     def beat_step(self) -> Run:
         """A heartbeat; before a join that depends on what is on the ring, a look at it."""
@@ -625,6 +680,9 @@ class NodeMachine:
         joining = self.state is NodeState.JOINING
         if not self.replicas:
             self._place([], None)
+        elif self._may_resize() and (step := self._resize()) is not None:
+            return step
+        own = self._own
         command = beat(
             config.keys,
             node=self.name,
@@ -635,7 +693,9 @@ class NodeMachine:
             joining=joining,
             take_from=self._take_from if joining else "",
             **self._questions(),
-            expect=self._expect if joining else None,
+            expect=self._expect,
+            resizes=self._resizes and not joining,
+            own_weight=None if own is self._own_said else own[1],
             drop=(*self._drop, *self._left_behind),
             full=self._announcing(),
             history=self.history,
@@ -649,9 +709,94 @@ class NodeMachine:
             heard, self._heard = self._heard or [], None
             # An answer to whom the node is no more, after what it was told meanwhile, is nothing.
             if self.session == session:
+                if reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
+                    self._own_said = own
                 self._beaten(reply, heard, sent, now)
 
         return Run(command, done, self._beat_failed)
+
+    # --- another weight -----------------------------------------------------------------------
+
+    def _may_resize(self) -> bool:
+        """Whether it has not the points of its weight, and knows where to have others."""
+        missing = self.points - len(self.replicas)
+        if missing > 0 and self.config.placement == "balanced":
+            return self.state is NodeState.LIVE and self._sees_itself
+        return missing != 0
+
+    @property
+    def _sees_itself(self) -> bool:
+        return self.stamp is not None and self.name in self.ring
+
+    def _resize(self) -> Run | None:
+        """Have as many points as the weight makes; a step if something must be read before."""
+        have, settled = set(self.replicas), set(self._settled)
+        if len(have) > self.points:
+            self._have(self._kept())
+            return None
+        # What it was about to give up is its own still.
+        back = sorted(settled - have)[: self.points - len(have)]
+        if back:
+            self._have([*self.replicas, *back])
+        missing = self.points - len(self.replicas)
+        if missing and self.config.placement == "balanced":
+            return self._grow_evenly(missing)
+        self._have([*self.replicas, *self._fresh(free_points(self._taken(), missing, self.rng))])
+        return None
+
+    def _kept(self) -> Iterable[Replica]:
+        """What it keeps of its replicas when it has too many."""
+        count, lengths = self.points, self._lengths()
+        settled = {each.point: each for each in self.replicas if each in self._settled}
+        if len(settled) < count:
+            # Of what it was about to add, some.
+            more = [each for each in self.replicas if each.point not in settled]
+            return [*settled.values(), *more[: count - len(settled)]]
+        kept = kept_points({point: lengths.get(point, 0) for point in settled}, count)
+        return [settled[point] for point in kept]
+
+    def _have(self, replicas: Iterable[Replica]) -> None:
+        """Have these replicas from the next heartbeat on, and no others."""
+        # An earlier heartbeat, of which nobody knows whether it came, may have put them there.
+        before = {*self._drop, *self.replicas}
+        self.replicas = tuple(sorted(replicas))
+        self._drop = tuple(sorted(before.difference(self.replicas)))
+        self._resizes = True
+
+    def _fresh(self, points: Iterable[int]) -> list[Replica]:
+        return [Replica(point, self.name, self._hex(8)) for point in sorted(points)]
+
+    def _grow_evenly(self, missing: int) -> Run | None:
+        """Add points that take from the busiest nodes; a step if the ring must be read before."""
+        assert self.stamp is not None
+        more = more_points(self.ring, self.name, missing, self.rng, "balanced")
+        self._have_more(more, self.stamp.tag)
+        return None
+
+    def _have_more(self, more: Iterable[int], tag: str) -> None:
+        """Add points that were chosen by the ring at that tag."""
+        # Two that place by the same ring would take from the same ranges.
+        self._fewer, self._expect = self.replicas, tag
+        self._have([*self.replicas, *self._fresh(more)])
+
+    def _grow_again(self, now: float) -> None:
+        """The ring is not the one by which it chose more points: choose again, after a moment."""
+        self._expect = None
+        self._tries += 1
+        if self._tries < _GROWS_AGAIN and self._fewer is not None:
+            self.replicas = self._fewer
+        # Else it has them where they are: that they are not the best places is better than no
+        # heartbeat.
+        self._at.beat = now + self.rng.random() * min(0.01 * self._tries, self._moment())
+
+    def _lengths(self) -> dict[int, int]:
+        """How much each of its points owns, as far as it knows."""
+        return own_lengths(self.ring, self.name)
+
+    def _taken(self) -> set[int]:
+        """Points that are not free, as far as it knows."""
+        points = {point for point, _ in self.ring.replicas()}
+        return points.union(replica.point for replica in self.replicas)
 
     def _questions(self) -> dict[str, Any]:
         """What a heartbeat asks of the ring; arguments of :func:`beat`."""
@@ -668,7 +813,14 @@ class NodeMachine:
         return self._announced_full
 
     def _told(self) -> dict[str, Any]:
-        told = {**self.config.told, "named": self.config.named, "ttl": self.config.ttl}
+        told = {
+            **self.config.told,
+            "named": self.config.named,
+            "ttl": self.config.ttl,
+            "weight": self.weight,
+        }
+        if self.weight != self._own[0]:
+            told["own_weight"] = self._own[0]
         if self._replaced:
             told["replaced"] = self._replaced
         if self._started_at:
@@ -698,6 +850,8 @@ class NodeMachine:
         if reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
             self._tries = 0
             self._renewed(reply, heard, sent, now)
+        elif reply.status is BeatStatus.MOVED and self.state is not NodeState.JOINING:
+            self._grow_again(now)
         elif reply.status is BeatStatus.MOVED or (
             reply.status is BeatStatus.TAKEN and self.config.named
         ):
@@ -721,6 +875,13 @@ class NodeMachine:
         self.deadline = sent + config.ttl
         self._started_at = self._started_at or reply.stamp.at
         self._drop = self._left_behind = ()
+        self._expect = self._fewer = None
+        self._resizes = False
+        self._settled = self.replicas
+        self._ordered_weight = reply.ordered
+        if reply.ordered is not None and reply.ordered.id == self._own[1]:
+            # A failover brought back what its own weight has lifted: it says so again.
+            self._own_said = None
         if self.history not in ("", reply.history):
             self.counters.losses += 1
         self.history = reply.history
@@ -736,6 +897,8 @@ class NodeMachine:
             at.sweep = now + max(reply.soonest, 0.0) + 0.001 + moment
 
         self._learn(reply, heard, now)
+        if self._may_resize():
+            at.beat = now
         if self.book is not None:
             self.book.heartbeat(self._all_full(reply), now, reply.history, reply.held_off)
 
@@ -805,6 +968,9 @@ class NodeMachine:
 
     def _beat_failed(self, error: StoreError, now: float) -> None:
         self._heard = None
+        if self.state is not NodeState.JOINING:
+            # Perhaps it has moved the ring itself.
+            self._expect = None
         self._note(error, now)
         self._tries += 1
         retry = now + self._backoff(self._tries)
@@ -843,7 +1009,7 @@ class NodeMachine:
         self._left_behind = self.replicas
         base = self.config.name
         self.name = f"{base}.{self._hex(4)}"
-        self.replicas, self.claim = (), self._first_claim
+        self.replicas, self._settled, self.claim = (), (), self._first_claim
         self._join_anew(now)
         # Its own channel has its name.
         self._subscribed = False

@@ -19,6 +19,7 @@ from hashring.node.settings import (
     DEFAULT_TTL,
     NodeSettings,
     OnChange,
+    checked_weight,
 )
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
@@ -126,6 +127,10 @@ class Node(Reader):
         """Wake the loop."""
         raise NotImplementedError
 
+    def _beat_soon(self) -> None:
+        """Have the loop send the next heartbeat now, if it runs."""
+        raise NotImplementedError
+
     def _publish(self, lease: Shown | None) -> Change | None:
         """Show readers the machine's view; see :meth:`Reader._show`."""
         return self._show(self._machine.view(monotonic()), lease)
@@ -215,8 +220,25 @@ class Node(Reader):
 
     @property
     def weight(self) -> float:
-        """The node's weight; it has ``n_replicas * weight`` points."""
-        return self._settings.weight
+        """The node's weight; it has ``n_replicas * weight`` points, at least one.
+
+        It may be assigned while the node runs. The node then adds points to its own, or gives some
+        of them up, in one change, with a heartbeat that it sends at once; the assignment does not
+        wait for it. What is assigned counts for this process, in the place of any order of
+        ``hashring weight`` that the node has obeyed. A later order counts in its place.
+
+        Raises:
+            ConfigError: assigned was no positive number, or one that makes too many points.
+            NodeForked: the node was started in a parent process.
+        """
+        return self._machine.weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        checked = checked_weight(self._settings.n_replicas, weight)
+        self._refuse_if_forked()
+        self._machine.weigh(checked)
+        self._beat_soon()
 
     @property
     def zone(self) -> str | None:

@@ -23,7 +23,7 @@ from typing import Any
 from hashring.core.change import ChangeKind
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
-from hashring.core.placement import BALANCED_SAMPLES, Random, sampled_points
+from hashring.core.placement import BALANCED_SAMPLES, Random, more_cuts, sampled_points
 from hashring.errors import MessageFormatError
 from hashring.node.machine import BeforeJoin, NodeConfig, NodeMachine, View
 from hashring.node.states import RENEWING, NodeEvent, NodeState, SightEvent, SightState
@@ -99,7 +99,6 @@ class OwnRangesMachine(NodeMachine):
         return Run(command, self._found, self._beat_failed)
 
     def _found(self, reply: Look, sent: float, now: float) -> None:
-        count = self.config.points
         self._choose(
             BeforeJoin(
                 stamp=reply.stamp,
@@ -107,9 +106,36 @@ class OwnRangesMachine(NodeMachine):
                 replicas=reply.replicas,
                 remembered=reply.remembered,
                 taken=reply.taken,
-                even=lambda: sampled_points(reply.ranges, reply.points, count, self.rng),
+                ordered=reply.ordered,
+                even=lambda: sampled_points(reply.ranges, reply.points, self.points, self.rng),
             )
         )
+
+    # --- another weight -----------------------------------------------------------------------
+
+    def _lengths(self) -> dict[int, int]:
+        return {reach.point: reach.own for reach in self.near.reaches}
+
+    @property
+    def _sees_itself(self) -> bool:
+        return bool(self.near.reaches)
+
+    def _grow_evenly(self, missing: int) -> Run | None:
+        """Look where points take from the busiest nodes."""
+        samples = [self.rng.randrange(RING_SIZE) for _ in range(BALANCED_SAMPLES)]
+        command = look(self.config.keys, node=self.name, nodes=BALANCED_SAMPLES, samples=samples)
+        return Run(command, self._found_room, self._beat_failed)
+
+    def _found_room(self, reply: Look, sent: float, now: float) -> None:
+        missing = self.points - len(self.replicas)
+        if missing > 0 and self._may_resize():
+            lengths = self._lengths()
+            own = [lengths.get(replica.point, 0) for replica in self.replicas]
+            more = more_cuts(
+                reply.ranges, reply.points, missing, self.rng, own=own, taken=self._taken()
+            )
+            self._have_more(more, reply.stamp.tag)
+        self._at.beat = now
 
     # --- heartbeats ---------------------------------------------------------------------------
 

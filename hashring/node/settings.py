@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hashring._version import __version__
 from hashring.core.hashing import HashAlgorithm, hash_algorithm
-from hashring.core.placement import check_placement
+from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.replica import check_node_name, check_zone
 from hashring.core.ring import Range
 from hashring.errors import ConfigError
@@ -27,9 +27,6 @@ DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
 # A Redis that is silent for this long, in seconds, counts as failed; less for short ttls.
 _LONGEST_SILENCE: Final = 5.0
 
-MAX_POINTS: Final = 100_000
-"""The most points one node may place: its heartbeat refreshes each of them in one call."""
-
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
 
@@ -41,7 +38,6 @@ class NodeSettings:
         keys: the ring's keys in Redis.
         name: the name that the user gave; ``None`` for one that is made up.
         n_replicas, weight: as given.
-        points: how many points the two make.
         ttl, heartbeat_interval: seconds.
         algorithm: from key to point.
         placement: ``"random"`` or ``"balanced"``.
@@ -56,7 +52,6 @@ class NodeSettings:
     name: str | None
     n_replicas: int
     weight: float
-    points: int
     ttl: float
     heartbeat_interval: float
     algorithm: HashAlgorithm
@@ -127,8 +122,7 @@ class NodeSettings:
         return cls(
             keys=keys,
             n_replicas=n_replicas,
-            points=_checked_points(n_replicas, weight),
-            weight=float(weight),
+            weight=checked_weight(n_replicas, weight),
             ttl=ttl,
             heartbeat_interval=heartbeat_interval,
             algorithm=hash_algorithm(algorithm),
@@ -160,7 +154,8 @@ class NodeSettings:
             keys=self.keys,
             name=name,
             named=self.name is not None,
-            points=self.points,
+            n_replicas=self.n_replicas,
+            weight=self.weight,
             ttl=self.ttl,
             heartbeat_interval=self.heartbeat_interval,
             io_timeout=min(_LONGEST_SILENCE, self.ttl / 3),
@@ -173,9 +168,10 @@ class NodeSettings:
             told={
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
-                "weight": self.weight,
                 "hash_algorithm": self.algorithm.name,
                 "version": __version__,
+                "n_replicas": self.n_replicas,
+                **({"placement": self.placement} if self.placement != "random" else {}),
                 **({"zone": self.zone} if self.zone is not None else {}),
             },
         )
@@ -187,18 +183,21 @@ def _checked_seconds(setting: str, value: float) -> float:
     return float(value)
 
 
-def _checked_points(n_replicas: int, weight: float) -> int:
+def checked_weight(n_replicas: int, weight: float) -> float:
+    """A node's weight, when it may have it.
+
+    Raises:
+        ConfigError: it is none, or makes too many points; or the number of replicas is none.
+    """
     if isinstance(n_replicas, bool) or not isinstance(n_replicas, int) or n_replicas < 1:
         raise ConfigError("n_replicas", n_replicas, "a node needs at least one replica")
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
         raise ConfigError("weight", weight, "give a positive number; 1 is an ordinary node")
-    # However low its weight, a node gets a point: a weight is not a way to switch a node off.
-    points = max(1, round(n_replicas * weight))
-    if points > MAX_POINTS:
+    if round(n_replicas * weight) > MAX_POINTS:
         raise ConfigError(
             "n_replicas", n_replicas, f"times weight {weight} is more than {MAX_POINTS} points"
         )
-    return points
+    return float(weight)
 
 
 def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order

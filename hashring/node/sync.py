@@ -295,6 +295,11 @@ class RingNode(Node):
         if runner is not None:
             runner.wake()
 
+    def _beat_soon(self) -> None:
+        runner = self._runner
+        if runner is not None:
+            runner.tell(self._machine.beat_at_once)
+
     def _release_late(self, asking: Asking) -> None:
         # On connections of its own: stop() closes the node's others meanwhile.
         store = self._make_store()

@@ -146,7 +146,7 @@ class World(Engine[Node]):
             keys=KEYS,
             name=f"host-{self._made}:1",
             named=False,
-            points=POINTS,
+            n_replicas=POINTS,
             ttl=TTL,
             heartbeat_interval=HEARTBEAT,
             io_timeout=5.0,

@@ -237,7 +237,7 @@ def test_an_expired_node_has_no_share(client: Redis, run: Run) -> None:
 
 def test_nodes_of_an_empty_ring_says_so(run: Run) -> None:
     assert run("nodes").out == "no nodes on ring 'ring'\n"
-    empty = {"ring": "ring", "nodes": [], "zones": {}, "drains": {}}
+    empty = {"ring": "ring", "nodes": [], "zones": {}, "drains": {}, "weights": {}}
     assert run("nodes", "--json").json == empty
 
 

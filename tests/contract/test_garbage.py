@@ -140,6 +140,7 @@ def _ring() -> list[Command[Any]]:
         orders.drain(KEYS, node="live", by="somebody"),
         orders.drain(KEYS, node="gone", by="somebody", seconds=5, force=True),
         orders.undrain(KEYS, node="leaving", by="somebody"),
+        orders.weigh(KEYS, weights={"live": 2.0, "gone": None}, by="somebody"),
         beat(
             KEYS,
             node="leaving",

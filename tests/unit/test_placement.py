@@ -14,6 +14,10 @@ from hashring.core.placement import (
     PLACEMENTS,
     balanced_points,
     check_placement,
+    kept_points,
+    more_points,
+    own_lengths,
+    points_of_weight,
     random_points,
     sampled_points,
 )
@@ -236,3 +240,68 @@ def test_joiners_that_look_at_the_owners_of_samples_keep_the_ring_within_a_third
             seen = {node: spans for node, spans in around(ring).items() if node in wanted}
         ring = ring.with_node(name, sampled_points(seen, len(ring), 16, rng))
     assert peak(ring) <= 1.3
+
+
+# --- another weight -----------------------------------------------------------------------------
+
+
+@given(
+    rings.filter(lambda ring: ring.node_count > 0),
+    st.integers(1, 40),
+    seeds,
+    st.sampled_from(PLACEMENTS),
+)
+def test_points_that_a_node_adds_are_new_and_as_many_as_asked(
+    ring: Ring, count: int, seed: int, placement: str
+) -> None:
+    node = ring.nodes[0]
+    chosen = more_points(ring, node, count, random.Random(seed), placement)
+    assert len(set(chosen)) == count
+    assert list(chosen) == sorted(chosen)
+    assert not set(chosen).intersection(ring.points_of(node))
+
+
+@given(st.integers(2, 8), st.sampled_from([1, 4, 16]), seeds)
+def test_a_balanced_node_that_grows_has_its_fair_share_then(
+    nodes: int, count: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    ring = Ring()
+    for number in range(nodes):
+        ring = ring.with_node(f"n{number}", balanced_points(ring, f"n{number}", 16, rng))
+    more = more_points(ring, "n0", count, rng, "balanced")
+    after = ring.with_node("n0", [*ring.points_of("n0"), *more])
+    fair = (16 + count) / len(after)
+    assert after.share("n0") == pytest.approx(max(fair, ring.share("n0")), rel=0.01)
+    assert peak(after) <= max(1.1, peak(ring))
+
+
+@given(rings.filter(lambda ring: ring.node_count > 0), st.data())
+def test_a_node_keeps_as_many_of_its_points_as_it_may(ring: Ring, data: st.DataObject) -> None:
+    node = ring.nodes[0]
+    lengths = own_lengths(ring, node)
+    assert set(lengths) == set(ring.points_of(node))
+    count = data.draw(st.integers(1, len(lengths)))
+    kept = kept_points(lengths, count)
+    assert len(set(kept)) == count
+    assert set(kept) <= set(lengths)
+    assert list(kept) == sorted(kept)
+
+
+@given(rings)
+def test_what_points_own_adds_up_to_what_their_node_owns(ring: Ring) -> None:
+    for node in ring.nodes:
+        assert sum(own_lengths(ring, node).values()) == ring.shares[node]
+
+
+def test_half_of_the_points_of_a_node_own_about_half_of_what_it_had() -> None:
+    lengths = {point: point for point in range(1, 33)}
+    assert sum(kept_points(lengths, 16)) == pytest.approx(sum(lengths.values()) / 2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("n_replicas", "weight", "points"),
+    [(16, 1, 16), (16, 2, 32), (16, 0.01, 1), (16, 1.5, 24), (1000, 1000, 100_000)],
+)
+def test_a_weight_makes_points(n_replicas: int, weight: float, points: int) -> None:
+    assert points_of_weight(n_replicas, weight) == points

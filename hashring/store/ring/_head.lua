@@ -399,12 +399,36 @@ local function drain_of(node, session)
   return drain
 end
 
--- Write the order to drain a node, nil to lift it.
-local function order_drain(node, drain)
+-- The session that an order is about. A made-up name may be another process' tomorrow, so an order
+-- is about the one that has it now; nil for a node with a name of its own, and when nobody knows.
+local function made_up_for(entry)
+  local holder = holder_of(entry)
+  return holder ~= '' and told_of(entry).named ~= true and holder or nil
+end
+
+-- The order about the weight of a node whose name this session holds, if one stands.
+local function weight_of(node, session)
+  local weight = orders_of(node).weight
+  if type(weight) ~= 'table' or type(weight.weight) ~= 'string' or type(weight.by) ~= 'string'
+    or type(weight.since) ~= 'string' or not string.find(weight.since, '^%d+$')
+    or not is_text(weight.by) or weight.session and weight.session ~= session then
+    return nil
+  end
+  return {weight = weight.weight, by = weight.by, since = weight.since, session = weight.session}
+end
+
+-- Write an order about a node, 'drain' or 'weight', nil to lift it.
+local function write_order(node, kind, order)
   local orders = orders_of(node)
-  orders.drain = drain
+  orders[kind] = order
+  local ok, written = pcall(cjson.encode, orders)
+  if not ok then
+    -- Somebody wrote there what JSON cannot say, such as 1e999.
+    orders = {[kind] = order}
+    written = cjson.encode(orders)
+  end
   if next(orders) then
-    redis.call('HSET', KEYS[10], node, cjson.encode(orders))
+    redis.call('HSET', KEYS[10], node, written)
   else
     redis.call('HDEL', KEYS[10], node)
   end
@@ -414,7 +438,7 @@ end
 local function is_to_drain(node, session, history)
   local drain, stale = drain_of(node, session)
   if stale then
-    order_drain(node, nil)
+    write_order(node, 'drain', nil)
     log(history, 'kind', 'undrain', 'by', node, 'node', node, 'reason', stale)
   end
   return drain ~= nil

@@ -2,7 +2,8 @@
 --
 -- ARGV  1 node          2 session (16 characters)
 --       3 flags: j join, s answer with the ring, f it holds as many keys as it may,
---         r answer with the node's own ranges
+--         r answer with the node's own ranges, w it has other points, for it has another weight,
+--         o its own code gave it its weight
 --       4 the session that a join may take the name from, as it was seen; '' = from nobody
 --       5 lead: a score is now + lead    6 lag: a member is dead when its score < now - lag
 --       7 '=' and the tag the ring must have; '' = any
@@ -10,13 +11,14 @@
 --       10 when the history began that the node knows; '' = it knows none
 --       11 seconds that its locks last; 0 = it takes none
 --       12 a digest of the ranges that the node knows; '' = it knows none
---       13 how many members to drop                14... those, then the node's own members
+--       13 with o, the order about its weight that is lifted thereby, by its time; '' = none
+--       14 how many members to drop                15... those, then the node's own members
 -- Answer  status, epoch, tag, tag before this call's own change, members, Redis time in
 --         microseconds, seconds until the next member expires (with r, of those at the ends of the
 --         node's ranges), how many were swept, when this history began, seconds for which no lock
 --         may be taken, how many nodes there are, 1 when all of them are full,
 --         the node's ranges when asked for: '=' for those of the digest, else 'point own reach' for
---         each of its members, with commas between,
+--         each of its members, with commas between; the order about its weight (JSON) or '',
 --         then, when asked for, the ring's members as one text (JSON, which a client reads in a
 --         fraction of the time that as many answers take), and the nodes that are full.
 --         status: ok, drained (the same, but by order the node has no member on the ring), taken (the
@@ -68,23 +70,40 @@ elseif joining and ARGV[4] ~= '' and string.sub(entry or '', 1, SESSION) == AWAY
 end
 
 local full = string.find(flags, 'f', 1, true) ~= nil
-local drop = tonumber(ARGV[13])
+local drop = tonumber(ARGV[14])
 local own = {}
-for i = 14 + drop, #ARGV do
+for i = 15 + drop, #ARGV do
   own[#own + 1] = ARGV[i]
 end
 
 local dropping = {}
 for i = 1, drop do
-  dropping[i] = ARGV[13 + i]
+  dropping[i] = ARGV[14 + i]
 end
 
 local function nodes_on_ring()
   return math.max(0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[11]))
 end
 
+-- Its own code gave the node its weight: the order that it knew does not count any more.
+local function take_own_weight()
+  if not string.find(flags, 'o', 1, true) then
+    return
+  end
+  local ordered = weight_of(node, session)
+  local lifted = ordered and ordered.since == ARGV[13]
+  local weight = told_of(session .. ARGV[8]).weight
+  if lifted then
+    write_order(node, 'weight', nil)
+  end
+  if lifted or told_of(entry).weight ~= weight then
+    log(history, 'kind', 'weight', 'by', node, 'node', node, 'reason', tostring(weight))
+  end
+end
+
 -- Write what the node tells of itself.
 local function write_entry()
+  take_own_weight()
   local told = session .. ARGV[8]
   if entry ~= told then
     redis.call('HSET', KEYS[3], node, told)
@@ -136,6 +155,8 @@ if status == 'ok' then
       reason = 'undrained'
     elseif other then
       reason = 'restart'
+    elseif string.find(flags, 'w', 1, true) then
+      reason = 'weight'
     elseif joining then
       reason = entry and 'resize' or 'start'
     end
@@ -260,11 +281,13 @@ elseif status ~= 'drained' then
 end
 local members = redis.call('ZCARD', KEYS[1])
 local with_room = redis.call('ZCOUNT', KEYS[7], 0, '+inf')
+local ordered = accepted and weight_of(node, session)
 local reply = {
   status, epoch, tag, before, members, at,
   soonest and seconds(tonumber(soonest) + lag - now) or '', swept,
   began, seconds(math.max(0, till - tonumber(at)) / 1000000),
   nodes_on_ring(), indexed and with_room == 0 and members > 0 and 1 or 0, ranges,
+  ordered and cjson.encode(ordered) or '',
 }
 if string.find(flags, 's', 1, true) then
   reply[#reply + 1] = cjson.encode(redis.call('ZRANGE', KEYS[1], 0, -1))

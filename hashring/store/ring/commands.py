@@ -25,7 +25,13 @@ from hashring.store.command import Argument, Command, text
 from hashring.store.keys import RingKeys
 from hashring.store.lua import script
 from hashring.store.ring.events import EVENTS_KEPT
-from hashring.store.ring.orders import DrainOrder, read_drains
+from hashring.store.ring.orders import (
+    DrainOrder,
+    WeightOrder,
+    read_drains,
+    read_weight,
+    read_weights,
+)
 
 SESSION_LENGTH: Final = 16
 AWAY: Final = b"-" * SESSION_LENGTH
@@ -92,6 +98,7 @@ class BeatReply:
         all_full: whether every node holds as many keys as it may.
         ranges: how far the node's ranges go, when that was asked for; ``None`` when they are those
             of the digest.
+        ordered: the weight that was ordered for the node, and stands.
     """
 
     status: BeatStatus
@@ -106,6 +113,7 @@ class BeatReply:
     nodes: int = 0
     all_full: bool = False
     ranges: tuple[Reach, ...] | None = None
+    ordered: WeightOrder | None = None
 
 
 def beat(
@@ -125,6 +133,8 @@ def beat(
     history: str = "",
     lock_ttl: float = 0.0,
     digest: str | None = None,
+    resizes: bool = False,
+    own_weight: str | None = None,
     events_kept: int = EVENTS_KEPT,
 ) -> Command[BeatReply]:
     """Join or refresh, sweep what expired, and learn where the ring stands: one atomic step.
@@ -146,6 +156,9 @@ def beat(
         digest: answer with the node's own ranges, unless this is a digest of them (see
             :mod:`hashring.core.own_ranges`), and with the soonest expiry at their ends; ``None``
             for a node that follows the whole ring.
+        resizes: the node has other points than before, for it has another weight.
+        own_weight: the node's own code gave it its weight: the order with this id is lifted, if it
+            stands. Empty for none, ``None`` when its code gave it none since it last said so.
     """
     members = tuple(replica.member for replica in replicas)
     if members:
@@ -153,7 +166,14 @@ def beat(
         told = {**told, _ANCHOR: members[0].decode()}
     flags = "".join(
         letter
-        for letter, wanted in (("j", joining), ("s", fetch), ("f", full), ("r", digest is not None))
+        for letter, wanted in (
+            ("j", joining),
+            ("s", fetch),
+            ("f", full),
+            ("r", digest is not None),
+            ("w", resizes),
+            ("o", own_weight is not None),
+        )
         if wanted
     )
     dropped = [replica.member for replica in drop]
@@ -170,6 +190,7 @@ def beat(
         history,
         lock_ttl,
         digest or "",
+        own_weight or "",
         len(dropped),
         *dropped,
         *members,
@@ -179,21 +200,29 @@ def beat(
 
 def _read_beat(raw: Any) -> BeatReply:
     status, epoch, tag, before, members, at, soonest, swept, history, held_off = raw[:10]
-    nodes, all_full, ranges = raw[10:13]
+    nodes, all_full, ranges, ordered = raw[10:14]
     return BeatReply(
         BeatStatus(text(status)),
         Stamp(int(epoch), text(tag), int(members), int(at)),
         text(before),
         float(soonest) if soonest else None,
         int(swept),
-        _read_members(raw[13]) if len(raw) > 13 else None,
-        frozenset(text(node) for node in raw[14]) if len(raw) > 14 else frozenset(),
+        _read_members(raw[14]) if len(raw) > 14 else None,
+        frozenset(text(node) for node in raw[15]) if len(raw) > 15 else frozenset(),
         text(history),
         float(held_off),
         int(nodes),
         bool(int(all_full)),
         None if ranges == b"=" else read_reaches(text(ranges)),
+        _read_order(ordered),
     )
+
+
+def _read_order(raw: bytes) -> WeightOrder | None:
+    try:
+        return read_weight(json.loads(raw)) if raw else None
+    except ValueError:
+        return None
 
 
 def _read_members(raw: bytes) -> tuple[bytes, ...]:
@@ -369,6 +398,7 @@ class Snapshot:
         drains: the orders to drain nodes, by name, those included whose time is up and those about
             nodes that do not run.
         drained: the nodes that obey such an order, with the seconds until they expire.
+        weights: the orders about nodes' weights, by name; also about nodes that do not run.
     """
 
     stamp: Stamp
@@ -380,6 +410,7 @@ class Snapshot:
     unindexed: int = 0
     drains: Mapping[str, DrainOrder] = field(default_factory=dict)
     drained: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, WeightOrder] = field(default_factory=dict)
 
     @property
     def now(self) -> float:
@@ -443,6 +474,7 @@ def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Comma
                     for name, score in zip(drained[::2], drained[1::2], strict=True)
                 }
             ),
+            MappingProxyType(read_weights(ordered)),
         )
 
     return Command(script("ring", "snapshot"), keys.script_keys(), (remembered,), read)
@@ -460,6 +492,7 @@ class Look:
         taken: those of the points of either that other nodes have.
         points: how many replicas are on the ring.
         ranges: own ranges of other nodes, by name: point and length of each, neighbours not merged.
+        ordered: the weight that was ordered for the node.
     """
 
     stamp: Stamp
@@ -469,6 +502,7 @@ class Look:
     taken: frozenset[int]
     points: int
     ranges: Mapping[str, tuple[tuple[int, int], ...]]
+    ordered: WeightOrder | None = None
 
 
 def look(
@@ -486,10 +520,10 @@ def look(
     """
 
     def read(raw: Any) -> Look:
-        epoch, tag, at, members, entry, memory, own, taken, points = raw[:9]
+        epoch, tag, at, members, entry, memory, own, taken, points, ordered = raw[:10]
         record = _read_node(entry) if entry else None
         ranges = {}
-        for name, spans in zip(raw[9::2], raw[10::2], strict=True):
+        for name, spans in zip(raw[10::2], raw[11::2], strict=True):
             if (each := text(name)) != node:
                 ranges[each] = _read_spans(text(spans))
         return Look(
@@ -500,6 +534,7 @@ def look(
             frozenset(map(int, taken)),
             int(points),
             ranges,
+            _read_order(ordered),
         )
 
     arguments: tuple[Argument, ...] = (node, nodes, *samples)

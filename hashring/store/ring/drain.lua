@@ -23,7 +23,7 @@ for i = 1, #ordered, 2 do
   if other ~= node and held and stands then
     others = others - 1
   elseif other ~= node and not held and stale == OVER then
-    order_drain(other, nil)
+    write_order(other, 'drain', nil)
   end
 end
 if others <= 0 and lag > 0 then
@@ -44,11 +44,8 @@ local drain = {by = by, since = at}
 if ARGV[3] ~= '' then
   drain.ends = string.format('%.0f', tonumber(at) + tonumber(ARGV[3]) * 1000000)
 end
-if entry and told_of(entry).named ~= true then
-  -- A made-up name may be another process' tomorrow: the order is about the one that has it now.
-  drain.session = holder_of(entry)
-end
-order_drain(node, drain)
+drain.session = made_up_for(entry)
+write_order(node, 'drain', drain)
 log(history, 'kind', 'drain', 'by', by, 'node', node,
   'reason', ARGV[3] ~= '' and 'for ' .. ARGV[3] .. ' s' or '')
 call_node(node)

@@ -29,9 +29,9 @@ class RingEvent:
         change: the change of the ring; ``None`` for other kinds.
         keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
             key whose lock was taken away.
-        node: for ``drain`` and ``undrain`` the node that was ordered to, or is not any more.
+        node: for ``drain``, ``undrain`` and ``weight`` the node that it was about.
         reason: for ``drain`` how long the order lasts, for ``undrain`` why it ended; empty when it
-            has no end, or somebody lifted it.
+            has no end, or somebody lifted it. For ``weight`` the weight, and why.
     """
 
     id: str

@@ -26,7 +26,7 @@ redis.call('SREM', KEYS[6], node)
 redis.call('ZREM', KEYS[11], node)
 if ARGV[3] == 'stop' and told_of(entry).named ~= true then
   -- Nobody starts again under a made-up name.
-  order_drain(node, nil)
+  redis.call('HDEL', KEYS[10], node)
 end
 if removed == 0 then
   return {'absent', 0}

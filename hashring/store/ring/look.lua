@@ -5,7 +5,8 @@
 --       3... points: if the ring has more nodes than that, the owners of these are wanted
 -- Answer  epoch, tag, Redis time in microseconds, members of the ring, the node's entry or '',
 --         the remembered points (JSON) or '', its members, which of its points and of those
---         remembered another node has, how many replicas are on the index,
+--         remembered another node has, how many replicas are on the index, the order about its
+--         weight (JSON) or '',
 --         then for each wanted node its name and 'point length,...' of its ranges.
 local node, most = ARGV[1], tonumber(ARGV[2])
 local entry = redis.call('HGET', KEYS[3], node)
@@ -64,9 +65,11 @@ if entry and not place and not redis.call('ZSCORE', KEYS[11], node) then
 end
 
 local epoch, tag = stamp()
+local ordered = weight_of(node, holder_of(entry))
 local reply = {
   epoch, tag, at, redis.call('ZCARD', KEYS[1]), entry or '', memory or '', own, taken,
   redis.call('ZCOUNT', KEYS[7], 0, '+inf') + redis.call('ZCOUNT', KEYS[8], 0, '+inf'),
+  ordered and cjson.encode(ordered) or '',
 }
 
 -- The node of the last replica up to a point, around the ring.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
 from hashring.core.own_ranges import ranges_fingerprint
-from hashring.core.placement import random_points
+from hashring.core.placement import points_of_weight, random_points
+from hashring.core.planning import NodeShape, reweighed_ring
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
@@ -20,7 +22,7 @@ from hashring.store.ring.tables import host_and_pid, node_rows
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
 
-_USUAL_POINTS: Final = 16  # of a node of weight 1
+_USUAL_POINTS: Final = 16  # of a node that does not tell, of weight 1
 
 _FAR: Final = 1e9  # seconds; a score written by hand may be infinite, which JSON cannot hold
 
@@ -157,6 +159,22 @@ def _facts(told: Mapping[str, Any], rings: _Rings, *, mixed: bool, **seen: Any) 
     )
 
 
+def node_shapes(snapshot: Snapshot) -> dict[str, NodeShape]:
+    """What the points of each node depend on, by name; guessed for a node that does not tell."""
+    points = Counter(record.replica.node for record in snapshot.replicas)
+    found = {}
+    for name in snapshot.nodes.keys() | points.keys():
+        told = snapshot.nodes[name].told if name in snapshot.nodes else {}
+        weight = _positive(told.get("weight")) or 1.0
+        usual = _count(told.get("n_replicas")) or round((points[name] or _USUAL_POINTS) / weight)
+        found[name] = NodeShape(
+            n_replicas=max(1, usual),
+            own_weight=_positive(told.get("own_weight")) or weight,
+            placement="balanced" if told.get("placement") == "balanced" else "random",
+        )
+    return found
+
+
 def told_zones(nodes: Iterable[NodeFacts]) -> dict[str, str]:
     """The zone of each live node that reports one, by the node's name."""
     return {facts.name: facts.zone for facts in nodes if facts.zone and not facts.expired}
@@ -266,6 +284,11 @@ def _number(value: Any) -> float | None:
     return float(value) if abs(value) < 1e15 else None
 
 
+def _positive(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number > 0 else None
+
+
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
@@ -273,7 +296,7 @@ def _text(value: Any) -> str | None:
 def known_nodes(snapshot: Snapshot) -> list[str]:
     """The nodes about which an order may be given, by name."""
     on_ring = {record.replica.node for record in snapshot.replicas}
-    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains))
+    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
 
 
 def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
@@ -290,8 +313,27 @@ def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
         return ring
     points: Sequence[int] = snapshot.remembered
     if not points:
-        told = snapshot.nodes[node].told.get("weight") if node in snapshot.nodes else None
-        weight = told if isinstance(told, int | float) else 1.0
-        count = max(1, round(_USUAL_POINTS * weight))
+        told = snapshot.nodes[node].told if node in snapshot.nodes else {}
+        usual = _count(told.get("n_replicas")) or _USUAL_POINTS
+        count = points_of_weight(usual, _positive(told.get("weight")) or 1.0)
         points = random_points(ring, node, count, random.Random(f"{ring.fingerprint}:{node}"))
     return ring.with_node(node, points)
+
+
+def weighed_ring(snapshot: Snapshot, ring: Ring, weights: Mapping[str, float | None]) -> Ring:
+    """The ring after orders about nodes' weights are obeyed.
+
+    Exact for a node that gives points up. Points that a node adds are an example, the same each
+    time.
+
+    Args:
+        ring: the snapshot's.
+        weights: by node; ``None`` for the node's own. Known nodes only; one that is not on the ring
+            changes nothing now.
+    """
+    return reweighed_ring(
+        ring,
+        weights,
+        node_shapes(snapshot),
+        lambda name: random.Random(f"{ring.fingerprint}:{name}"),
+    )

@@ -66,6 +66,7 @@ class RingTwin(Twin):
         known: str,
         lock_ttl: float,
         digest: str,
+        lift: str,
         dropping: int,
         *members: bytes,
     ) -> list[Any]:
@@ -82,6 +83,8 @@ class RingTwin(Twin):
         stayed = joining and take_from and (entry or b"").startswith(AWAY)
         if status == "ok" and (stayed or expect not in ("", f"={before}")):
             status = "moved"
+        if "o" in flags and status in ("ok", "drained"):
+            self._take_own_weight(node, session, told, lift, history)
         if status == "ok":
             dropped = [ring.members.pop(member, None) for member in members[:dropping]]
             before_own = len(ring.members)
@@ -92,16 +95,12 @@ class RingTwin(Twin):
             self._note_told(name, session, told, history, joining=joining)
             changed = bool(added or lost or other or not before)
             if changed:
-                first = "resize" if entry is not None else "start"
-                reason = "restart" if other else first if joining else "return"
-                if ring.drained.pop(name, None) is not None:
-                    reason = "undrained"
                 change = {
                     "kind": "join",
                     "nodes": [node],
                     "points": [point_of(member) for member in own],
                     "session": session,
-                    "reason": reason,
+                    "reason": self._reason_to_join(name, flags, entry, other=other),
                 }
                 self._announce(change, added - lost, node, history)
                 if indexed:
@@ -135,6 +134,7 @@ class RingTwin(Twin):
             max(0, len(ring.nodes) - len(ring.drained)),
             int(indexed and not ring.index.room.counted and bool(ring.members)),
             b"=" if ranges and _sha1(ranges) == digest else ranges.encode(),
+            self._order_text(node, session if status in ("ok", "drained") else None),
         ]
         if "s" in flags:
             by_score = sorted(ring.members, key=lambda member: (ring.members[member], member))
@@ -150,6 +150,17 @@ class RingTwin(Twin):
         if holder not in ("", session, take_from):
             return "superseded" if take_from is None else "taken"
         return "drained" if self._is_to_drain(node, session, history) else "ok"
+
+    def _reason_to_join(self, name: bytes, flags: str, entry: bytes | None, *, other: bool) -> str:
+        if self.ring.drained.pop(name, None) is not None:
+            return "undrained"
+        if other:
+            return "restart"
+        if "w" in flags:
+            return "weight"
+        if "j" in flags:
+            return "start" if entry is None else "resize"
+        return "return"
 
     def _take_off(
         self,
@@ -187,6 +198,24 @@ class RingTwin(Twin):
         if (unserved > 0) != (before > 0):
             event = {b"kind": b"unserved", b"by": name, b"keys": b"%d" % unserved}
             ring.events.add(self.now, event, history)
+
+    def _take_own_weight(self, node: str, session: str, told: str, lift: str, history: int) -> None:
+        """Its own code gave the node its weight: the order that it knew does not count any more."""
+        name, weight = node.encode(), json.loads(told).get("weight")
+        ordered = self._weight_of(name, session)
+        lifted = ordered is not None and ordered.get("since") == lift
+        if lifted:
+            self._write_order(name, "weight", None)
+        if lifted or told_of(self.ring.nodes.get(name, b"")).get("weight") != weight:
+            self._log_weight(name, node, f"{weight:g}", history)
+
+    def _log_weight(self, name: bytes, by: str, reason: str, history: int) -> None:
+        event = {b"kind": b"weight", b"by": by.encode(), b"node": name, b"reason": reason.encode()}
+        self.ring.events.add(self.now, event, history)
+
+    def _order_text(self, node: str, session: str | None) -> bytes:
+        ordered = None if session is None else self._weight_of(node.encode(), session)
+        return b"" if ordered is None else json.dumps(ordered).encode()
 
     def _move(self, away: Iterable[bytes], own: Iterable[bytes], *, full: bool) -> None:
         self.ring.index.take_off(away)
@@ -245,7 +274,7 @@ class RingTwin(Twin):
         ring.full.discard(name)
         ring.drained.pop(name, None)
         if reason == "stop" and told_of(entry or b"").get("named") is not True:
-            self._order_drain(name, None)
+            ring.orders.pop(name, None)
         if not removed:
             return [b"absent", 0]
         change = {"kind": "leave", "nodes": [node], "reason": reason}
@@ -330,6 +359,7 @@ class RingTwin(Twin):
             own,
             taken,
             ring.index.room.counted + ring.index.full.counted,
+            self._order_text(node, holder_of(entry or b"")),
         ]
         if most and len(ring.places) <= most:
             wanted = list(ring.places)
@@ -361,7 +391,7 @@ class RingTwin(Twin):
             if other != name and held is not None and stands is not None:
                 others -= 1
             elif other != name and held is None and stale == _OVER:
-                self._order_drain(other, None)
+                self._write_order(other, "drain", None)
         if others <= 0 and lag > 0:
             nodes = {_node_of(member) for member in ring.members} - {None, name}
             others = int(any(other not in ring.nodes for other in nodes))
@@ -371,9 +401,8 @@ class RingTwin(Twin):
         drain = {"by": by, "since": self.at().decode()}
         if seconds:
             drain["ends"] = str(int(self.at()) + round(float(seconds) * 1e6))
-        if entry is not None and told_of(entry).get("named") is not True:
-            drain["session"] = holder_of(entry)
-        self._order_drain(name, drain)
+        drain |= _made_up_for(entry or b"")
+        self._write_order(name, "drain", drain)
         reason = f"for {seconds} s" if seconds else ""
         event = {b"kind": b"drain", b"by": by.encode(), b"node": name, b"reason": reason.encode()}
         ring.events.add(self.now, event, history)
@@ -384,11 +413,38 @@ class RingTwin(Twin):
         ring, name = self.ring, node.encode()
         if not self._orders_of(name).get("drain"):
             return b"none" if name in ring.nodes or name in ring.left else b"unknown"
-        self._order_drain(name, None)
+        self._write_order(name, "drain", None)
         event = {b"kind": b"undrain", b"by": by.encode(), b"node": name}
         ring.events.add(self.now, event, history)
         self._call_node(name)
         return b"ok"
+
+    def weigh(self, by: str, why: str, history: int, *pairs: str) -> list[bytes]:
+        ring = self.ring
+        weights = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        for name in (node.encode() for node in weights):
+            if name not in ring.nodes and name not in ring.left and not self._orders_of(name):
+                return [b"unknown", name]
+        for name in list(ring.orders):
+            old = self._orders_of(name).get("weight")
+            if not isinstance(old, dict) or not old.get("session") or name in ring.nodes:
+                continue
+            if not _number(old.get("since")) / 1e6 >= self.now - _FORGET_AFTER:
+                self._write_order(name, "weight", None)
+        changed = []
+        for node, weight in weights.items():
+            name = node.encode()
+            entry = ring.nodes.get(name)
+            standing = self._weight_of(name, holder_of(entry or b"")) or {}
+            if weight == standing.get("weight", ""):
+                continue
+            order = {"weight": weight, "by": by, "since": self.at().decode()}
+            order |= _made_up_for(entry or b"")
+            self._write_order(name, "weight", order if weight else None)
+            self._log_weight(name, by, ", ".join(filter(None, (weight or "its own", why))), history)
+            self._call_node(name)
+            changed.append(name)
+        return [b"ok", *changed]
 
     def owner(self, point: int) -> bytes:
         return self.ring.index.owner(point, self.ring.members).encode()
@@ -467,10 +523,21 @@ class RingTwin(Twin):
             return None, "another process has the name"
         return drain, ""
 
-    def _order_drain(self, name: bytes, drain: dict[str, Any] | None) -> None:
-        orders = {**self._orders_of(name), "drain": drain}
-        if drain is None:
-            del orders["drain"]
+    def _weight_of(self, name: bytes, session: str) -> dict[str, Any] | None:
+        weight = self._orders_of(name).get("weight")
+        if not isinstance(weight, dict) or weight.get("session", session) != session:
+            return None
+        told = [weight.get(field) for field in ("weight", "by", "since")]
+        return (
+            weight
+            if all(isinstance(value, str) for value in told) and str(told[2]).isdigit()
+            else None
+        )
+
+    def _write_order(self, name: bytes, kind: str, order: dict[str, Any] | None) -> None:
+        orders = {**self._orders_of(name), kind: order}
+        if order is None:
+            del orders[kind]
         if orders:
             self.ring.orders[name] = json.dumps(orders).encode()
         else:
@@ -480,7 +547,7 @@ class RingTwin(Twin):
         name = node.encode()
         drain, stale = self._drain_of(name, session)
         if stale:
-            self._order_drain(name, None)
+            self._write_order(name, "drain", None)
             event = {b"kind": b"undrain", b"by": name, b"node": name, b"reason": stale.encode()}
             self.ring.events.add(self.now, event, history)
         return drain is not None
@@ -613,6 +680,12 @@ def _node_of(member: bytes) -> bytes | None:
         return parse_replica(member).node.encode()
     except ReplicaFormatError:
         return None
+
+
+def _made_up_for(entry: bytes) -> dict[str, str]:
+    """The session that an order is about, in the order; nothing when it is about the name."""
+    holder = holder_of(entry)
+    return {"session": holder} if holder and told_of(entry).get("named") is not True else {}
 
 
 def _seconds(text: bytes) -> float:

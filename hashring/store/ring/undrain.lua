@@ -7,7 +7,7 @@ if not orders_of(node).drain then
   local known = redis.call('HGET', KEYS[3], node) or redis.call('HGET', KEYS[5], node)
   return known and 'none' or 'unknown'
 end
-order_drain(node, nil)
+write_order(node, 'drain', nil)
 log(ARGV[3], 'kind', 'undrain', 'by', ARGV[2], 'node', node)
 call_node(node)
 return 'ok'

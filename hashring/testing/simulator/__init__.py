@@ -6,6 +6,7 @@
     python -m hashring.testing.simulator --locks         # with locks and limits
     python -m hashring.testing.simulator --own-ranges    # nodes that follow no ring
     python -m hashring.testing.simulator --drains        # nodes that are drained by order
+    python -m hashring.testing.simulator --weights       # nodes whose weights change
     python -m hashring.testing.simulator --groups        # of a partition group
     python -m hashring.testing.simulator --challenge     # of the lease challenge
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
@@ -30,6 +31,7 @@ from hashring.testing.simulator.ring.history import (
     random_history,
     random_lock_history,
     with_drains,
+    with_weights,
 )
 
 __all__ = [
@@ -46,4 +48,5 @@ __all__ = [
     "random_history",
     "random_lock_history",
     "with_drains",
+    "with_weights",
 ]

@@ -18,6 +18,7 @@ from hashring.testing.simulator import (
     random_history,
     random_lock_history,
     with_drains,
+    with_weights,
 )
 from hashring.testing.simulator.play import Simulator
 
@@ -41,9 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--drains", action="store_true", help="nodes of a ring are drained by order"
     )
+    parser.add_argument("--weights", action="store_true", help="nodes of a ring change weight")
     options = parser.parse_args(arguments)
-    if (options.own_ranges or options.drains) and (options.groups or options.challenge):
-        parser.error("--own-ranges and --drains are for rings: leave out --groups and --challenge")
+    of_rings = options.own_ranges or options.drains or options.weights
+    if of_rings and (options.groups or options.challenge):
+        parser.error(
+            "--own-ranges, --drains and --weights are for rings: leave out --groups and --challenge"
+        )
 
     simulator: Simulator[Any, Any] = RingSimulator()
     make: Callable[[int], Any] = random_lock_history if options.locks else random_history
@@ -57,6 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.drains:
         plain = make
         make = lambda seed: with_drains(plain(seed))  # noqa: E731
+    if options.weights:
+        unweighed = make
+        make = lambda seed: with_weights(unweighed(seed))  # noqa: E731
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:

@@ -60,7 +60,7 @@ class Hand:
             "keys": KEYS,
             "name": "me",
             "named": False,
-            "points": 2,
+            "n_replicas": 2,
             "ttl": TTL,
             "heartbeat_interval": BEAT,
             "io_timeout": IO,
@@ -208,11 +208,13 @@ def asks(run: Run) -> dict[str, Any]:
     """What a heartbeat asks for, from the script's arguments."""
     command = run.command
     assert command.script.name == "beat", command.script.name
-    node, session, flags, take_from, _, _, expect, told, _, _, _, _, drops = command.arguments[:13]
+    node, session, flags, take_from, _, _, expect, told, _, _, _, _, lift, drops = (
+        command.arguments[:14]
+    )
     assert isinstance(flags, str)
     assert isinstance(told, str)
     assert isinstance(drops, int)
-    rest = command.arguments[13:]
+    rest = command.arguments[14:]
     return {
         "node": node,
         "session": session,
@@ -221,6 +223,8 @@ def asks(run: Run) -> dict[str, Any]:
         "take_from": take_from,
         "expect": expect,
         "told": json.loads(told),
+        "resizes": "w" in flags,
+        "own_weight": lift if "o" in flags else None,
         "drop": rest[:drops],
         "members": rest[drops:],
     }
@@ -285,7 +289,7 @@ def test_a_join_asks_for_the_ring_and_brings_the_node_to_life() -> None:
 
 
 def test_a_node_has_as_many_different_points_as_it_was_given() -> None:
-    hand = Hand(points=500)
+    hand = Hand(n_replicas=500)
     hand.live()
     points = {replica.point for replica in hand.machine.replicas}
     assert len(points) == 500
@@ -331,7 +335,7 @@ def _look(hand: Hand) -> Run:
 
 
 def test_a_named_node_takes_its_old_points_and_its_name_back() -> None:
-    hand = Hand(named=True, points=2)
+    hand = Hand(named=True, n_replicas=2)
     run = _look(hand)
     old = [(b"11:me:old1", -1.0), (b"12:me:old2", 1.0), (b"5:you:x", 1.0)]
     run.done(seen(hand.stamp, old, {"me": (OTHER + "{}").encode()}), hand.now, hand.now)
@@ -343,14 +347,14 @@ def test_a_named_node_takes_its_old_points_and_its_name_back() -> None:
 
 
 def test_a_named_node_takes_the_points_back_that_are_remembered() -> None:
-    hand = Hand(named=True, points=2)
+    hand = Hand(named=True, n_replicas=2)
     _look(hand).done(seen(hand.stamp, [], remembered=(11, 12)), hand.now, hand.now)
     assert asks(hand.run())["take_from"] == ""
     assert [replica.point for replica in hand.machine.replicas] == [11, 12]
 
 
 def test_an_old_point_that_another_node_has_by_now_is_replaced() -> None:
-    hand = Hand(named=True, points=2)
+    hand = Hand(named=True, n_replicas=2)
     taken = [(b"12:you:x", 1.0), (b"11:gone:x", -1.0)]
     _look(hand).done(seen(hand.stamp, taken, remembered=(11, 12)), hand.now, hand.now)
     hand.run()
@@ -361,7 +365,7 @@ def test_an_old_point_that_another_node_has_by_now_is_replaced() -> None:
 
 
 def test_a_point_that_the_name_has_twice_is_taken_back_once() -> None:
-    hand = Hand(named=True, points=3)
+    hand = Hand(named=True, n_replicas=3)
     old = [(b"11:me:x", 1.0), (b"11:me:y", 1.0), (b"12:me:z", 1.0)]
     _look(hand).done(seen(hand.stamp, old), hand.now, hand.now)
     hand.run()
@@ -372,7 +376,7 @@ def test_a_point_that_the_name_has_twice_is_taken_back_once() -> None:
 
 @pytest.mark.parametrize("wanted", [1, 5])
 def test_a_named_node_with_another_weight_takes_as_many_old_points_as_fit(wanted: int) -> None:
-    hand = Hand(named=True, points=wanted)
+    hand = Hand(named=True, n_replicas=wanted)
     _look(hand).done(seen(hand.stamp, [], remembered=(11, 12, 13)), hand.now, hand.now)
     hand.run()
     points = {replica.point for replica in hand.machine.replicas}
@@ -425,7 +429,7 @@ def test_a_balanced_join_to_an_empty_history_expects_it_to_be_empty_still() -> N
 
 
 def test_a_balanced_join_evens_out_the_ring_that_it_looked_at() -> None:
-    hand = Hand(placement="balanced", points=2)
+    hand = Hand(placement="balanced", n_replicas=2)
     two = [(b"0:you:x", 1.0), (b"1000:you:y", 1.0)]
     _look(hand).done(seen(hand.stamp, two), hand.now, hand.now)
     hand.run()
@@ -994,7 +998,7 @@ def test_of_two_stops_the_first_says_whether_the_node_stays() -> None:
 
 
 def test_a_node_that_stayed_joins_with_the_very_replicas() -> None:
-    hand = Hand(named=True, points=2)
+    hand = Hand(named=True, n_replicas=2)
     old = [(b"11:me:x", 1.0), (b"12:me:z", 1.0)]
     away = {"me": b"-" * 16 + b"{}"}
     _look(hand).done(seen(hand.stamp, old, away), hand.now, hand.now)
@@ -1577,7 +1581,7 @@ def test_the_view_is_the_same_object_until_something_changes() -> None:
 
 
 def test_the_view_s_bounds_are_its_ranges() -> None:
-    hand = Hand(points=5).live()
+    hand = Hand(n_replicas=5).live()
     view = hand.view
     assert view.bounds == tuple(bound for range_ in view.ranges for bound in range_)
     assert view.ranges == view.ring.node_ranges("me")

@@ -35,6 +35,15 @@ def _undrain(world: RingWorld, event: Event) -> None:
     world.order(orders.undrain(KEYS, node=world.node(event.who), by="somebody"))
 
 
+def _weigh(world: RingWorld, event: Event) -> None:
+    weight = None if event.what == "own" else float(event.what)
+    world.order(orders.weigh(KEYS, weights={world.node(event.who): weight}, by="somebody"))
+
+
+def _weigh_itself(world: RingWorld, process: RingProcess, event: Event) -> None:
+    process.weigh(float(event.what))
+
+
 def _release_by_hand(world: RingWorld, event: Event) -> None:
     key = event.what.encode()
     world.server.run(take_away(KEYS, key=key, by="somebody"))
@@ -71,6 +80,8 @@ RING_FAULTS: Final[dict[str, Fault]] = {
     "idle user": of_process(_idle_user),
     "drain": _drain,  # type: ignore[dict-item]
     "undrain": _undrain,  # type: ignore[dict-item]
+    "weigh": _weigh,  # type: ignore[dict-item]
+    "weigh itself": of_process(_weigh_itself),
     "release by hand": _release_by_hand,  # type: ignore[dict-item]
     "delete": _delete,  # type: ignore[dict-item]
     "garbage member": _garbage_member,  # type: ignore[dict-item]

@@ -118,6 +118,7 @@ KEYS: Final = (
     "nodes places",
 )
 
+WEIGHTS: Final = ("0.25", "0.5", "1", "2", "2", "3", "5")
 
 # After these somebody may start the process anew.
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "stay", "slow join")
@@ -203,6 +204,24 @@ def with_drains(history: NodeHistory) -> NodeHistory:
         if rng.random() < 0.4:
             later = at + rng.choice((0.0, 0.05, rng.uniform(0.0, 3.0)))
             events.append(Event(round(later, 3), "undrain", who))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def with_weights(history: NodeHistory) -> NodeHistory:
+    """The history with other weights for nodes, by order or by their own code, by its seed."""
+    rng = Random(f"{history.seed} weights")
+    window = max((event.at for event in history.events), default=0.0) + 2.0
+    events = list(history.events)
+    for _ in range(rng.randrange(1, 6)):
+        at, who = rng.uniform(0.0, window), rng.choice(history.processes).label
+        kind = rng.choice(("weigh", "weigh", "weigh itself"))
+        events.append(Event(round(at, 3), kind, who, what=rng.choice(WEIGHTS)))
+        if rng.random() < 0.4:
+            # Somebody else gives another one, perhaps at once.
+            later = at + rng.choice((0.0, 0.002, 0.05, rng.uniform(0.0, 3.0)))
+            kind = rng.choice(("weigh", "weigh itself"))
+            what = rng.choice((*WEIGHTS, "own")) if kind == "weigh" else rng.choice(WEIGHTS)
+            events.append(Event(round(later, 3), kind, who, what=what))
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 

@@ -33,6 +33,10 @@ node that was answered so claims nothing.
 
 **Placement.** A balanced join is made on the very ring that was looked at.
 
+**Weight.** A node that has another weight adds points to its own, or gives some of them up; it
+never moves one. Once faults are over, every live node has as many points as its weight makes: the
+one that was ordered, or its own.
+
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything.
 
@@ -64,7 +68,13 @@ from hashring.store.ring.commands import (
 )
 from hashring.testing.simulator.engine import EPOCH, LATENCY, NEVER, Rule
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
-from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingProcess, RingWorld
+from hashring.testing.simulator.ring.world import (
+    ALGORITHM,
+    KEYS,
+    RingProcess,
+    RingWorld,
+    members_of,
+)
 
 RingRule = Rule[RingWorld, RingProcess]
 
@@ -136,6 +146,8 @@ class NodeRenewal(RingRule):
             return  # The answer is on its way; the next two rules say how long it may be.
         members = world.server.members(KEYS.ring)
         for replica in machine.replicas:
+            if replica.member not in process.renewed:
+                continue  # It is about to have this one, since it has another weight.
             score = members.get(replica.member, 0.0)
             expires = score - EPOCH - world.skew
             if process.deadline > expires + _ROUNDING:
@@ -446,6 +458,55 @@ class Placement(RingRule):
             )
 
 
+class Weight(RingRule):
+    name = "weight"
+
+    def __init__(self) -> None:
+        self._members: dict[str, frozenset[bytes]] = {}
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        self._members = _by_node(world)
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        known, self._members = self._members, _by_node(world)
+        if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
+            return
+        name, _, flags = map(str, command.arguments[:3])
+        before, after = known.get(name, frozenset()), self._members[name]
+        if "w" in flags and not (before <= after or after <= before):
+            raise self.broken(
+                world,
+                f"{process.spec.label} has another weight, and moved points: from "
+                f"{sorted(before)} to {sorted(after)}",
+            )
+        members = members_of(command)
+        newest = members == {replica.member for replica in process.machine.replicas}
+        if newest and (left := (process.renewed - members) & after):
+            raise self.broken(world, f"{process.spec.label} gave up {sorted(left)}, and left it")
+
+    def healed(self, world: RingWorld) -> None:
+        members = _by_node(world)
+        for process in world.alive:
+            machine = process.machine
+            if machine.state is not NodeState.LIVE:
+                continue
+            points, right = len(members.get(machine.name, ())), world.points(process)
+            if points != right:
+                raise self.broken(
+                    world, f"{process.spec.label} has {points} points, by its weight {right}"
+                )
+
+
+def _by_node(world: RingWorld) -> dict[str, frozenset[bytes]]:
+    found: dict[str, set[bytes]] = {}
+    for member in world.server.members(KEYS.ring):
+        if (replica := _replica(member)) is not None:
+            found.setdefault(replica.node, set()).add(member)
+    return {name: frozenset(members) for name, members in found.items()}
+
+
 class Stays(RingRule):
     name = "stays"
 
@@ -471,7 +532,7 @@ class Stays(RingRule):
             return
         at, before = self._parked.pop(name, (NEVER, members))
         joins = "j" in str(command.arguments[2])
-        if not joins or world.now > at + TTL or len(before) != process.spec.points:
+        if not joins or world.now > at + TTL or len(before) != world.points(process):
             return
         if members != before or reply.before != reply.stamp.tag:
             raise self.broken(
@@ -554,6 +615,7 @@ def all_rules() -> list[RingRule]:
         Names(),
         Drain(),
         Placement(),
+        Weight(),
         Stays(),
         Recovery(),
         RingRest(),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from hashring.core.change import RingChange, parse_change
 from hashring.core.hashing import hash_algorithm
+from hashring.core.placement import points_of_weight
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, RedisUnavailable
 from hashring.node.asking import Asking, Window
@@ -24,7 +25,7 @@ from hashring.store.command import Command
 from hashring.store.keys import ring_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, read_members
-from hashring.store.ring.orders import read_drains
+from hashring.store.ring.orders import read_drains, read_weights
 from hashring.testing.simulator.engine import (
     NEVER,
     Call,
@@ -62,8 +63,12 @@ class RingProcess(Process):
             self, machine, asynchronous=spec.asynchronous
         )
         self.view = _EMPTY
+        self.weight = 1.0
+        """The weight that its own code gave it last."""
         self.renewed_sent = NEVER
         """True time of sending of the newest renewal that it knows to have succeeded."""
+        self.renewed: frozenset[bytes] = frozenset()
+        """The members that it renewed."""
         self.renewed_at = NEVER
         """True time at which Redis ran that renewal."""
         terms = world.history.locks
@@ -108,6 +113,16 @@ class RingProcess(Process):
         else:
             self.loop.tell(lambda: self.machine.stop(stay=stay))
 
+    def weigh(self, weight: float) -> None:
+        """The user assigns ``node.weight``."""
+        self.weight = weight
+        self.machine.weigh(weight)
+        if self.spec.asynchronous:
+            self.machine.beat_at_once(self.local())
+            self.loop.turn()
+        else:
+            self.loop.tell(lambda: self.machine.beat_at_once(self.local()))
+
     def kill(self) -> None:
         """SIGKILL. What it has sent may still arrive."""
         super().kill()
@@ -120,6 +135,8 @@ class RingProcess(Process):
     def answered(self, call: Call, outcome: Any) -> None:
         """The machine is about to be told of an answer."""
         if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
+            if call.sent >= self.renewed_sent:
+                self.renewed = members_of(call.command)
             self.renewed_sent = max(self.renewed_sent, call.sent)
             self.renewed_at = max(self.renewed_at, call.executed or NEVER)
 
@@ -270,7 +287,7 @@ class RingWorld(World[RingProcess]):
             keys=KEYS,
             name=spec.name,
             named=spec.named,
-            points=spec.points,
+            n_replicas=spec.points,
             ttl=TTL,
             heartbeat_interval=HEARTBEAT,
             io_timeout=self.io_timeout,
@@ -312,6 +329,17 @@ class RingWorld(World[RingProcess]):
             return False
         return order.session in ("", machine.session)
 
+    def points(self, process: RingProcess) -> int:
+        """How many points a process' node is to have: by an order that stands, or its own."""
+        machine = process.machine
+        name = machine.name.encode()
+        entry = self.server.orders(KEYS.ring).get(name)
+        order = None if entry is None else read_weights([name, entry]).get(machine.name)
+        weight = process.weight
+        if order is not None and order.session in ("", machine.session):
+            weight = order.weight
+        return points_of_weight(process.spec.points, weight)
+
     def listen(self, hear: Callable[[RingChange], None]) -> None:
         """Be told of every change of the ring, in the moment that Redis makes it."""
 
@@ -343,6 +371,13 @@ class RingWorld(World[RingProcess]):
             told += f", {reply.stamp.members} members"
             return told + (f", swept {reply.swept}" if reply.swept else "")
         return super().summary(reply)
+
+
+def members_of(command: Command[Any]) -> frozenset[bytes]:
+    """The node's own members in its heartbeat."""
+    dropped = int(command.arguments[13])
+    members = command.arguments[14 + dropped :]
+    return frozenset(member for member in members if isinstance(member, bytes))
 
 
 def _seen(view: View) -> str:

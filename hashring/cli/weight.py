@@ -1,0 +1,73 @@
+"""``hashring weight``: give a node another weight while it runs."""
+
+from __future__ import annotations
+
+import click
+
+from hashring.cli.connection import connected
+from hashring.cli.orders import by_option, here, looked, plan_option, show_order_plan
+from hashring.cli.output import document
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.printable import printable
+from hashring.errors import ConfigError, UnknownNodeError
+from hashring.store.ring.nodes import known_nodes, weighed_ring
+from hashring.store.ring.orders import checked_weight, weigh
+
+
+@click.command("weight")
+@click.argument("node")
+@click.argument("weight", metavar="WEIGHT|own")
+@by_option
+@plan_option
+@ring_options()
+@click.pass_obj
+def command(settings: Settings, node: str, weight: str, *, by: str | None, planned: bool) -> None:
+    """Give a node another weight while it runs.
+
+    A node of weight 2 has twice the points of an ordinary one, and about twice the share. It adds
+    points to its own, or gives some of them up, in one change. The order stands until another one,
+    or until the node's own code assigns node.weight. A node with a name of its own keeps it over
+    restarts. With own, the weight counts again that its own code gave it.
+
+    With --plan the figures are exact for a node that gives points up. Points that a node adds are
+    an example, the same each time.
+
+    \b
+    Examples:
+      hashring weight worker-3 2 --plan
+      hashring weight worker-3 0.5 --by alice
+      hashring weight worker-3 own
+    """
+    value = _value(weight)
+    with connected(settings) as connection:
+        if planned:
+            seen, ring = looked(connection, settings, node)
+            after = weighed_ring(seen, ring, {node: value})
+            show_order_plan(settings, ring, after, "nothing moves")
+            return
+        reply = connection.run(
+            weigh(connection.keys, weights={node: value}, by=by or here("weight"))
+        )
+        seen = connection.snapshot()
+        if reply.unknown is not None:
+            raise UnknownNodeError(node, settings.ring, known_nodes(seen))
+    if settings.json:
+        order = seen.weights.get(node)
+        told = None if order is None else order.as_dict()
+        document({"ring": settings.ring, "node": node, "weight": told})
+        return
+    what = "its own weight" if value is None else f"weight {value:g}"
+    state = "is to have" if reply.changed else "has"
+    click.echo(f"{printable(settings.ring)}: {printable(node)} {state} {what}")
+
+
+def _value(weight: str) -> float | None:
+    if weight == "own":
+        return None
+    try:
+        number = float(weight)
+    except ValueError:
+        raise ConfigError(
+            "weight", weight, "give a number above 0, such as 2 or 0.5, or own"
+        ) from None
+    return checked_weight(number)

@@ -1,0 +1,44 @@
+-- Order other weights for nodes: for all of them, or for none.
+--
+-- ARGV  1 by whom   2 why   3 how many events to keep
+--       4... for each node its name and its weight, '' = its own again
+-- Answer  'unknown' and the first node that there is not; else 'ok' and the nodes about which
+--         another order stands than before.
+local by, why, history = ARGV[1], ARGV[2], ARGV[3]
+for i = 4, #ARGV, 2 do
+  local node = ARGV[i]
+  if not redis.call('HGET', KEYS[3], node) and not redis.call('HGET', KEYS[5], node)
+    and not next(orders_of(node)) then
+    return {'unknown', node}
+  end
+end
+
+-- Nobody lifts the orders about processes that crashed under made-up names.
+local ordered = redis.call('HGETALL', KEYS[10])
+for i = 1, #ordered, 2 do
+  local weight = orders_of(ordered[i]).weight
+  if type(weight) == 'table' and weight.session and not redis.call('HGET', KEYS[3], ordered[i])
+    and not ((tonumber(weight.since) or 0) / 1000000 >= now - FORGET_AFTER) then
+    write_order(ordered[i], 'weight', nil)
+  end
+end
+
+local changed = {'ok'}
+for i = 4, #ARGV, 2 do
+  local node, weight = ARGV[i], ARGV[i + 1]
+  local entry = redis.call('HGET', KEYS[3], node)
+  local standing = weight_of(node, holder_of(entry))
+  if weight ~= (standing and standing.weight or '') then
+    local order
+    if weight ~= '' then
+      order = {weight = weight, by = by, since = at}
+      order.session = made_up_for(entry)
+    end
+    write_order(node, 'weight', order)
+    log(history, 'kind', 'weight', 'by', by, 'node', node,
+      'reason', (weight == '' and 'its own' or weight) .. (why ~= '' and ', ' .. why or ''))
+    call_node(node)
+    changed[#changed + 1] = node
+  end
+end
+return changed

@@ -1,0 +1,186 @@
+"""Orders about the weights of a ring's nodes, on every store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hashring.errors import ConfigError
+from hashring.store.ring import orders
+from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, look
+from hashring.store.ring.orders import WeighReply
+from tests.contract.places import Listener, Place, replicas
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+NAMED: Any = {"told": {"named": True}}
+
+
+def weigh(place: Place, by: str = "alice", why: str = "", **weights: float | None) -> WeighReply:
+    return place.store.run(orders.weigh(place.keys, weights=weights, by=by, reason=why))
+
+
+def weight_of(reply: BeatReply) -> float | None:
+    return reply.ordered.weight if reply.ordered else None
+
+
+def two(place: Place) -> None:
+    place.join("a", A, 10, 20, **NAMED)
+    place.join("b", B, 30, **NAMED)
+
+
+def told(place: Place) -> list[tuple[str, tuple[str, ...], str, str]]:
+    return [(e.kind, e.nodes, e.by, e.reason) for e in place.events() if e.kind == "weight"]
+
+
+def test_the_next_heartbeat_is_answered_with_the_order(place: Place) -> None:
+    two(place)
+    assert place.beat("a", A, 10, 20, **NAMED).ordered is None
+    assert weigh(place, a=2) == WeighReply(None, ("a",))
+    assert weight_of(place.beat("a", A, 10, 20, **NAMED)) == 2.0
+    assert weight_of(place.beat("b", B, 30, **NAMED)) is None
+    order = place.look().weights["a"]
+    assert (order.weight, order.by, order.session) == (2.0, "alice", "")
+    assert order.since == pytest.approx(place.now(), abs=60)
+
+
+def test_the_node_is_called_to_beat_at_once(place: Place) -> None:
+    two(place)
+    listener = Listener(place, "a")
+    weigh(place, a=2)
+    assert listener.told_alone() == [("a", orders.ORDERED)]
+
+
+def test_points_that_come_and_go_are_one_change(place: Place) -> None:
+    two(place)
+    listener = Listener(place)
+    place.beat("a", A, 10, 15, 25, resizes=True, drop=replicas("a", 20), **NAMED)
+    (change,) = listener.changes()
+    assert (change.kind.value, change.nodes, change.points) == ("join", ("a",), (10, 15, 25))
+    assert (change.reason, change.was, change.stamp.members) == ("weight", 3, 4)
+    assert place.ring().points_of("a") == (10, 15, 25)
+    assert len(place.index()) == 4
+
+
+def test_a_neighbour_that_follows_no_ring_is_told_its_new_range(place: Place) -> None:
+    place.join("a", A, 10, **NAMED)
+    place.join("b", B, 30, told={"ranges": ""}, digest="")
+    listener = Listener(place, "b")
+    place.beat("a", A, 10, 50, resizes=True, **NAMED)
+    ((_, news),) = listener.nearby()
+    assert [(reach.point, reach.own) for reach in news.reaches] == [(30, 20)]
+
+
+def test_the_later_of_two_orders_counts_and_the_history_has_both(place: Place) -> None:
+    two(place)
+    weigh(place, a=2)
+    weigh(place, by="bob", why="it is slow", a=0.5)
+    assert weigh(place, by="carol", a=0.5).changed == ()
+    assert weight_of(place.beat("a", A, 10, 20, **NAMED)) == 0.5
+    assert weigh(place, a=None).changed == ("a",)
+    assert place.beat("a", A, 10, 20, **NAMED).ordered is None
+    assert told(place) == [
+        ("weight", ("a",), "alice", "2"),
+        ("weight", ("a",), "bob", "0.5, it is slow"),
+        ("weight", ("a",), "alice", "its own"),
+    ]
+
+
+def test_what_the_node_assigned_lifts_the_order_that_it_knew(place: Place) -> None:
+    two(place)
+    weigh(place, a=2)
+    order = place.beat("a", A, 10, 20, **NAMED).ordered
+    assert order is not None
+    mine = {"told": {"named": True, "weight": 3}}
+    assert place.beat("a", A, 10, 20, own_weight=order.id, **mine).ordered is None
+    # The answer was lost: nothing happens the second time.
+    place.beat("a", A, 10, 20, own_weight=order.id, **mine)
+    assert dict(place.look().weights) == {}
+    assert told(place)[1:] == [("weight", ("a",), "a", "3")]
+
+
+def test_what_the_node_assigned_does_not_lift_an_order_that_it_did_not_know(place: Place) -> None:
+    two(place)
+    weigh(place, a=2)
+    order = place.beat("a", A, 10, 20, **NAMED).ordered
+    assert order is not None
+    weigh(place, a=4)
+    mine = {"told": {"named": True, "weight": 3}}
+    assert weight_of(place.beat("a", A, 10, 20, own_weight=order.id, **mine)) == 4.0
+    assert weight_of(place.beat("a", A, 10, 20, own_weight="", **mine)) == 4.0
+
+
+def test_an_order_about_a_name_outlasts_the_process(place: Place) -> None:
+    two(place)
+    weigh(place, a=2)
+    place.leave("a", A, 10, 20)
+    assert place.look("a").weights["a"].weight == 2.0
+    found = place.store.run(look(place.keys, node="a"))
+    assert found.ordered is not None
+    assert found.ordered.weight == 2.0
+    assert weight_of(place.join("a", C, 10, 20, **NAMED)) == 2.0
+
+
+def test_an_order_about_a_made_up_name_counts_for_its_process(place: Place) -> None:
+    place.join("h:1", A, 10)
+    weigh(place, **{"h:1": 2})
+    assert weight_of(place.beat("h:1", A, 10)) == 2.0
+    assert weight_of(place.join("h:1", C, 10, take_from=A)) is None
+    weigh(place, **{"h:1": 3})
+    place.leave("h:1", C, 10)
+    assert dict(place.look().weights) == {}
+
+
+def test_a_drained_node_hears_of_its_weight(place: Place) -> None:
+    two(place)
+    place.store.run(orders.drain(place.keys, node="a", by="alice"))
+    weigh(place, a=2)
+    reply = place.beat("a", A, 10, 20, **NAMED)
+    assert (reply.status, weight_of(reply)) == (BeatStatus.DRAINED, 2.0)
+    place.store.run(orders.undrain(place.keys, node="a", by="alice"))
+    assert weight_of(place.beat("a", A, 10, 20, **NAMED)) == 2.0
+
+
+def test_nothing_is_ordered_when_one_node_is_unknown(place: Place) -> None:
+    two(place)
+    assert weigh(place, a=2, c=2) == WeighReply("c", ())
+    assert dict(place.look().weights) == {}
+    assert told(place) == []
+
+
+def test_nodes_in_the_form_of_redis_hashring_have_weights_too(place: Place) -> None:
+    form = Scoring.last_heartbeat(60.0)
+    place.join("a:1", A, 10, scoring=form)
+    weigh(place, **{"a:1": 2})
+    assert weight_of(place.beat("a:1", A, 10, scoring=form)) == 2.0
+    reply = place.beat("a:1", A, 10, 20, resizes=True, scoring=form)
+    assert (reply.status, reply.stamp.members) == (BeatStatus.OK, 2)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b'{"weight": 1}',
+        b'{"weight": {}}',
+        b'{"weight": {"weight": "inf", "by": "x", "since": "1"}}',
+        b'{"weight": {"weight": "-2", "by": "x", "since": "1"}}',
+        b'{"weight": {"weight": "2", "by": "x", "since": 1e999}}',
+        b'{"weight": {"weight": "2", "by": "\xff", "since": "soon"}, "drain": 1e999}',
+    ],
+)
+def test_an_order_that_nobody_gave_changes_nothing(place: Place, garbage: bytes) -> None:
+    two(place)
+    place.order("a", garbage)
+    assert place.beat("a", A, 10, 20, **NAMED).ordered is None
+    assert dict(place.look().weights) == {}
+    weigh(place, a=2)
+    assert weight_of(place.beat("a", A, 10, 20, **NAMED)) == 2.0
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), True, "2", 1001])
+def test_a_weight_that_is_none_is_refused(place: Place, weight: Any) -> None:
+    with pytest.raises(ConfigError, match=r"weight=.*give a number above 0, 1000 at most"):
+        weigh(place, a=weight)

@@ -1,0 +1,349 @@
+"""A node whose weight changes while it runs: it adds points to its own, or gives some up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from hashring.core.replica import Replica
+from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.node.own_ranges import OwnRangesMachine, machine_of
+from hashring.node.states import NodeState
+from hashring.protocol.machine import Run
+from hashring.store.ring import twin
+from hashring.store.ring.commands import BeatStatus
+from hashring.store.ring.orders import WeightOrder
+from hashring.testing.simulator import (
+    RingSimulator,
+    own_ranges,
+    random_history,
+    random_lock_history,
+    with_drains,
+    with_weights,
+)
+from hashring.testing.simulator.ring.history import NodeHistory
+from tests.unit.node.test_machine import Hand, asks, seen
+
+TWICE = WeightOrder(2.0, "alice", "1000")
+HALF = WeightOrder(0.5, "bob", "2000")
+
+
+def ordered(hand: Hand, order: WeightOrder | None) -> Hand:
+    """The node's next heartbeat is answered with an order about its weight."""
+    hand.answer(hand.beat_due(), ordered=order)
+    return hand
+
+
+def answered(hand: Hand, run: Run, order: WeightOrder | None = None) -> None:
+    """A heartbeat with other points is: the ring has them."""
+    before = hand.stamp.tag
+    hand.change(node="me", points=tuple(each.point for each in hand.machine.replicas))
+    hand.others.pop("me")
+    stamp = replace(hand.stamp, members=len(hand.members()))
+    hand.answer(run, stamp=stamp, before=before, ordered=order)
+
+
+def test_a_heavier_node_adds_points_to_its_own_with_a_heartbeat_at_once() -> None:
+    hand = Hand(n_replicas=4).live()
+    had = hand.machine.replicas
+    run = ordered(hand, TWICE).run()
+    told = asks(run)
+    assert (told["resizes"], told["drop"], told["joining"]) == (True, (), False)
+    assert set(told["members"]) > {each.member for each in had}
+    assert len(told["members"]) == 8
+    assert told["told"]["weight"] == 2.0
+    answered(hand, run, TWICE)
+    assert hand.view.ring.points_of("me") == tuple(each.point for each in hand.machine.replicas)
+    assert not asks(hand.beat_due())["resizes"]
+
+
+def test_a_lighter_node_gives_up_some_of_its_points() -> None:
+    hand = Hand(n_replicas=4).live()
+    had = {each.member for each in hand.machine.replicas}
+    told = asks(ordered(hand, HALF).run())
+    assert set(told["members"]) < had
+    assert set(told["drop"]) == had - set(told["members"])
+    assert len(told["members"]) == 2
+
+
+def test_a_weight_that_makes_as_many_points_moves_nothing() -> None:
+    hand = Hand(n_replicas=4).live()
+    ordered(hand, WeightOrder(1.1, "alice", "1000"))
+    assert hand.waits_until() > hand.now
+    told = asks(hand.beat_due())
+    assert (told["resizes"], told["told"]["weight"]) == (False, 1.1)
+
+
+def test_when_the_order_is_lifted_its_own_weight_counts_again() -> None:
+    hand = Hand(n_replicas=4).live()
+    answered(hand, ordered(hand, TWICE).run(), TWICE)
+    run = hand.beat_due()
+    assert asks(run)["told"]["own_weight"] == 1.0
+    hand.answer(run, ordered=None)
+    assert len(asks(hand.run())["members"]) == 4
+
+
+def test_what_it_assigns_counts_instead_of_the_order_that_it_knew() -> None:
+    hand = Hand(n_replicas=4).live()
+    answered(hand, ordered(hand, TWICE).run(), TWICE)
+    hand.machine.weigh(0.5)
+    assert hand.machine.weight == 0.5
+    hand.machine.beat_at_once(hand.now)
+    run = hand.run()
+    told = asks(run)
+    assert (told["own_weight"], told["told"]["weight"]) == (TWICE.id, 0.5)
+    assert len(told["members"]) == 2
+    answered(hand, run)
+    assert asks(hand.beat_due())["own_weight"] is None
+
+
+def test_what_it_assigned_is_said_again_until_it_is_answered() -> None:
+    hand = Hand(n_replicas=4).live()
+    hand.machine.weigh(2.0)
+    hand.machine.beat_at_once(hand.now)
+    first = asks(hand.run())
+    hand.run().failed(ConnectionError("lost"), hand.now)  # type: ignore[arg-type]
+    again = asks(hand.beat_due())
+    assert again["own_weight"] == ""
+    assert again["members"] == first["members"]
+
+
+def test_an_order_that_it_did_not_know_counts_more_than_what_it_assigned() -> None:
+    hand = Hand(n_replicas=4).live()
+    hand.machine.weigh(3.0)
+    hand.machine.beat_at_once(hand.now)
+    answered(hand, hand.run(), HALF)
+    assert hand.machine.weight == 0.5
+    assert len(asks(hand.run())["members"]) == 2
+
+
+def test_an_order_that_a_failover_brings_back_is_lifted_again() -> None:
+    hand = Hand(n_replicas=4).live()
+    answered(hand, ordered(hand, TWICE).run(), TWICE)
+    hand.machine.weigh(1.0)
+    hand.machine.beat_at_once(hand.now)
+    answered(hand, hand.run())
+    ordered(hand, TWICE)
+    assert hand.machine.weight == 1.0
+    assert asks(hand.beat_due())["own_weight"] == TWICE.id
+
+
+def test_a_weight_that_came_and_went_unheard_moves_nothing() -> None:
+    hand = Hand(n_replicas=4).live()
+    had = hand.machine.replicas
+    for weight in (0.5, 2.0, 0.25, 1.0):
+        hand.machine.weigh(weight)
+        hand.machine.beat_at_once(hand.now)
+        hand.run().failed(ConnectionError("lost"), hand.now)  # type: ignore[arg-type]
+    assert hand.machine.replicas == had
+
+
+def test_a_node_of_a_name_of_its_own_starts_with_the_weight_that_was_ordered() -> None:
+    hand = Hand(named=True, n_replicas=4)
+    hand.start()
+    hand.subscribe()
+    look = hand.run()
+    found = replace(seen(hand.stamp, []), weights={"me": TWICE}, remembered=(1, 2, 3, 4, 5, 6))
+    look.done(found, hand.now, hand.now)
+    told = asks(hand.run())
+    points = {int(member.partition(b":")[0]) for member in told["members"]}
+    assert len(points) == 8
+    assert points > {1, 2, 3, 4, 5, 6}
+
+
+def test_a_weight_that_was_assigned_before_the_start_gives_way_to_an_order() -> None:
+    hand = Hand(named=True, n_replicas=4)
+    hand.machine.weigh(3.0)
+    hand.start()
+    hand.subscribe()
+    look = hand.run()
+    look.done(replace(seen(hand.stamp, []), weights={"me": TWICE}), hand.now, hand.now)
+    told = asks(hand.run())
+    assert (len(told["members"]), told["own_weight"]) == (8, None)
+
+
+def test_a_drained_node_changes_what_it_comes_back_with() -> None:
+    hand = Hand(n_replicas=4).live()
+    hand.answer(hand.beat_due(), BeatStatus.DRAINED, soonest=None, ordered=TWICE)
+    assert hand.state is NodeState.DRAINED
+    assert len(asks(hand.run())["members"]) == 8
+
+
+def test_a_balanced_node_that_grows_expects_the_ring_by_which_it_chose() -> None:
+    hand = Hand(placement="balanced", n_replicas=2)
+    hand.start()
+    hand.subscribe()
+    look = hand.run()
+    look.done(seen(hand.stamp, []), hand.now, hand.now)
+    hand.answer(hand.run())
+    assert hand.state is NodeState.LIVE
+    run = ordered(hand, TWICE).run()
+    assert asks(run)["expect"] == f"={hand.stamp.tag}"
+    had = asks(run)["members"]
+    hand.answer(run, BeatStatus.MOVED)
+    assert len(hand.machine.replicas) == 2
+    again = hand.beat_due()
+    assert len(asks(again)["members"]) == len(had) == 4
+    answered(hand, again, TWICE)
+    assert asks(hand.beat_due())["expect"] == ""
+
+
+def test_a_balanced_node_does_not_wait_for_ever_for_a_ring_that_rests() -> None:
+    hand = Hand(placement="balanced", n_replicas=2)
+    hand.start()
+    hand.subscribe()
+    hand.run().done(seen(hand.stamp, []), hand.now, hand.now)
+    hand.answer(hand.run())
+    ordered(hand, TWICE)
+    run = hand.run()
+    for _ in range(20):
+        if not asks(run)["expect"]:
+            break
+        hand.answer(run, BeatStatus.MOVED)
+        run = hand.beat_due()
+    assert asks(run)["expect"] == ""
+    assert len(asks(run)["members"]) == 4
+
+
+# --- histories --------------------------------------------------------------------------------
+
+BATCH = 80
+FAULT_BUDGET = 200
+"""A planted fault must be found within this many histories."""
+
+
+def plain(seed: int) -> NodeHistory:
+    return with_weights(random_history(seed))
+
+
+def of_own_ranges(seed: int) -> NodeHistory:
+    return with_weights(own_ranges(random_history(seed)))
+
+
+def with_locks(seed: int) -> NodeHistory:
+    return with_weights(random_lock_history(seed))
+
+
+def drained_too(seed: int) -> NodeHistory:
+    return with_weights(with_drains(own_ranges(random_history(seed))))
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [(plain, BATCH), (of_own_ranges, BATCH), (with_locks, BATCH // 2), (drained_too, BATCH)],
+)
+def test_no_history_of_weights_breaks_a_rule(
+    make: Callable[[int], NodeHistory], count: int
+) -> None:
+    simulator = RingSimulator()
+    for seed in range(count):
+        history = make(seed)
+        if simulator.fails(history):
+            pytest.fail(simulator.story(history), pytrace=False)
+
+
+def test_every_kind_of_event_about_weights_comes_up() -> None:
+    drawn = {event.kind for seed in range(50) for event in plain(seed).events}
+    assert drawn >= {"weigh", "weigh itself"}
+
+
+class PlacesAnew(NodeMachine):
+    """Another weight, and all points are other points."""
+
+    def _have(self, replicas: Iterable[Replica]) -> None:
+        count = len(list(replicas))
+        super()._have(self._fresh(self.rng.randrange(2**32) for _ in range(count)))
+
+
+class KeepsAllItHad(OwnRangesMachine):
+    """What it gives up stays on the ring."""
+
+    def _have(self, replicas: Iterable[Replica]) -> None:
+        super()._have(replicas)
+        self._drop = ()
+
+
+class DoesNotLookForOrders(NodeMachine):
+    """It never reads which weight was ordered."""
+
+    def _renewed(self, reply: Any, *rest: Any) -> None:
+        super()._renewed(replace(reply, ordered=None), *rest)
+
+
+class ForgetsWhatWasOnItsWay(NodeMachine):
+    """What it was about to give up, and has not, it draws anew."""
+
+    def _resize(self) -> Run | None:
+        self._settled = ()
+        return super()._resize()
+
+
+@pytest.mark.parametrize(
+    ("machine", "make", "rules"),
+    [
+        (PlacesAnew, plain, "weight"),
+        (KeepsAllItHad, of_own_ranges, "weight"),
+        (DoesNotLookForOrders, plain, "weight"),
+    ],
+)
+def test_a_fault_in_the_node_is_found(
+    machine: type[NodeMachine], make: Callable[[int], NodeHistory], rules: str
+) -> None:
+    own = issubclass(machine, OwnRangesMachine)
+
+    def of_kind(config: NodeConfig, rng: Random) -> NodeMachine:
+        return machine(config, rng) if config.follow is not own else machine_of(config, rng)
+
+    found(RingSimulator(machine=of_kind), rules, make)
+
+
+def found(
+    simulator: RingSimulator,
+    rules: str,
+    make: Callable[[int], NodeHistory] = plain,
+    budget: int = FAULT_BUDGET,
+) -> None:
+    for seed in range(budget):
+        history = make(seed)
+        rule = simulator.broken_rule(history)
+        if rule is not None:
+            assert rule in rules.split("|"), simulator.story(history)
+            return
+    pytest.fail(f"not found in {budget} histories")
+
+
+def test_points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found() -> None:
+    found(RingSimulator(machine=ForgetsWhatWasOnItsWay), "weight", budget=1000)
+
+
+def _half_the_points_told(self: Any, body: dict[str, Any], *rest: Any) -> None:
+    if body.get("reason") == "weight":
+        body["points"] = body["points"][: len(body["points"]) // 2]
+    _announce(self, body, *rest)
+
+
+_announce = twin.RingTwin._announce
+
+
+@pytest.mark.parametrize(
+    ("method", "faulty", "make", "rules"),
+    [
+        ("_announce", _half_the_points_told, plain, "told"),
+        ("_tell_neighbours", lambda self, *rest: None, of_own_ranges, "own"),
+        ("_take_own_weight", lambda self, *rest: None, plain, "weight"),
+    ],
+    ids=["half the points told", "no neighbour told", "no order lifted"],
+)
+def test_a_fault_in_redis_scripts_is_found(
+    method: str,
+    faulty: Callable[..., None],
+    make: Callable[[int], NodeHistory],
+    rules: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(twin.RingTwin, method, faulty)
+    found(RingSimulator(), rules, make)
