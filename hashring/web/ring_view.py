@@ -193,13 +193,13 @@ class RingView:
             drains=self.snapshot.drains,
         )
 
-    @property
+    @cached_property
     def live(self) -> tuple[NodeView, ...]:
         """The nodes that own something, or could."""
         off = (NodeHealth.EXPIRED, NodeHealth.DRAINED)
         return tuple(node for node in self.nodes if node.state not in off)
 
-    @property
+    @cached_property
     def drained(self) -> tuple[NodeView, ...]:
         """The nodes that run, and by order own nothing."""
         return tuple(node for node in self.nodes if node.state is NodeHealth.DRAINED)
@@ -210,7 +210,7 @@ class RingView:
         standing = sorted(self.snapshot.drains.items())
         return {name: order for name, order in standing if order.stands(self.now)}
 
-    @property
+    @cached_property
     def expired(self) -> tuple[NodeView, ...]:
         """The nodes that are on the ring and own nothing."""
         return tuple(node for node in self.nodes if node.state is NodeHealth.EXPIRED)

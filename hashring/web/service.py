@@ -33,7 +33,7 @@ MOST: Final = 500
 FORGOTTEN: Final = 7 * 86_400.0
 """Seconds after which a ring whose nodes all left is not shown any more."""
 
-LOOKS: Final = 100
+LOOKS: Final = 80
 """Looks per second at all rings and groups together that nobody follows, at most."""
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer

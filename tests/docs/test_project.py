@@ -65,7 +65,13 @@ def test_workflows_test_every_python_that_the_package_names() -> None:
     config.read(ROOT / "setup.cfg")
     told = re.findall(r"Python :: (3\.\d+)", config["metadata"]["classifiers"])
     workflow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text())
-    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == told
+    matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == told
+    # The page on support promises the same.
+    support = " ".join((ROOT / "docs/project/support.rst").read_text().split())
+    assert f"Python {told[0]} to {told[-1]}, on Linux" in support
+    versions = [server.partition(":")[2] for server in matrix["server"] if server[:5] == "redis"]
+    assert f"Redis {', '.join(versions[:-1])} and {versions[-1]}:" in support
 
 
 def test_a_release_is_built_checked_and_told(tmp_path: Path) -> None:
