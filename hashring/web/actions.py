@@ -21,7 +21,7 @@ from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
 from hashring.store.ring.events import newest
 from hashring.store.ring.nodes import known_nodes
-from hashring.store.ring.orders import OrderStatus, check_order, drain, undrain
+from hashring.store.ring.orders import OrderStatus, check_order, drain, undrain, weigh
 from hashring.web import api_types as api
 from hashring.web.formatting import day, shown
 from hashring.web.parameters import group_of, ring_of
@@ -36,6 +36,7 @@ _ASKED: Final[Mapping[str, type[api.Answer]]] = {
     "rebalance": api.RebalanceAsked,
     "drain": api.DrainAsked,
     "undrain": api.UndrainAsked,
+    "weight": api.WeightAsked,
     "group-drain": api.GroupDrainAsked,
     "group-undrain": api.GroupUndrainAsked,
     "group-weight": api.GroupWeightAsked,
@@ -76,6 +77,7 @@ class Actions:
             api.RebalanceAsked: self._rebalance,
             api.DrainAsked: self._drain,
             api.UndrainAsked: self._undrain,
+            api.WeightAsked: self._weight,
             api.GroupDrainAsked: self._group_drain,
             api.GroupUndrainAsked: self._group_undrain,
             api.GroupWeightAsked: self._group_weight,
@@ -151,6 +153,18 @@ class Actions:
             return Deed(f"{shown(node)} of the ring {shown(ring)} was not drained.")
         text = f"{shown(node)} is to be on the ring {shown(ring)} again."
         return Deed(text, self._event(watcher, "undrain", by))
+
+    def _weight(self, asked: api.WeightAsked, by: str) -> Deed:
+        ring, node, weight = asked.ring, asked.node, asked.weight
+        watcher, _ = ring_of(self._service, ring)
+        reply = self._service.store.run(weigh(watcher.keys, weights={node: weight}, by=by))
+        if reply.unknown is not None:
+            raise UnknownNodeError(node, ring, known_nodes(watcher.look().snapshot))
+        what = "its own weight" if weight is None else f"the weight {weight:g}"
+        if not reply.changed:
+            return Deed(f"{shown(node)} of the ring {shown(ring)} has {what} already.")
+        text = f"{shown(node)} of the ring {shown(ring)} is to have {what}."
+        return Deed(text, self._event(watcher, "weight", by))
 
     def _ordered(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
         status = self._service.store.run(command)

@@ -88,6 +88,12 @@ def ring(watcher: RingWatcher, view: RingView) -> api.RingAnswer:
             )
             for name, order in view.drains.items()
         ],
+        weights=[
+            api.WeightAnswer(
+                node=name, weight=order.weight, by=order.by, since=iso_time(order.since)
+            )
+            for name, order in sorted(view.snapshot.weights.items())
+        ],
         agreeing=view.agreeing,
         duplicate_points=[
             api.DuplicatePoint(point=point, nodes=list(nodes)) for point, nodes in view.duplicates

@@ -96,8 +96,17 @@ class DrainAnswer(Answer):
     until: Time | None
 
 
+class WeightAnswer(Answer):
+    """An order that a node has another weight than its own."""
+
+    node: str
+    weight: float
+    by: str
+    since: Time
+
+
 class RingAnswer(Answer):
-    """A ring. ``drains`` has orders about nodes that do not run, too."""
+    """A ring. ``drains`` and ``weights`` have orders about nodes that do not run, too."""
 
     ring: str
     status: Status
@@ -109,6 +118,7 @@ class RingAnswer(Answer):
     replicas: Count
     expired: list[str]
     drains: list[DrainAnswer]
+    weights: list[WeightAnswer]
     agreeing: Count
     duplicate_points: list[DuplicatePoint]
     garbage: Count
@@ -428,6 +438,15 @@ class UndrainAsked(Answer):
     by: By
     ring: Name
     node: Name
+
+
+class WeightAsked(Answer):
+    """A node's new weight; ``null`` is its own."""
+
+    by: By
+    ring: Name
+    node: Name
+    weight: Annotated[float, Meta(gt=0)] | None = None
 
 
 class GroupDrainAsked(Answer):

@@ -25,6 +25,7 @@ _ASKED: Final = {
     "rebalance": "let {group} move partitions now",
     "drain": "drain {node} of the ring {ring}",
     "undrain": "let {node} own keys of the ring {ring} again",
+    "weight": "give {node} of the ring {ring} another weight",
     "group-drain": "drain {member} of the group {group}",
     "group-undrain": "let {member} have partitions of the group {group} again",
     "group-weight": "give {member} of the group {group} another weight",

@@ -49,6 +49,7 @@ _TYPES: Final = (
     api.RingAnswer,
     api.Rings,
     api.UndrainAsked,
+    api.WeightAsked,
 )
 _ERRORS: Final = {
     400: "A parameter that cannot work.",
@@ -232,6 +233,10 @@ def _paths() -> dict[str, Any]:
             api.DrainAsked,
         ),
         "/api/act/undrain": _act("Let a drained node own keys again.", api.UndrainAsked),
+        "/api/act/weight": _act(
+            "Give a node another weight. GET /api/plan with weight says what moves.",
+            api.WeightAsked,
+        ),
         "/api/act/release": _act("Take a lock away from its holder.", api.ReleaseAsked),
         "/api/act/forget": _act(
             "Note that a ring without nodes was stopped for good: it is not shown any more, until "

@@ -17,7 +17,8 @@ from hashring.core.groups.state import GroupState
 from hashring.core.planning import RingPlan, ring_plan
 from hashring.errors import ConfigError, UnknownMemberError, UnknownNodeError
 from hashring.store.ring.commands import snapshot
-from hashring.store.ring.nodes import known_nodes, undrained_ring
+from hashring.store.ring.nodes import known_nodes, undrained_ring, weighed_ring
+from hashring.store.ring.orders import checked_weight
 from hashring.web.formatting import shown
 from hashring.web.live_pages import Templates
 from hashring.web.parameters import group_of, ring_of
@@ -81,6 +82,7 @@ class Questions:
             "rebalance": self._rebalance,
             "drain": self._drain,
             "undrain": self._undrain,
+            "weight": self._weight,
             "group-drain": self._group_drain,
             "group-undrain": self._group_undrain,
             "group-weight": self._group_weight,
@@ -155,6 +157,30 @@ class Questions:
             return ring_plan(view.ring, undrained_ring(seen, view.ring, node))
 
         return replace(found, plan=plan)
+
+    def _weight(self, given: Given) -> Question:
+        ring, node = _of(given, "ring"), _of(given, "node")
+        watcher, view = ring_of(self._service, ring)
+        seen = self._service.store.run(
+            snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
+        )
+        if not seen.remembered:
+            _check_known(view, node)
+        text = given.get("weight")
+        asked = f"Give {shown(node)} of the ring {shown(ring)} "
+        if text is None:
+            found = self._about_node(given, f"{asked}another weight?", "")
+            return replace(found, weight="", ready=False)
+        weight = weight_of(text)
+        if weight is not None:
+            checked_weight(weight)
+
+        def plan() -> RingPlan:
+            return ring_plan(view.ring, weighed_ring(seen, view.ring, {node: weight}))
+
+        comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
+        found = self._about_node(given, f"{asked}{_in_words(weight)}?", comes)
+        return replace(found, plan=plan, weight=text)
 
     def _forget(self, given: Given) -> Question:
         ring = _of(given, "ring")
@@ -241,12 +267,13 @@ class Questions:
         def order(state: GroupState, now: float) -> StepOutcome:
             return orders.weigh(state, member, weight, now, _PLANNING)
 
-        what = "the weight that it started with" if weight is None else f"the weight {weight:g}"
         asked = f"Give {shown(member)} of the group {shown(_of(given, 'group'))} "
         if text is None:
             found = self._about_member(given, asked + "another weight?", "", None)
             return replace(found, weight="", ready=False)
-        return replace(self._about_member(given, f"{asked}{what}?", "", order), weight=text)
+        return replace(
+            self._about_member(given, f"{asked}{_in_words(weight)}?", "", order), weight=text
+        )
 
 
 def weight_of(text: str) -> float | None:
@@ -261,6 +288,10 @@ def weight_of(text: str) -> float | None:
         return float(text)
     except ValueError:
         raise ConfigError("weight", shown(text), "give a number above 0") from None
+
+
+def _in_words(weight: float | None) -> str:
+    return "its own weight again" if weight is None else f"the weight {weight:g}"
 
 
 def _check_known(view: RingView, node: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from redis import Redis
 
 import hashring
@@ -21,7 +22,7 @@ from hashring.cli import main
 from hashring.fencing import RedisFence
 from hashring.store.embedded import RedisServer
 from hashring.testing import ring_of
-from tests.conftest import ROOT
+from tests.conftest import ROOT, eventually
 
 pytestmark = pytest.mark.one_server
 
@@ -92,7 +93,7 @@ def commands(page: Path) -> set[str]:
 
 
 def command_of(line: str) -> tuple[click.Command, list[str]]:
-    """The command that a line calls, and its options."""
+    """The command that a line calls, and its words."""
     _, *words = shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)
     while words[0].startswith("-"):
         words = words[2:]
@@ -103,7 +104,7 @@ def command_of(line: str) -> tuple[click.Command, list[str]]:
         found = found.get_command(context, name)
         assert found is not None, f"{name!r} of {line!r} is no command"
     assert found is not None
-    return found, [word.partition("=")[0] for word in words if word.startswith("-")]
+    return found, words
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,56 @@ def command_of(line: str) -> tuple[click.Command, list[str]]:
 )
 def test_the_commands_it_names_have_these_options(page: Path) -> None:
     for line in commands(page):
-        command, options = command_of(line)
+        command, words = command_of(line)
+        options = {word.partition("=")[0] for word in words if word.startswith("-")}
         known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-        assert set(options) <= known | {"--help", "-h"}, line
+        assert options <= known | {"--help", "-h"}, line
+
+
+def console_lines(page: Path) -> list[str]:
+    """The lines of the page's consoles that call the program, in their order."""
+    return [re.sub(r"\s*\\\n\s*", " ", line) for line in SHELL.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if console_lines(page)],
+    ids=lambda page: str(page.relative_to(ROOT / "docs")),
+)
+def test_the_lines_of_consoles_can_be_typed_as_they_are(page: Path) -> None:
+    for line in console_lines(page):
+        command, words = command_of(line)
+        # Raises what a user would read.
+        command.make_context(command.name, words)
+
+
+def runs_here(line: str) -> bool:
+    """Whether a line needs only Redis, and ends by itself."""
+    return not re.search("--url|--wire|--follow|hashring (spark|serve|demo)", line)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in GUIDES if any(map(runs_here, console_lines(page)))],
+    ids=lambda page: str(page.relative_to(ROOT / "docs")),
+)
+def test_the_lines_of_consoles_run(
+    page: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HASHRING_REDIS_URL", redis_server.url)
+    monkeypatch.setenv("HASHRING_RING", "accounts")
+    names = ("worker-3", "worker-4")
+    with ExitStack() as stack:
+        redis = stack.enter_context(Redis(unix_socket_path=str(redis_server.socket)))
+        redis.flushall()
+        nodes = [stack.enter_context(hashring.RingNode(redis, "accounts", name=n)) for n in names]
+        groups = [
+            stack.enter_context(hashring.PartitionGroup(redis, "orders", 8, member=name))
+            for name in names
+        ]
+        eventually(lambda: nodes[0].get_node_count() == 2, "the nodes see each other")
+        eventually(lambda: len(groups[0].status().members) == 2, "the members see each other")
+        for line in filter(runs_here, console_lines(page)):
+            _, *words = shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)
+            done = CliRunner().invoke(main, words)
+            assert done.exit_code == 0, f"{line}: {done.output}"

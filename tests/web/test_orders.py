@@ -135,6 +135,39 @@ def test_a_program_drains_a_node_for_a_time(redis: Redis, visit: Visit) -> None:
     assert (last.status_code, "no other node is left" in last.json["error"]) == (400, True)
 
 
+def test_a_node_gets_another_weight_after_a_look_at_the_plan(redis: Redis, visit: Visit) -> None:
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    with nodes_on(redis, "ring", "a", "b") as nodes:
+
+        def told() -> Any:
+            return visitor.json("/api/ring", ring="ring")
+
+        eventually(lambda: told()["nodes"] == 2, "the page has the nodes")
+        path = "/act/weight?ring=ring&node=a"
+        assert path in unescape(visitor.page("/ring", name="ring", node="a"))
+        assert 'method="post" action="/act/weight"' not in visitor.client.get(path).text
+        planned = words(visitor.client.get(f"{path}&weight=3").text)
+        assert "Give a of the ring ring the weight 3?" in planned
+        assert re.search(r"Moves \d+\.\d\d% of the ring", planned)
+        assert visitor.client.get(f"{path}&weight=-1").status_code == 400
+        assert answered(visitor, f"{path}&weight=3").status_code == 303
+        page = unescape(visitor.page("/ring", name="ring"))
+        assert "a of the ring ring is to have the weight 3." in page
+        assert re.search(r'href="/ring\?name=ring#e-\d+-\d+"', page)
+        eventually(lambda: len(nodes[0].ring.points_of("a")) == 48, "the node obeys")
+        eventually(lambda: told()["weights"], "the ring has the order")
+        [order] = told()["weights"]
+        assert (order["node"], order["weight"]) == ("a", 3.0)
+        assert "a has the weight 3: ordered" in words(visitor.page("/ring", name="ring"))
+        lifted = act(visitor, "weight", ring="ring", node="a").json
+        assert lifted["done"] == "a of the ring ring is to have its own weight."
+        assert lifted["event"]
+        again = act(visitor, "weight", ring="ring", node="a").json
+        assert again["event"] is None
+        assert act(visitor, "weight", ring="ring", node="nobody").status_code == 404
+
+
 def test_a_member_is_drained_and_weighed_from_its_row_with_the_plan_before(
     redis: Redis, visit: Visit
 ) -> None:
