@@ -28,7 +28,7 @@ from hashring.core.groups.member import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
-from hashring.protocol.machine import Machine
+from hashring.protocol.machine import Machine, io_timeout
 from hashring.protocol.member import MemberMachine, Stage
 from hashring.running.backend import (
     Latch,
@@ -180,7 +180,7 @@ class BaseMember(ABC):
         self._redis = redis
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
-        self._timeout = min(5.0, ttl / 3)
+        self._timeout = io_timeout(ttl)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
         self._iterators: list[Callable[[PartitionChange | None], None]] = []

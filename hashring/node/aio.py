@@ -22,9 +22,10 @@ from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.book import Asked, Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
+from hashring.protocol.silence import Silence, Silent
 from hashring.store.cancellation import callback_over
 from hashring.store.command import Command
-from hashring.store.interface import Message
+from hashring.store.interface import Answered, Message
 from hashring.store.locks.commands import LOCKS_A_CALL
 from hashring.store.redis_store import AsyncRedisStore
 from hashring.store.ring.commands import owner, snapshot
@@ -33,9 +34,6 @@ from hashring.store.ring.orders import OrderStatus, check_order
 logger = logging.getLogger("hashring")
 
 T = TypeVar("T")
-
-# How long one wait for a message lasts, in seconds; cancelling ends it at once.
-_LISTEN = 60.0
 
 
 class AsyncRingNode(Node):
@@ -416,7 +414,7 @@ class _Loop:
             await self._run(step)
         elif isinstance(step, Subscribe):
             await self._drop_listener()
-            self._listener = asyncio.create_task(self._listen(step.number))
+            self._listener = asyncio.create_task(self._listen(step))
         elif isinstance(step, Finished):
             return False
         self._publish()
@@ -459,20 +457,26 @@ class _Loop:
 
     # --- the subscription ---------------------------------------------------------------------
 
-    async def _listen(self, number: int) -> None:
-        machine = self._machine
+    async def _listen(self, step: Subscribe) -> None:
+        machine, number = self._machine, step.number
         subscription = None
         error: StoreError | None = None
         try:
             subscription = await self.store.subscribe(*machine.channels)
-            timeout = self._config.io_timeout
+            silence = Silence(step, monotonic())
             while True:
-                notice = await subscription.wait(timeout)
+                notice = await subscription.wait(silence.wait(monotonic()))
                 if notice is None:
-                    if timeout != _LISTEN:
+                    silent = silence.nothing(monotonic())
+                    if silent is Silent.ASK:
+                        await subscription.ask()
+                    elif silent is Silent.LOST:
+                        error = silence.error
                         break
                     continue
-                timeout = _LISTEN
+                silence.heard(monotonic())
+                if isinstance(notice, Answered):
+                    continue
                 if isinstance(notice, Message):
                     machine.told(number, notice.channel, notice.payload, monotonic())
                 else:

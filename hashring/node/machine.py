@@ -1119,7 +1119,8 @@ class NodeMachine:
         self._subscribed = False
         # The runner says when it stands or fails; should it do neither, try again.
         self._at.subscribe = now + 4 * self.config.io_timeout
-        return Subscribe(self._subscription)
+        config = self.config
+        return Subscribe(self._subscription, config.heartbeat_interval, config.io_timeout)
 
     def _new_session(self) -> None:
         self.session = self._hex(16)

@@ -12,7 +12,7 @@ from hashring.errors import StoreError
 from hashring.node.log import NodeLog
 from hashring.node.machine import NodeMachine
 from hashring.node.states import AT_WORK, NodeState
-from hashring.protocol.machine import Run
+from hashring.protocol.machine import Run, Subscribe
 from hashring.running.backend import Backend, Latch
 from hashring.running.loop import Loop
 from hashring.store.interface import Store, Subscription
@@ -66,7 +66,6 @@ class Runner(Loop):
         self.store = store
         self.backend = backend
         self.label = label
-        self.confirm_within = machine.config.io_timeout
         self.settled = backend.latch()
         self.ended = backend.latch()
         self._maker = backend.current()
@@ -191,8 +190,8 @@ class Runner(Loop):
 
     # --- the subscription ---------------------------------------------------------------------
 
-    def _listener(self, number: int) -> None:
-        self._listen(number, self.store)
+    def _listener(self, step: Subscribe) -> None:
+        self._listen(step, self.store)
 
     def _unsubscribed(self, number: int, failure: StoreError | None, now: float) -> None:
         failing = self.machine.failed_since is not None

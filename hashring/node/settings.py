@@ -16,6 +16,7 @@ from hashring.core.ring import Range
 from hashring.errors import ConfigError
 from hashring.node.machine import NodeConfig
 from hashring.protocol.locks.book import LockConfig
+from hashring.protocol.machine import io_timeout
 from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.ring.commands import Scoring
 
@@ -23,9 +24,6 @@ from hashring.store.ring.commands import Scoring
 DEFAULT_REPLICAS: Final = 16
 DEFAULT_TTL: Final = 60.0
 DEFAULT_HEARTBEAT_INTERVAL: Final = 10.0
-
-# A Redis that is silent for this long, in seconds, counts as failed; less for short ttls.
-_LONGEST_SILENCE: Final = 5.0
 
 OnChange = Callable[[tuple[Range, ...], tuple[Range, ...]], Any]
 
@@ -158,7 +156,7 @@ class NodeSettings:
             weight=self.weight,
             ttl=self.ttl,
             heartbeat_interval=self.heartbeat_interval,
-            io_timeout=min(_LONGEST_SILENCE, self.ttl / 3),
+            io_timeout=io_timeout(self.ttl),
             scoring=Scoring.last_heartbeat(self.ttl) if self.wire else Scoring.expiry(self.ttl),
             algorithm=self.algorithm,
             placement=self.placement,

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hashring.errors import StoreError
 from hashring.store.command import Command
+
+_LONGEST_SILENCE: Final = 5.0
+
+
+def io_timeout(ttl: float) -> float:
+    """Seconds after which a Redis that is silent counts as failed; less for short ttls."""
+    return min(_LONGEST_SILENCE, ttl / 3)
 
 
 @dataclass(frozen=True)
@@ -33,9 +40,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Subscribe:
-    """Drop any subscription and make a new one, with this number in all that is told of it."""
+    """Drop any subscription and make a new one, with this number in all that is told of it.
+
+    How long it may be silent is :class:`hashring.protocol.silence.Silence`'s to apply.
+
+    Attributes:
+        number: names the subscription.
+        ask_after: seconds without a message after which Redis is asked whether it stands.
+        patience: seconds that Redis may take to confirm it, and to answer.
+    """
 
     number: int
+    ask_after: float
+    patience: float
 
 
 @dataclass(frozen=True)

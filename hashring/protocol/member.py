@@ -50,7 +50,7 @@ from hashring.core.groups.state import MemberView
 from hashring.core.states import StateTable
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
-from hashring.protocol.machine import Finished, Step, Subscribe, Wait
+from hashring.protocol.machine import Finished, Step, Subscribe, Wait, io_timeout
 
 RETRY: Final = 0.5
 """Seconds until Redis is asked again after it did not answer."""
@@ -326,7 +326,7 @@ class MemberMachine(ABC):
         if self.stage in _SUBSCRIBED and now >= self._subscribe_at:
             self._subscription += 1
             self._subscribe_at = math.inf
-            return Subscribe(self._subscription)
+            return Subscribe(self._subscription, self.interval, io_timeout(self.membership.ttl))
         return Wait(self._wait_until())
 
     def _begin_what_is_due(self, now: float) -> None:

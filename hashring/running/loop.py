@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from hashring.errors import StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
+from hashring.protocol.silence import Silence, Silent
 from hashring.running.backend import Inbox
 from hashring.store.interface import Message, Store, Subscribed, Subscription, Unsubscribed
 
@@ -66,9 +67,6 @@ class Loop:
     label: str = ""
     """What names of threads begin with."""
 
-    confirm_within: float | None = None
-    """Seconds within which a subscription must stand; ``None``: its machine sees to that."""
-
     def __init__(
         self,
         machine: Machine,
@@ -125,7 +123,7 @@ class Loop:
             self._run(step, store)
             self.publish()
         elif isinstance(step, Subscribe):
-            self._subscribe(step.number)
+            self._subscribe(step)
         return not isinstance(step, Finished)
 
     def _say(self, word: Word) -> None:
@@ -147,10 +145,10 @@ class Loop:
 
     # --- the subscription ---------------------------------------------------------------------
 
-    def _subscribe(self, number: int) -> None:
+    def _subscribe(self, step: Subscribe) -> None:
         self._drop_subscription()
-        self._listening = number
-        self._ground.spawn(lambda: self._listener(number), f"{self.label} listener".lstrip())
+        self._listening = step.number
+        self._ground.spawn(lambda: self._listener(step), f"{self.label} listener".lstrip())
 
     def _drop_subscription(self) -> None:
         self._listening = 0
@@ -158,31 +156,39 @@ class Loop:
         if subscription is not None:
             self._ground.call(subscription.end)
 
-    def _listener(self, number: int) -> None:
+    def _listener(self, step: Subscribe) -> None:
         store = self._make_store()
         try:
-            self._listen(number, store)
+            self._listen(step, store)
         finally:
             store.close()
 
-    def _listen(self, number: int, store: Store) -> None:
-        machine, call = self.machine, self._ground.call
+    def _listen(self, step: Subscribe, store: Store) -> None:
+        machine, call, number = self.machine, self._ground.call, step.number
         subscription = None
         failure: StoreError | None = None
         try:
             subscription = call(store.subscribe, *machine.channels)
             if self._listening == number:
                 self._subscription = subscription
-            stands = False
+            silence = Silence(step, self.clock())
             while self._listening == number:
-                patience = self.listen if stands else self.confirm_within
-                notice = call(subscription.wait, patience or self.listen)
+                patience = min(self.listen, silence.wait(self.clock()))
+                notice = call(subscription.wait, patience)
+                if notice is None:
+                    silent = silence.nothing(self.clock())
+                    if silent is Silent.ASK:
+                        call(subscription.ask)
+                    elif silent is Silent.LOST:
+                        failure = silence.error
+                        break
+                    continue
+                silence.heard(self.clock())
                 if isinstance(notice, Subscribed):
-                    stands = True
                     self.tell(lambda now: machine.subscribed(number, now))
                 elif isinstance(notice, Message):
                     self._pass_on(number, notice)
-                elif isinstance(notice, Unsubscribed) or (patience and not stands):
+                elif isinstance(notice, Unsubscribed):
                     break
         except StoreError as error:
             failure = error

@@ -31,7 +31,12 @@ class Unsubscribed:
     """The subscription has ended as asked."""
 
 
-Notice = Subscribed | Message | Unsubscribed
+@dataclass(frozen=True)
+class Answered:
+    """What :meth:`Subscription.ask` asked for has come: the subscription still stands."""
+
+
+Notice = Subscribed | Message | Unsubscribed | Answered
 
 
 class Subscription(Protocol):
@@ -39,6 +44,15 @@ class Subscription(Protocol):
 
     def wait(self, timeout: float) -> Notice | None:
         """The next notice, or ``None`` when none came within ``timeout`` seconds.
+
+        Raises:
+            StoreError: the connection is gone.
+        """
+
+    def ask(self) -> None:
+        """Ask whether it stands; ``wait`` then returns :class:`Answered`, among messages.
+
+        For the thread that waits.
 
         Raises:
             StoreError: the connection is gone.

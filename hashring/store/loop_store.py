@@ -65,6 +65,9 @@ class _LoopSubscription:
         notice: Notice | None = self._loop.run_until_complete(self._inner.wait(timeout))
         return notice
 
+    def ask(self) -> None:
+        self._loop.run_until_complete(self._inner.ask())
+
     def end(self) -> None:
         # Noticed by the next wait: the connection is the waiting thread's alone.
         self._ended = True

@@ -18,7 +18,14 @@ from typing import Final, TypeVar
 from hashring.store.challenge.twin import ChallengeTwin
 from hashring.store.command import Command
 from hashring.store.group.twin import GroupTwin
-from hashring.store.interface import Message, Notice, Subscribed, Subscription, Unsubscribed
+from hashring.store.interface import (
+    Answered,
+    Message,
+    Notice,
+    Subscribed,
+    Subscription,
+    Unsubscribed,
+)
 from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.ring.commands import holder_of
@@ -263,6 +270,9 @@ class _MemorySubscription:
             return self._notices.get(timeout=timeout)
         except queue.Empty:
             return None
+
+    def ask(self) -> None:
+        self._notices.put(Answered())
 
     def end(self) -> None:
         self._notices.put(Unsubscribed())

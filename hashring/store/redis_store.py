@@ -22,7 +22,14 @@ from hashring.store.client import (
 )
 from hashring.store.client_errors import translate
 from hashring.store.command import Command
-from hashring.store.interface import Message, Notice, Subscribed, Subscription, Unsubscribed
+from hashring.store.interface import (
+    Answered,
+    Message,
+    Notice,
+    Subscribed,
+    Subscription,
+    Unsubscribed,
+)
 
 T = TypeVar("T")
 
@@ -38,6 +45,8 @@ def _notice(message: dict[str, Any] | None) -> Notice | None:
         return Subscribed()
     if kind == "unsubscribe":
         return Unsubscribed()
+    if kind == "pong":
+        return Answered()
     if message is None or kind != "message":
         return None
     return Message(_bytes(message["channel"]), _bytes(message["data"]))
@@ -60,6 +69,12 @@ class _RedisSubscription:
     def wait(self, timeout: float) -> Notice | None:
         try:
             return _notice(self._pubsub.get_message(timeout=timeout))
+        except Exception as error:
+            raise translate(error, self._doing) from error
+
+    def ask(self) -> None:
+        try:
+            self._pubsub.ping()
         except Exception as error:
             raise translate(error, self._doing) from error
 
@@ -181,6 +196,13 @@ class _AsyncRedisSubscription:
         try:
             message = self._pubsub.get_message(timeout=timeout)
             return _notice(await outcome(message, timeout + self._patience))
+        except Exception as error:
+            raise translate(error, self._doing) from error
+
+    async def ask(self) -> None:
+        """Ask whether it stands; ``wait`` then returns :class:`Answered`, among messages."""
+        try:
+            await outcome(self._pubsub.ping(), self._patience)
         except Exception as error:
             raise translate(error, self._doing) from error
 

@@ -20,6 +20,7 @@ from hashring.store.group.commands import group_keys, join
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually
 from tests.hosts import Answer, Host, HostError
+from tests.proxy import Proxy
 
 GROUP = "orders"
 SETTINGS: dict[str, Any] = {
@@ -115,6 +116,20 @@ def test_it_shares_with_others_and_is_told_of_every_change_in_order(make: Make, 
     kinds = [kind for kind, _ in a.told]
     assert kinds == ["assigned"] * 4 + ["revoked"] * 4
     assert a.held == {}
+
+
+def test_a_subscription_that_died_in_silence_is_made_anew_though_nothing_happens(
+    make: Make, proxy: Proxy, client: Redis
+) -> None:
+    def listening() -> set[str]:
+        found: list[dict[str, str]] = client.client_list(_type="pubsub")  # type: ignore[assignment]
+        return {each["id"] for each in found}
+
+    make(url=proxy.url, ttl=3.0).start()
+    eventually(lambda: len(listening()) == 1, "it has subscribed")
+    before = listening()
+    proxy.deafen("pubsub")
+    eventually(lambda: listening() - before, "it subscribes anew")
 
 
 def test_what_stops_it_from_starting_is_raised_and_nothing_is_left_behind(

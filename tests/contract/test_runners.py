@@ -394,16 +394,29 @@ def test_a_node_survives_that_redis_refuses_connections(make: Make, proxy: Proxy
     agree(node)
 
 
-def test_a_deaf_subscription_is_noticed_at_the_heartbeat_and_made_anew(
+def test_a_subscription_that_died_in_silence_is_made_anew_though_nothing_happens(
     make: Make, proxy: Proxy
 ) -> None:
-    deaf = make(url=proxy.url, **CALM).start()
+    deaf = make(url=proxy.url, **SHORT).start()
     before = deaf.status["subscriptions"]
     proxy.deafen("pubsub")
-    other = make(**CALM).start()
-    agree(deaf, other)
     eventually(lambda: deaf.status["subscriptions"] > before, "it subscribes anew")
-    assert deaf.status["gaps"] >= 1
+    other = make(**SHORT).start()
+    agree(deaf, other)
+
+
+def test_a_subscription_that_answers_is_kept_however_long_nothing_happens(
+    make: Make, client: Redis
+) -> None:
+    node = make(ttl=60.0, heartbeat_interval=0.05).start()
+    before = node.status["subscriptions"], _pings(client)
+    eventually(lambda: _pings(client) >= before[1] + 5, "it is asked again and again")
+    assert node.status["subscriptions"] == before[0]
+
+
+def _pings(client: Redis) -> int:
+    counted: dict[str, Any] = client.info("commandstats")  # type: ignore[assignment]
+    return int(counted.get("cmdstat_ping", {"calls": 0})["calls"])
 
 
 def test_a_lost_message_is_noticed_at_the_heartbeat(make: Make, proxy: Proxy) -> None:

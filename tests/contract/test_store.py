@@ -5,6 +5,7 @@ Nothing here waits for time to pass: what must be expired gets its score written
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from itertools import pairwise
@@ -16,6 +17,7 @@ from hashring.core.change import ChangeKind, RingChange, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
+from hashring.store.interface import Answered, Message, Subscribed
 from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import (
     BeatReply,
@@ -28,6 +30,7 @@ from hashring.store.ring.commands import (
     owner,
     read_members,
 )
+from tests.conftest import PATIENCE
 from tests.contract.places import (
     AVAILABLE,
     LONG_AGO,
@@ -1007,6 +1010,17 @@ def test_whoever_follows_the_changes_has_the_ring_that_is_fetched(
             ring, tag = change.apply(ring), change.stamp.tag
         assert ring == place.ring()
         assert place.look().stamp.tag == tag
+
+
+def test_a_subscription_answers_when_it_is_asked_and_loses_no_message(place: Place) -> None:
+    with contextlib.closing(place.store.subscribe(place.keys.channel)) as subscription:
+        assert subscription.wait(PATIENCE) == Subscribed()
+        subscription.ask()
+        place.publish(b"news")
+        subscription.ask()
+        heard = [subscription.wait(PATIENCE) for _ in range(3)]
+    assert heard.count(Answered()) == 2
+    assert Message(place.keys.channel, b"news") in heard
 
 
 def test_a_message_is_json_of_version_1(place: Place) -> None:

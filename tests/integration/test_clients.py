@@ -7,7 +7,8 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,11 @@ from hashring import (
     WrongKeyType,
     lease_challenge,
 )
+from hashring.store.client import is_async
 from hashring.store.embedded import RedisServer
+from hashring.store.interface import Answered, Subscribed
+from hashring.store.loop_store import LoopStore
+from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually
 
 KEYS = [f"key-{number}" for number in range(2000)]
@@ -225,6 +230,49 @@ def test_a_failover_under_sentinel_is_survived() -> None:
                 )
                 assert client.zcard("failover") == 32
             shared(nodes)
+
+
+CLIENTS: list[Any] = [
+    redis.Redis,
+    partial(redis.Redis, protocol=3),
+    partial(redis.Redis, decode_responses=True),
+    valkey.Valkey,
+    partial(valkey.Valkey, protocol=3),
+    redis.asyncio.Redis,
+    partial(redis.asyncio.Redis, protocol=3),
+    valkey.asyncio.Valkey,
+]
+CLUSTER_CLIENTS: list[Any] = [
+    redis.RedisCluster,
+    valkey.ValkeyCluster,
+    redis.asyncio.RedisCluster,
+    valkey.asyncio.ValkeyCluster,
+]
+
+
+def answers_when_asked(client: Any) -> None:
+    """A subscription over the client answers, and goes on."""
+    kind = LoopStore if is_async(client) else RedisStore
+    with (
+        closing(kind(client, PATIENCE)) as store,
+        closing(store.subscribe(b"{ring}:news")) as subscription,
+    ):
+        assert subscription.wait(PATIENCE) == Subscribed()
+        for _ in range(2):
+            subscription.ask()
+            assert subscription.wait(PATIENCE) == Answered()
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_a_subscription_answers_when_asked(redis_server: RedisServer, make: Any) -> None:
+    answers_when_asked(make(unix_socket_path=str(redis_server.socket)))
+
+
+@pytest.mark.parametrize("make", CLUSTER_CLIENTS)
+def test_a_subscription_on_a_cluster_answers_when_asked(
+    cluster: list[RedisServer], make: Any
+) -> None:
+    answers_when_asked(make(host="127.0.0.1", port=cluster[0].port))
 
 
 @pytest.mark.parametrize("ring", ["accounts", "b", "c", "{team}:accounts"])

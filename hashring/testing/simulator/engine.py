@@ -17,11 +17,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from hashring.errors import RedisUnavailable
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
+from hashring.protocol.silence import Silence, Silent
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.history import Event, History
@@ -172,9 +174,10 @@ class SimulatedCaller(Generic[P]):
 class SimulatedSubscription:
     """One subscription of a loop."""
 
-    def __init__(self, loop: SimulatedLoop[Any], number: int) -> None:
+    def __init__(self, loop: SimulatedLoop[Any], step: Subscribe) -> None:
         self._loop = loop
-        self.number = number
+        self.number = step.number
+        self.silence = Silence(step, loop.process.local())
         self._ends: list[Callable[[], None]] = []
         self._last = 0.0
         self.deaf = False
@@ -212,6 +215,15 @@ class SimulatedSubscription:
             process.missed_at = world.now
             world.say(process, "a message to it is lost")
             return
+        if not self.deliver(lambda: self._loop.hear(self.number, channel, payload)):
+            process.missed_at = world.now
+
+    def deliver(self, what: Callable[[], None]) -> bool:
+        """Redis sends something; whether it arrives, after what it sent before."""
+        process = self._loop.process
+        world = process.world
+        if self.deaf or not process.alive:
+            return False
         at = world.now + process.latency()
         if world.now < process.messages_late_until:
             at = max(at, process.messages_late_until)
@@ -219,12 +231,17 @@ class SimulatedSubscription:
             if process.hole_ends == "lost":
                 # Its end of the connection does not know that nothing comes any more.
                 self.deaf = True
-                process.missed_at = world.now
-                return
+                return False
             at = max(at, process.hole_until + process.latency())
         # One connection keeps its order.
         self._last = max(self._last, at)
-        world.at(self._last, lambda: self._loop.hear(self.number, channel, payload))
+
+        def arrive() -> None:
+            self.silence.heard(process.local())
+            what()
+
+        world.at(self._last, arrive)
+        return True
 
 
 class SimulatedLoop(SimulatedCaller[P]):
@@ -285,7 +302,7 @@ class SimulatedLoop(SimulatedCaller[P]):
                 process.calls += 1
                 self.call(step.command)
             elif isinstance(step, Subscribe):
-                self._subscribe(step.number)
+                self._subscribe(step)
             else:
                 self._over = True
                 self.detach()
@@ -345,38 +362,60 @@ class SimulatedLoop(SimulatedCaller[P]):
 
     # --- the subscription ---------------------------------------------------------------------
 
-    def _subscribe(self, number: int) -> None:
+    def _subscribe(self, step: Subscribe) -> None:
         process = self.process
         world = process.world
         self.detach()
-        self.listener = listener = SimulatedSubscription(self, number)
+        self.listener = listener = SimulatedSubscription(self, step)
         asked = world.now + process.latency()
         if world.now < process.cut_until or world.now < world.down_until:
             world.at(asked, lambda: self._lost(listener, RedisUnavailable("connection refused")))
             return
-        confirmed: list[bool] = []
-
-        def give_up() -> None:
-            if not confirmed:
-                self._lost(listener, None)
-
-        patience = world.now + world.io_timeout
-        world.at(patience, give_up)
+        self._watch(listener)
         at = process.through_hole(asked)
-        if at is None or (at := max(at, world.hang_until)) > patience:
+        if at is None:
             return
+        at = max(at, world.hang_until)
 
         def stand() -> None:
-            if listener is not self.listener or not process.alive or world.now < process.cut_until:
+            if listener is not self.listener or listener.ended or not process.alive:
+                return
+            if world.now < process.cut_until:
                 return
             if world.now < max(world.down_until, world.hang_until):
                 return
             listener.attach()
-            confirmed.append(True)
-            after = world.now + process.latency()
-            world.at(after, lambda: self.tell(lambda: self._subscribed(listener)))
+            listener.deliver(lambda: self.tell(lambda: self._subscribed(listener)))
 
         world.at(at, stand)
+
+    def _watch(self, listener: SimulatedSubscription) -> None:
+        """Let the subscription be asked, or given up, when its time comes."""
+        process = self.process
+        wait = listener.silence.wait(process.local())
+        if wait < math.inf:
+            # A hair later; see `_wait`.
+            at = max(process.world.now + wait, process.paused_until) + 1e-9
+            process.world.at(at, lambda: self._heard_nothing(listener))
+
+    def _heard_nothing(self, listener: SimulatedSubscription) -> None:
+        process = self.process
+        if listener is not self.listener or listener.ended or not process.alive:
+            return
+        silent = Silent.LISTEN if process.paused else listener.silence.nothing(process.local())
+        if silent is Silent.LOST:
+            self._lost(listener, listener.silence.error)
+            return
+        if silent is Silent.ASK:
+            self._ask(listener)
+        self._watch(listener)
+
+    def _ask(self, listener: SimulatedSubscription) -> None:
+        world = self.process.world
+        at = self.process.through_hole(world.now + self.process.latency())
+        if at is not None:
+            answer = partial(listener.deliver, lambda: None)
+            world.at(max(at, world.hang_until), lambda: listener.stands and answer())
 
     def _subscribed(self, listener: SimulatedSubscription) -> None:
         for _ in self.machine.channels:

@@ -23,6 +23,7 @@ from hashring.core.groups.challenge import Rules
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.world import ChallengeProcess, ChallengeWorld
 from hashring.testing.simulator.engine import Rule
+from hashring.testing.simulator.rules import Hears
 
 ChallengeRule = Rule[ChallengeWorld, ChallengeProcess]
 
@@ -118,7 +119,7 @@ class ChallengeService(ChallengeRule):
 def challenge_rules(history: ChallengeHistory) -> list[ChallengeRule]:
     """A fresh instance of each rule of the history's mode."""
     return (
-        [ChallengeHolder(), ChallengeRenewal(), ChallengeLevel()]
+        [ChallengeHolder(), ChallengeRenewal(), ChallengeLevel(), Hears()]
         if history.fixed
-        else [ChallengeService()]
+        else [ChallengeService(), Hears()]
     )

@@ -58,6 +58,7 @@ from hashring.store.group.commands import Beat, Committed, Joined, Reading
 from hashring.testing.simulator.engine import LATENCY, NEVER, Rule
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+from hashring.testing.simulator.rules import Hears
 
 GroupRule = Rule[GroupWorld, GroupProcess]
 
@@ -597,4 +598,5 @@ def group_rules() -> list[GroupRule]:
         Drained(),
         MemberReports(),
         GroupRest(),
+        Hears(),
     ]

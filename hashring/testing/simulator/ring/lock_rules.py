@@ -49,6 +49,7 @@ from hashring.testing.simulator.ring.rules import (
     RingRule,
 )
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
+from hashring.testing.simulator.rules import Hears
 
 GONE: Final = (0, "", 0.0)
 
@@ -352,4 +353,5 @@ def lock_rules() -> list[RingRule]:
         LockHandoff(),
         LockService(),
         Calm(),
+        Hears(),
     ]

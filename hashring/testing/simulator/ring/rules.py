@@ -75,6 +75,7 @@ from hashring.testing.simulator.ring.world import (
     RingWorld,
     members_of,
 )
+from hashring.testing.simulator.rules import Hears
 
 RingRule = Rule[RingWorld, RingProcess]
 
@@ -619,4 +620,5 @@ def all_rules() -> list[RingRule]:
         Stays(),
         Recovery(),
         RingRest(),
+        Hears(),
     ]
