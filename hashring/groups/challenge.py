@@ -149,8 +149,6 @@ class FixedChallenge(BaseMember):
 class FaithfulChallenge(BaseMember):
     """The article's algorithm: see :class:`hashring.protocol.challenge.FaithfulMachine`."""
 
-    _fenced = False
-
     _twins = _TWINS
 
     def __init__(

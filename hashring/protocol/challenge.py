@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from hashring.core.groups import challenge
 from hashring.core.groups.challenge import (
@@ -17,7 +16,7 @@ from hashring.core.groups.challenge import (
     Spans,
 )
 from hashring.core.groups.state import MemberView, Phase
-from hashring.errors import GroupMismatch, WriteConflict
+from hashring.errors import GroupMismatch, StoreError, WriteConflict
 from hashring.protocol.flow import Flow, committed
 from hashring.protocol.member import MemberMachine
 from hashring.store.challenge.commands import (
@@ -32,8 +31,6 @@ from hashring.store.challenge.commands import (
     told_partition,
     write_table,
 )
-
-_NO_TOKEN: Final = 1
 
 
 class FixedMachine(MemberMachine):
@@ -168,16 +165,16 @@ class FixedMachine(MemberMachine):
 class FaithfulMachine(MemberMachine):
     """The article's algorithm: five time spans, two hashes, two channels, and no fencing.
 
-    A partition's "token" is always 1: the article has none. Work goes on until the member loses
-    a race; nothing but the maximum lease time ends it when Redis is silent.
+    The article has no tokens. A partition's "token" counts this member's stays: it tells a word
+    about an earlier stay from one about this, and fences nothing. Work goes on until the member
+    loses a race, or its application lets go; when Redis is silent, until the maximum lease time
+    ends. What Redis did not do is tried again with the next renewal.
 
     Args:
         keys, member, partitions, new_suffix: as for :class:`FixedMachine`.
         spans: the article's five time spans.
         chance: a number ``0 <= x < 1``, another one each time.
     """
-
-    fenced = False
 
     def __init__(
         self,
@@ -203,8 +200,11 @@ class FaithfulMachine(MemberMachine):
         self._new_suffix = new_suffix
         self._chance = chance
         self._me = ""
-        self._active: set[int] = set()
-        self._stopping: set[int] = set()
+        # Each with the number of the stay.
+        self._active: dict[int, int] = {}
+        self._stopping: dict[int, int] = {}
+        self._followed: dict[int, int] = {}
+        self._stays = itertools.count(1)
         self._waiting: set[int] = set()
         self._racing: set[int] = set()
         self._heard_at: dict[int, float] = {}
@@ -216,7 +216,7 @@ class FaithfulMachine(MemberMachine):
         """Begin as if every partition had been challenged at some time in the last lease."""
         self._me = f"{self.member}#{self._new_suffix()}"
         yield look(self._keys)
-        self._active, self._stopping = set(), set()
+        self._active, self._stopping, self._followed = {}, {}, {}
         self._waiting, self._racing = set(), set()
         self._timers, self._news = [], []
         for partition in range(self.partitions):
@@ -226,11 +226,17 @@ class FaithfulMachine(MemberMachine):
     def renew(self) -> Flow[float]:
         """Hear what was told, and do what is due."""
         while self._news:
-            yield from self._hear(*self._news.pop(0))
+            yield from self._hear(*self._news[0])
+            self._news.pop(0)
         # What becomes due meanwhile waits: messages come first, and work is to be followed.
         begun = self.now
         while self._timers and self._timers[0][0] <= begun:
-            yield from heapq.heappop(self._timers)[2]()
+            timer = heapq.heappop(self._timers)
+            try:
+                yield from timer[2]()
+            except StoreError:
+                heapq.heappush(self._timers, timer)
+                raise
         yield from self._look_for_stopped()
         self._follow()
         wait = self._timers[0][0] - self.now if self._timers else self.interval
@@ -244,11 +250,9 @@ class FaithfulMachine(MemberMachine):
         spread = self._spans.held_delay * (1 + self._chance())
 
         def fire() -> Flow[None]:
-            try:
-                if self._heard_at[partition] == at:
-                    yield from self._signal(partition)
-            finally:
-                self._arm(partition)
+            if self._heard_at[partition] == at:
+                yield from self._signal(partition)
+            self._arm(partition)
 
         self._later(max(at + self._spans.normal_lease, self.now) + spread, fire)
 
@@ -269,16 +273,14 @@ class FaithfulMachine(MemberMachine):
 
     def _follow(self) -> None:
         """Tell the application what this member works on by now."""
-        held = dict.fromkeys(self._active | self._stopping, _NO_TOKEN)
+        self._followed = held = {**self._active, **self._stopping}
         revoked = dict.fromkeys(self._stopping, self.now + self._spans.max_shutdown)
         view = MemberView(1, Phase.READY, held, revoked, seated=True)
         self.heard(view, self.now, self.now)
 
     def _hear(self, channel: bytes, partition: int) -> Flow[None]:
         if channel == self._keys.allocated:
-            if partition in self._waiting:
-                self._waiting.discard(partition)
-                yield from self._begin_work(partition)
+            yield from self._impatient(partition)
             return
         self._heard_at[partition] = self.now
         if partition in self._racing or partition in self._stopping:
@@ -290,30 +292,29 @@ class FaithfulMachine(MemberMachine):
         self._later(self.now + wait, lambda: self._race(partition))
 
     def _race(self, partition: int) -> Flow[None]:
-        self._racing.discard(partition)
         won, busy = yield race(self._keys, partition, self._me)
-        if won:
-            self._later(self.now + self._spans.min_grab, lambda: self._open(partition))
         what = challenge.after_race(
             won=won, owned=partition in self._active, busy=busy not in ("", self._me)
         )
-        if what is AfterRace.STOP:
-            self._active.discard(partition)
-            self._stopping.add(partition)
-        elif what is AfterRace.START:
+        if what is AfterRace.START:
             yield from self._begin_work(partition)
+        self._racing.discard(partition)
+        if won:
+            self._later(self.now + self._spans.min_grab, lambda: self._open(partition))
+        if what is AfterRace.STOP:
+            self._stopping[partition] = self._active.pop(partition)
         elif what is AfterRace.WAIT:
             self._waiting.add(partition)
             self._later(self.now + self._spans.max_shutdown, lambda: self._impatient(partition))
 
     def _impatient(self, partition: int) -> Flow[None]:
         if partition in self._waiting:
-            self._waiting.discard(partition)
             yield from self._begin_work(partition)
+            self._waiting.discard(partition)
 
     def _begin_work(self, partition: int) -> Flow[None]:
         if (yield begin(self._keys, partition, self._me)):
-            self._active.add(partition)
+            self._active.setdefault(partition, next(self._stays))
 
     def _open(self, partition: int) -> Flow[None]:
         yield open_again(self._keys, partition, self._me)
@@ -321,8 +322,17 @@ class FaithfulMachine(MemberMachine):
     def _look_for_stopped(self) -> Flow[None]:
         held = self.membership.holding.partitions
         for partition in [p for p in self._stopping if p not in held]:
-            self._stopping.discard(partition)
             yield end(self._keys, partition, self._me)
+            del self._stopping[partition]
+        followed, active = self._followed, self._active
+        for partition in [p for p in active if followed.get(p) == active[p] and p not in held]:
+            # The application let go of it, or the lease ended: whoever wins the next race has it.
+            yield from self._give_up(partition)
+            del active[partition]
+
+    def _give_up(self, partition: int) -> Flow[None]:
+        yield open_again(self._keys, partition, self._me)
+        yield end(self._keys, partition, self._me)
 
     def hand_over(self) -> float:
         """Nobody assigns: what is let go of is challenged."""
@@ -334,9 +344,8 @@ class FaithfulMachine(MemberMachine):
 
     def depart(self) -> Flow[None]:
         """Let what this member worked on be challenged."""
-        for partition in self._active | self._stopping:
-            yield open_again(self._keys, partition, self._me)
-            yield end(self._keys, partition, self._me)
+        for partition in (*self._active, *self._stopping):
+            yield from self._give_up(partition)
 
     def concerns(self, channel: bytes, payload: bytes) -> bool:
         """Whether a message names a partition, which is then looked at with the next renewal."""

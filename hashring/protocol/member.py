@@ -169,9 +169,6 @@ class MemberMachine(ABC):
     awaits_decision: ClassVar[bool] = False
     """Whether somebody has to count a new member in."""
 
-    fenced: ClassVar[bool] = True
-    """Whether every grant of a partition has a greater token than the one before."""
-
     renews_to_the_end: ClassVar[bool] = False
     """Whether it can renew without taking part, while its application ends its work."""
 
@@ -191,7 +188,7 @@ class MemberMachine(ABC):
         self.grace = grace
         self.progress_timeout = progress_timeout
         self.stage = Stage.OUTSIDE
-        self.membership = Membership(ttl, fenced=self.fenced)
+        self.membership = Membership(ttl)
         self.error: Exception | None = None
         self.failure: Exception | None = None
         self.changes: list[PartitionChange] = []
@@ -306,7 +303,7 @@ class MemberMachine(ABC):
         self._woken = True
 
     def _new_membership(self) -> Membership:
-        return Membership(self.membership.ttl, self.membership.seen, fenced=self.fenced)
+        return Membership(self.membership.ttl, self.membership.seen)
 
     def _report(self, news: bool) -> bool:
         self._woken = self._woken or news
@@ -318,16 +315,22 @@ class MemberMachine(ABC):
         """What to do now."""
         self._let_time_end(now)
         if self._flow is None:
+            if self.stage in _SUBSCRIBED and self._asked_at > self._subscribe_at:
+                # Another renewal may be due already, and after it the next: one was enough.
+                return self._subscribe()
             self._begin_what_is_due(now)
         if self._flow is not None and self._flow.step is not None:
             return self._flow.step
         if self.stage in ENDED:
             return Finished()
         if self.stage in _SUBSCRIBED and now >= self._subscribe_at:
-            self._subscription += 1
-            self._subscribe_at = math.inf
-            return Subscribe(self._subscription, self.interval, io_timeout(self.membership.ttl))
+            return self._subscribe()
         return Wait(self._wait_until())
+
+    def _subscribe(self) -> Subscribe:
+        self._subscription += 1
+        self._subscribe_at = math.inf
+        return Subscribe(self._subscription, self.interval, io_timeout(self.membership.ttl))
 
     def _begin_what_is_due(self, now: float) -> None:
         if self.stage is Stage.JOINED and now >= self._admitted_by:

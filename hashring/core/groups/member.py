@@ -133,12 +133,10 @@ class Membership:
     Args:
         ttl: seconds the lease lasts without renewal.
         seen: the latest generation an earlier session of this process acted on.
-        fenced: whether every grant of a partition has a greater token than the one before.
     """
 
-    def __init__(self, ttl: float, seen: int = 0, *, fenced: bool = True) -> None:
+    def __init__(self, ttl: float, seen: int = 0) -> None:
         self.ttl = ttl
-        self.fenced = fenced
         self.seen = seen
         self.closing = False
         self.holding = Holding()
@@ -339,7 +337,7 @@ class Membership:
             return False
         if token in (self._released.get(partition), self._drained.get(partition)):
             return False
-        used = self.fenced and token <= self._past.get(partition, 0)
+        used = token <= self._past.get(partition, 0)
         if used or asked_back:
             # Granted and asked back before we heard of it: never begun, so given up. Or
             # Redis has forgotten that it was let go of: others may have had it since.

@@ -294,6 +294,17 @@ def test_a_lost_subscription_is_made_anew_a_moment_later() -> None:
     assert isinstance(hand.next(), Run)
 
 
+def test_a_member_whose_renewals_never_pause_subscribes_anew_after_the_next() -> None:
+    hand = Hand().inside()
+    hand.machine.unsubscribed(hand.number, GONE, hand.now)
+    hand.now += 2 * RETRY
+    hand.machine.wake()
+    hand.answer(view())
+    hand.machine.wake()
+    assert isinstance(hand.next(), Subscribe)
+    assert isinstance(hand.next(), Run)
+
+
 # --- progress -----------------------------------------------------------------------------------
 
 
