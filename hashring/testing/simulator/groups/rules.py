@@ -27,7 +27,8 @@ another is warm.
 **Needed.** With a learner no partition changes its owner while every member has its share.
 
 **Told.** What an application was given and has not ended is what its process holds, at rest; it is
-told in turns that it is active and that it is not, and the last of that is true.
+told in turns that it is active and that it is not, and the last of that is true. What it has not
+ended in time it is told to have lost.
 
 **As before.** While there are as many members as when the group was Ready, nothing is handed off.
 
@@ -476,6 +477,12 @@ class MemberReports(GroupRule):
     name = "told"
 
     def shown(self, world: GroupWorld, process: GroupProcess) -> None:
+        if process.never_told is not None:
+            raise self.broken(
+                world,
+                f"{process.spec.label} worked on partition {process.never_told} beyond its time, "
+                f"and is never told that it was lost",
+            )
         told = process.activity
         if any(was is now for was, now in pairwise(told)):
             raise self.broken(world, f"{process.spec.label} is told twice that active={told[-1]}")

@@ -93,6 +93,8 @@ class GroupProcess(Process):
         """The partitions its application was given and has not ended, with the tokens."""
         self.activity: list[bool] = []
         """What its application was told of being active, since it was started."""
+        self.never_told: int | None = None
+        """A partition whose time had ended when its application's word was taken as in time."""
 
     def latency(self) -> float:
         """How long the next message takes one way, in seconds."""
@@ -233,14 +235,23 @@ class GroupProcess(Process):
     def _release(self, partition: int, token: int) -> bool:
         if self.working.get(partition) == token:
             del self.working[partition]
-        return self.machine.release(partition, token, self.local())
+        held = self.held()
+        done = self.machine.release(partition, token, self.local())
+        self._note_late(partition, done and partition not in held)
+        return done
 
     def _drained(self, partition: int) -> bool:
         # If the count has grown again meanwhile, work goes on.
+        held = self.held()
         done = self.machine.drained(partition, self.local())
+        self._note_late(partition, done and partition not in held)
         if done:
             self.working.pop(partition, None)
         return done
+
+    def _note_late(self, partition: int, late: bool) -> None:
+        if late:
+            self.never_told = partition
 
     def _work(self, most: float, report: Callable[[], bool]) -> None:
         """Report after some time of work."""
