@@ -47,6 +47,11 @@ def _weigh(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.weigh(float(event.what))
 
 
+def _busy(world: Any, event: Event) -> None:
+    partition, load = event.what.split()
+    world.busy(int(partition), float(load))
+
+
 def _wipe(world: Any, event: Event) -> None:
     if world.settled_in():
         world.emptied_at = world.now
@@ -89,6 +94,7 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "drain": of_process(_drain),
     "undrain": of_process(_undrain),
     "weigh": of_process(_weigh),
+    "busy": _busy,
     "wipe": _wipe,
     "down": _down,
     "failover": _failover,

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from hashring.core.assignors import Balanced, Contiguous, Learner, RingOwner
+from hashring.core.assignors import Balanced, Contiguous, Learner, Load, RingOwner
 from hashring.core.groups.state import Terms
 from hashring.testing.simulator import history as common
 from hashring.testing.simulator.history import Event, History, drawn, seconds
 
-ASSIGNORS: Final = tuple(
+_OFTEN: Final = tuple(
     assignor.name
     for assignor in (
         Balanced(),
@@ -22,6 +22,8 @@ ASSIGNORS: Final = tuple(
         RingOwner(8),
     )
 )
+_LOADS: Final = (Load().name, Load(1.05).name)
+ASSIGNORS: Final = (*_OFTEN, *_LOADS)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ KINDS: Final[dict[str, int]] = {
     "switch access": 3,
 }
 
+LOAD_KIND: Final = "busy"
+"""A partition becomes more or less busy. Under other assignors nobody looks at that."""
+
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "hand over", "slow join")
 
 
@@ -110,7 +115,7 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
     window = rng.uniform(5.0, 30.0)
     terms = Terms(
         rng.randint(1, 12),
-        assignor or rng.choice(ASSIGNORS),
+        assignor or _assignor(seed, rng),
         ttl=rng.choice((3.0, 6.0)),
         rebalance_delay=rng.choice((0.0, 2.0, 5.0)),
         max_handoff_time=rng.choice((0.5, 2.0)),
@@ -145,6 +150,8 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
             again = replace(_member("", rng), label=label, name=name)
             specs.append(again)
             events.append(Event(round(at + rng.uniform(0.0, 3.0), 3), "start", again.label))
+    if terms.assignor in _LOADS:
+        events += _busy(seed, window)
     return GroupHistory(
         seed,
         tuple(specs),
@@ -155,6 +162,23 @@ def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory
         warm_up=rng.choice((0.5, 2.0)),
         interval=rng.choice((0.5, 1.0)),
     )
+
+
+def _assignor(seed: int, rng: Random) -> str:
+    often, apart = rng.choice(_OFTEN), Random(f"{seed} load")
+    return apart.choice(_LOADS) if apart.random() < 0.15 else often
+
+
+def _busy(seed: int, window: float) -> list[Event]:
+    rng = Random(f"{seed} busy")
+    return [
+        Event(
+            round(rng.uniform(0.0, window), 3),
+            LOAD_KIND,
+            what=f"{rng.randrange(12)} {rng.choice((0.0, 0.1, 3.0, 30.0))}",
+        )
+        for _ in range(rng.randrange(8))
+    ]
 
 
 def ordered_group_history(seed: int) -> GroupHistory:

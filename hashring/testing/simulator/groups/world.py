@@ -220,7 +220,7 @@ class GroupProcess(Process):
             self.activity.append(told.kind is PartitionChangeKind.ACTIVE)
         elif told.kind is PartitionChangeKind.ASSIGNED:
             self.working[told.partition] = told.token
-            machine.load(told.partition, float(1 + 7 * told.partition % 5))
+            machine.load(told.partition, self.world.load(told.partition))
         elif told.kind is PartitionChangeKind.LOST:
             self.working.pop(told.partition, None)
         elif told.kind is PartitionChangeKind.REVOKED:
@@ -386,6 +386,7 @@ class GroupWorld(World[GroupProcess]):
         """When Redis last lost everything."""
         self._machine = machine
         self._decider = decider
+        self._loads: dict[int, float] = {}
         super().__init__(history, rules, faults, server, story=story)
 
     def make(self, spec: MemberSpec) -> GroupProcess:
@@ -410,6 +411,16 @@ class GroupWorld(World[GroupProcess]):
         """When Redis knows of everybody again, after it last lost data."""
         since = max(self.emptied_at, self.rolled_back_at)
         return since + 2 * self.history.terms.ttl + 1e-6
+
+    def load(self, partition: int) -> float:
+        """How busy a partition is."""
+        return self._loads.get(partition, float(1 + 7 * partition % 5))
+
+    def busy(self, partition: int, load: float) -> None:
+        """A partition becomes so busy, and its holder reports that."""
+        self._loads[partition] = load
+        for process in self.alive:
+            process.machine.load(partition, load)
 
     def settled_in(self) -> bool:
         """Whether every member has acted on a decision, so that a loss of all data is noticed."""
