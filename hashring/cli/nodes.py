@@ -73,9 +73,14 @@ def command(settings: Settings) -> None:
     elif not (nodes or drains or snapshot.weights):
         click.echo(f"no nodes on ring {printable(settings.ring)!r}")
     else:
-        header = ("Zone", *HEADER) if zones else HEADER
+        loads = any(facts.load is not None for facts in nodes)
+        header = (*(("Zone",) if zones else ()), *(("Load",) if loads else ()), *HEADER)
         rows = [
-            (printable(facts.zone or "-"), *node_line(facts)) if zones else node_line(facts)
+            (
+                *((printable(facts.zone or "-"),) if zones else ()),
+                *(("-" if facts.load is None else f"{facts.load:.3g}",) if loads else ()),
+                *node_line(facts),
+            )
             for facts in nodes
         ]
         click.echo("\n".join(columns(header, rows)))

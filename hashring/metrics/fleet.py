@@ -73,6 +73,7 @@ FLEET_METRICS: Final = (
     Spec("gauge", "hashring_ring_node_up", _NODE, "1 for a live node, 0 for one that expired."),
     Spec("gauge", "hashring_ring_node_share_ratio", _NODE, "Part of the ring it owns, 0 to 1."),
     Spec("gauge", "hashring_ring_node_replicas", _NODE, "Its replicas."),
+    Spec("gauge", "hashring_ring_node_load", _NODE, "What it has to do, in its own unit."),
     Spec("gauge", "hashring_ring_node_heartbeat_age_seconds", _NODE, "Since its last heartbeat."),
     Spec("gauge", "hashring_ring_node_ttl_seconds", _NODE, "Its ttl, as it tells."),
     Spec("gauge", "hashring_ring_node_agrees", _NODE, "1 when it saw this ring, 0 when another."),
@@ -356,6 +357,7 @@ def _add_node(families: Families, labels: tuple[str, str], node: NodeFacts) -> N
     add("up", float(not node.expired))
     add("share_ratio", node.share)
     add("replicas", node.replicas)
+    add("load", node.load)
     add("heartbeat_age_seconds", node.delay)
     add("ttl_seconds", node.ttl)
     if node.sees is not Sees.UNKNOWN:

@@ -239,6 +239,8 @@ class NodeMachine:
     failed_since: float | None = None
     error: HashringError | None = None
     """Why the node is ``failed`` or ``superseded``."""
+    load: float | None = None
+    """How much it has to do, as its own code reports it. Assigned by users."""
 
     def __post_init__(self) -> None:
         self.name = self.config.name
@@ -821,6 +823,8 @@ class NodeMachine:
         }
         if self.weight != self._own[0]:
             told["own_weight"] = self._own[0]
+        if self.load is not None:
+            told["load"] = self.load
         if self._replaced:
             told["replaced"] = self._replaced
         if self._started_at:

@@ -19,6 +19,7 @@ from hashring.node.settings import (
     DEFAULT_TTL,
     NodeSettings,
     OnChange,
+    checked_load,
     checked_weight,
 )
 from hashring.node.states import RENEWING, STARTABLE, NodeState
@@ -239,6 +240,23 @@ class Node(Reader):
         self._refuse_if_forked()
         self._machine.weigh(checked)
         self._beat_soon()
+
+    @property
+    def load(self) -> float | None:
+        """How much the node has to do, as your code assigned it last; ``None`` when it did not.
+
+        The unit is yours, the same for all nodes: requests a second, the part of a CPU. The next
+        heartbeat carries it, and ``hashring balance`` computes weights from it. It changes nothing
+        by itself. A mean over some heartbeats is better than a momentary value.
+
+        Raises:
+            ConfigError: assigned was no finite number, or one below 0.
+        """
+        return self._machine.load
+
+    @load.setter
+    def load(self, load: float | None) -> None:
+        self._machine.load = checked_load(load)
 
     @property
     def zone(self) -> str | None:

@@ -198,6 +198,19 @@ def checked_weight(n_replicas: int, weight: float) -> float:
     return float(weight)
 
 
+def checked_load(load: Any) -> float | None:
+    """A node's load, when it may report it; ``None`` for none.
+
+    Raises:
+        ConfigError: it is not a finite number, or is below 0.
+    """
+    if load is None:
+        return None
+    if isinstance(load, bool) or not isinstance(load, int | float) or not 0 <= load < 1e15:
+        raise ConfigError("load", load, "give a finite number, at least 0, or None for no report")
+    return float(load)
+
+
 def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
     lock: bool,
     limit: int | None,

@@ -178,6 +178,7 @@ class NodeAnswer(Answer):
     fingerprint: str | None
     sees: Literal["current", "older", "another", "-"]
     zone: str | None
+    load: float | None
     drained: bool
 
 

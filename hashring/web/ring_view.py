@@ -96,6 +96,7 @@ class NodeView:
             self.facts.started,
             self.facts.weight,
             self.facts.zone,
+            self.facts.load,
         )
 
 

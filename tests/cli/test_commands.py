@@ -207,6 +207,15 @@ def test_nodes_shows_and_counts_zones(client: Redis, run: Run) -> None:
     assert run("nodes", "--json").json["zones"] == {"eu-1a": 2, "eu-1b": 1}
 
 
+def test_nodes_shows_the_loads_that_are_reported(client: Redis, run: Run) -> None:
+    for number, load in enumerate([0.81234, None, "much", -1]):
+        put(client, f"{number}:1", number, told={"load": load})
+    lines = [line.split() for line in run("nodes").lines]
+    assert [line[0] for line in lines] == ["Load", "0.812", "-", "-", "-"]
+    told = run("nodes", "--json").json["nodes"]
+    assert [node["load"] for node in told] == [0.81234, None, None, None]
+
+
 def test_a_node_reports_its_zone(client: Redis, run: Run) -> None:
     with nodes_on(client, "alder", zone="eu-1a") as (alder,):
         assert alder.zone == "eu-1a"

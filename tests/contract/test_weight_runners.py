@@ -8,6 +8,7 @@ from redis import Redis
 from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring import orders
+from hashring.store.ring.commands import Scoring, snapshot
 from tests.conftest import PATIENCE, eventually
 from tests.contract.test_runners import KEYS, LONG, SHORT, fails, split
 from tests.hosted import RING, Make
@@ -97,6 +98,34 @@ def test_a_weight_that_is_assigned_before_the_start_is_the_one_it_starts_with(
     node.do("assign", attribute="weight", value=2.0)
     node.start()
     assert len(points(client, node.name)) == 32
+
+
+@FOLLOW
+def test_the_next_heartbeat_carries_the_load_that_was_assigned(
+    make: Make, client: Redis, follow: bool
+) -> None:
+    node = make(follow=follow, **SHORT).start()
+    store, keys = RedisStore(client, PATIENCE), ring_keys(RING)
+
+    def told() -> object:
+        scoring = Scoring.expiry(1.0)
+        return store.run(snapshot(keys, scoring=scoring)).nodes[node.name].told.get("load")
+
+    assert told() is None
+    node.do("assign", attribute="load", value=0.8)
+    assert node.call("load") == 0.8
+    eventually(lambda: told() == 0.8, "the load is told")
+    node.do("assign", attribute="load", value=None)
+    eventually(lambda: told() is None, "no load is told any more")
+
+
+@pytest.mark.parametrize("load", [-1, "heavy", True, float("inf"), float("nan")])
+def test_a_load_that_is_none_is_refused(make: Make, load: object) -> None:
+    node = make(**LONG)
+    error = fails(lambda: node.do("assign", attribute="load", value=load))
+    assert error.kinds[0] == "ConfigError"
+    assert "give a finite number, at least 0" in str(error)
+    assert node.call("load") is None
 
 
 @pytest.mark.parametrize("weight", [0, -1, "heavy", True])

@@ -58,6 +58,7 @@ class NodeFacts:
         fingerprint: of the ring it saw at its last heartbeat; ``None`` when not reported.
         sees: which ring that was.
         drained: whether by order it beats and has no replica.
+        load: how much it has to do, in a unit of its own code's; ``None`` when not reported.
     """
 
     name: str
@@ -80,6 +81,7 @@ class NodeFacts:
     sees: Sees
     zone: str | None = None
     drained: bool = False
+    load: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
@@ -156,6 +158,7 @@ def _facts(told: Mapping[str, Any], rings: _Rings, *, mixed: bool, **seen: Any) 
         fingerprint=_fingerprint(told.get("sees")),
         sees=_sees(seen["name"], told, rings, mixed=mixed),
         zone=_text(told.get("zone")),
+        load=_load(told.get("load")),
     )
 
 
@@ -282,6 +285,11 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < 1e15 else None
+
+
+def _load(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number >= 0 else None
 
 
 def _positive(value: Any) -> float | None:

@@ -303,6 +303,13 @@ def test_live_nodes_are_counted_by_zone() -> None:
     assert one(samples, "hashring_ring_zone_nodes", ring="accounts", zone="eu-1b") == 1
 
 
+def test_a_node_has_a_series_of_its_load_if_it_reports_one() -> None:
+    collector = FleetCollector()
+    collector.saw_ring(reading(replace(FACTS, name="a", load=0.8), replace(FACTS, name="b")))
+    loads = {labels: value for (name, labels), value in read(collector).items() if "load" in name}
+    assert list(loads.values()) == [0.8]
+
+
 def test_names_follow_the_conventions() -> None:
     for spec in FLEET_METRICS:
         assert re.fullmatch(r"hashring(_[a-z]+)+", spec.name)
