@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hashring.core.assignors import assignor_named
+from hashring.core.groups import loads
 from hashring.protocol.group import Decider, GroupMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.faults import GROUP_FAULTS
@@ -55,12 +57,16 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         """Let time pass until nothing was decided or reported for a lease's length."""
         world.run(max(world.now, world.late_until))
         rested, stood = world.now, ("", 0)
+        terms = world.history.terms
+        # Loads are looked at now and then, and that step notes a restart of Redis, too.
+        looks = loads.looks(assignor_named(terms.assignor))
+        quiet = terms.ttl + (loads.LOOKED_AT_EVERY if looks else 0.0)
         while world.now < until:
             world.run(min(until, world.now + world.history.interval))
             reading = world.reading()
             if unrest(world) or stood != (reading.tag, reading.changes):
                 rested, stood = world.now, (reading.tag, reading.changes)
-            elif world.now >= rested + world.history.terms.ttl:
+            elif world.now >= rested + quiet:
                 return
 
     def again(self, history: GroupHistory) -> str:

@@ -510,7 +510,6 @@ class GroupRest(GroupRule):
 
     def __init__(self) -> None:
         self._generation = 0
-        self._may_note = False
         self._calls: dict[str, int] = {}
 
     def healed(self, world: GroupWorld) -> None:
@@ -518,18 +517,13 @@ class GroupRest(GroupRule):
             raise self.broken(world, wrong)
         running = _members(world)
         if running:
-            reading = world.reading()
             self._generation = world.state().generation
-            # A look at the loads takes the step that notes a restart of Redis.
-            standing = reading.standing()
-            noted = standing is not None and standing.server == reading.facts.server
-            self._may_note = not noted and loads.looks(assignor_named(world.history.terms.assignor))
             self._calls = {process.spec.label: process.calls for process in running}
 
     def finished(self, world: GroupWorld) -> None:
         if not self._calls:
             return
-        if not 0 <= world.state().generation - self._generation <= self._may_note:
+        if world.state().generation != self._generation:
             raise self.broken(world, "something was decided without a reason")
         # An assignor of loads looks at them now and then: the member that decides reads the group,
         # and writes if it moves one.
