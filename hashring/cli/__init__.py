@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "drain": "hashring.cli.drain",
     "undrain": "hashring.cli.undrain",
     "weight": "hashring.cli.weight",
+    "balance": "hashring.cli.balance",
     "export": "hashring.cli.export",
     "remove": "hashring.cli.remove",
     "locks": "hashring.cli.locks",

@@ -106,9 +106,9 @@ def show_plan(settings: Settings, ring: Ring, after: Ring) -> None:
     """Write what becoming the other ring would do to a ring."""
     found = ring_plan(ring, after)
     if settings.json:
-        document({"ring": settings.ring, **_as_json(found)})
+        document({"ring": settings.ring, **plan_as_json(found)})
     else:
-        click.echo("\n".join(_lines(found)))
+        click.echo("\n".join(plan_lines(found)))
 
 
 def _usual(nodes: Iterable[NodeFacts]) -> int:
@@ -148,7 +148,8 @@ def _weight(text: str) -> tuple[str, float]:
         raise ConfigError("weight", text, "give NODE=WEIGHT, such as worker-3=2") from None
 
 
-def _lines(plan: RingPlan) -> Iterator[str]:
+def plan_lines(plan: RingPlan) -> Iterator[str]:
+    """A plan for people, line by line."""
     if not plan.flows:
         yield "nothing moves"
         return
@@ -183,7 +184,8 @@ def _ratio(balance: Balance | None) -> str:
     return "-" if balance is None else f"{balance.peak_to_mean:.2f} times"
 
 
-def _as_json(plan: RingPlan) -> dict[str, Any]:
+def plan_as_json(plan: RingPlan) -> dict[str, Any]:
+    """A plan as JSON types."""
     return {
         "moved": plan.moved,
         "least": plan.least,

@@ -15,6 +15,7 @@ from hashring.core.own_ranges import ranges_fingerprint
 from hashring.core.placement import points_of_weight, random_points
 from hashring.core.planning import NodeShape, reweighed_ring
 from hashring.core.ring import Ring
+from hashring.core.weighing import Weighed
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.tables import host_and_pid, node_rows
@@ -176,6 +177,27 @@ def node_shapes(snapshot: Snapshot) -> dict[str, NodeShape]:
             placement="balanced" if told.get("placement") == "balanced" else "random",
         )
     return found
+
+
+def loads_of(
+    snapshot: Snapshot, scoring: Scoring
+) -> tuple[dict[str, Weighed], list[str], list[str]]:
+    """The live nodes on the ring that report a load, by name; the names of those that report none;
+    and the names of those that have not obeyed the last order about their weight."""
+    nodes, silent, waiting = {}, [], []
+    shapes = node_shapes(snapshot)
+    for facts in node_facts(snapshot, scoring):
+        if facts.expired or facts.drained:
+            continue
+        shape, weight = shapes[facts.name], _positive(facts.weight) or 1.0
+        order = snapshot.weights.get(facts.name)
+        if order is not None and order.weight != weight:
+            waiting.append(facts.name)
+        if facts.load is None:
+            silent.append(facts.name)
+        else:
+            nodes[facts.name] = Weighed(weight, facts.load, shape.own_weight, shape.n_replicas)
+    return nodes, sorted(silent), sorted(waiting)
 
 
 def told_zones(nodes: Iterable[NodeFacts]) -> dict[str, str]:

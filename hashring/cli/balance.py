@@ -1,0 +1,168 @@
+"""``hashring balance``: which weights would even out the loads that nodes report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from hashring.cli.connection import Connection, connected
+from hashring.cli.orders import by_option, here
+from hashring.cli.output import columns, document
+from hashring.cli.plan import plan_as_json, plan_lines
+from hashring.cli.settings import Settings, ring_options
+from hashring.core.planning import RingPlan, ring_plan
+from hashring.core.printable import printable
+from hashring.core.weighing import Evening, EvenTerms, Weighed, even_weights
+from hashring.store.ring.nodes import loads_of, ring_algorithm, weighed_ring
+from hashring.store.ring.orders import weigh
+
+
+@click.command("balance")
+@click.option("--plan", "planned", is_flag=True, help="Show it, and change nothing; the default.")
+@click.option("--apply", "applied", is_flag=True, help="Order these weights.")
+@click.option(
+    "--tolerance",
+    type=float,
+    default=EvenTerms.tolerance,
+    show_default=True,
+    help="The greatest load over the mean at which nothing changes.",
+)
+@by_option
+@ring_options()
+@click.pass_obj
+def command(
+    settings: Settings,
+    *,
+    planned: bool,
+    applied: bool,
+    tolerance: float,
+    by: str | None,
+) -> None:
+    """Even out the loads that nodes report.
+
+    It computes the weights for it, what moves, and how even it gets; --apply orders the weights.
+    Nodes report a load with node.load. A step goes half of the way: no weight changes by more than
+    1.5 times, and none gets further than 4 times from the node's own. Nodes without a load keep
+    their weight.
+
+    It orders nothing while a node has not obeyed the last order about its weight. The history has
+    each order with its reason. Repeat it until it changes nothing, some heartbeats apart: loads
+    follow weights late.
+
+    \b
+    Examples:
+      hashring balance
+      hashring balance --apply --by alice
+      hashring balance --json | jq .after
+    """
+    if planned and applied:
+        raise click.UsageError("--plan changes nothing, --apply does: give one of them")
+    who, terms = by or here("balance"), EvenTerms(tolerance=tolerance)
+    with connected(settings) as connection:
+        found = _round(settings, connection, terms, who, applies=applied)
+    if settings.json:
+        document(_as_json(settings, found))
+    else:
+        click.echo("\n".join(_text(found)))
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What one look found, and did.
+
+    Attributes:
+        nodes: the live nodes that report a load.
+        silent: those that report none.
+        waiting: those that have not obeyed the last order about their weight.
+        made: the weights.
+        plan: what moves.
+        ordered: whether the weights were ordered.
+    """
+
+    nodes: dict[str, Weighed]
+    silent: list[str]
+    waiting: list[str]
+    made: Evening
+    plan: RingPlan
+    ordered: bool
+
+
+def _round(
+    settings: Settings, connection: Connection, terms: EvenTerms, by: str, *, applies: bool
+) -> _Round:
+    seen = connection.snapshot()
+    nodes, silent, waiting = loads_of(seen, settings.scoring)
+    made = even_weights(nodes, terms)
+    ring = seen.ring(ring_algorithm(seen, wire=settings.wire))
+    plan = ring_plan(ring, weighed_ring(seen, ring, made.weights))
+    ordered = applies and bool(made.weights) and not waiting
+    if ordered:
+        reason = f"busiest load {_times(made.before)} the mean, {_times(made.after)} then"
+        order = weigh(connection.keys, weights=made.weights, by=by, reason=reason)
+        # A node that has gone meanwhile leaves the loads as they were: nothing is ordered.
+        ordered = connection.run(order).unknown is None
+    return _Round(nodes, silent, waiting, made, plan, ordered)
+
+
+def _text(found: _Round) -> Iterator[str]:
+    made = found.made
+    if found.nodes and made.before is None:
+        yield "every load is 0: no weight changes"
+        return
+    if made.before is None:
+        yield "no node reports a load: assign node.load in your program"
+        return
+    yield f"busiest load: {_times(made.before)} the mean now, {_times(made.after)} then"
+    if found.waiting:
+        yield f"not obeyed yet: the last order about {printable(', '.join(found.waiting))}"
+    rows = [
+        (
+            f"{node.load:.3g}",
+            f"{made.loads[name]:.3g}",
+            f"{node.weight:g}",
+            f"{made.weights.get(name, node.weight):g}",
+            printable(name),
+        )
+        for name, node in sorted(found.nodes.items(), key=lambda item: -item[1].load)
+    ]
+    yield from columns(("Load", "Then", "Weight", "Then", "Node"), rows)
+    if found.silent:
+        yield f"no load: {printable(', '.join(found.silent))}"
+    if made.weights:
+        yield ""
+        yield from plan_lines(found.plan)
+        if found.ordered:
+            yield ""
+            yield "the weights are ordered"
+    else:
+        yield "no weight changes"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f} times"
+
+
+def _as_json(settings: Settings, found: _Round) -> dict[str, Any]:
+    made = found.made
+    return {
+        "ring": settings.ring,
+        "before": made.before,
+        "after": made.after,
+        "nodes": [
+            {
+                "name": name,
+                "load": node.load,
+                "load_after": made.loads[name],
+                "weight": node.weight,
+                "weight_after": made.weights.get(name, node.weight),
+            }
+            for name, node in sorted(found.nodes.items())
+        ],
+        "without_load": found.silent,
+        "waiting": found.waiting,
+        "plan": plan_as_json(found.plan),
+        "ordered": found.ordered,
+    }

@@ -1,0 +1,81 @@
+"""``hashring balance``: weights that even out the loads that nodes report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from hashring import RingNode
+from tests.cli.conftest import Run, nodes_on, until
+
+pytestmark = pytest.mark.one_server
+
+
+@pytest.fixture
+def fleet(client: Redis, run: Run) -> Iterator[list[RingNode]]:
+    """Three nodes, of which two report a load."""
+    with nodes_on(client, "alder", "birch", "cedar", heartbeat_interval=0.1, ttl=30.0) as nodes:
+        yield nodes
+
+
+def loaded(run: Run, *nodes: tuple[RingNode, float]) -> None:
+    """The nodes have reported these loads."""
+    for node, load in nodes:
+        node.load = load
+
+    def told() -> set[tuple[str, float]]:
+        return {(each["name"], each["load"]) for each in run("nodes", "--json").json["nodes"]}
+
+    until(lambda: told() >= {(node.name, load) for node, load in nodes}, "the loads are told")
+
+
+def test_without_loads_there_is_nothing_to_even_out(run: Run, fleet: list[RingNode]) -> None:
+    for apply in ((), ("--apply",)):
+        told = run("balance", *apply).out
+        assert told == "no node reports a load: assign node.load in your program\n"
+    assert run("balance", "--json").json["without_load"] == ["alder", "birch", "cedar"]
+
+
+def test_it_shows_weights_and_changes_nothing(run: Run, fleet: list[RingNode]) -> None:
+    alder, birch, _ = fleet
+    loaded(run, (alder, 3.0), (birch, 1.0))
+    told = run("balance", "--json").json
+    weights = {node["name"]: node["weight_after"] for node in told["nodes"]}
+    assert weights["alder"] < 1 < weights["birch"]
+    assert (told["before"], told["ordered"]) == (1.5, False)
+    assert told["after"] < told["before"]
+    assert told["plan"]["moved"] > 0
+    assert told["without_load"] == ["cedar"]
+    lines = run("balance", "--plan").lines
+    assert lines[0].startswith("busiest load: 1.50 times the mean now, 1.")
+    assert "no load: cedar" in lines
+    assert run("nodes", "--json").json["weights"] == {}
+
+
+def test_the_weights_are_ordered_with_their_reason(run: Run, fleet: list[RingNode]) -> None:
+    alder, birch, cedar = fleet
+    loaded(run, (alder, 3.0), (birch, 1.0))
+    assert run("balance", "--apply", "--by", "alice").lines[-1] == "the weights are ordered"
+    until(lambda: alder.weight < 1 < birch.weight, "the nodes obey")
+    assert cedar.weight == 1.0
+    events = [line for line in run("events").lines if " weight " in line and "alice" in line]
+    assert len(events) == 2
+    assert all("busiest load 1.50 times the mean" in line for line in events)
+
+
+def test_even_loads_change_nothing(run: Run, fleet: list[RingNode]) -> None:
+    loaded(run, *((node, 2.0) for node in fleet))
+    assert run("balance", "--apply").lines[-1] == "no weight changes"
+    assert run("nodes", "--json").json["weights"] == {}
+
+
+def test_loads_of_0_change_nothing(run: Run, fleet: list[RingNode]) -> None:
+    loaded(run, (fleet[0], 0.0))
+    assert run("balance").out == "every load is 0: no weight changes\n"
+
+
+def test_what_cannot_work_is_refused(run: Run) -> None:
+    assert "give one of them" in run("balance", "--plan", "--apply", status=2).err
+    assert "give a number of at least 1" in run("balance", "--tolerance", "0.5", status=2).err
