@@ -22,7 +22,7 @@ from hashring.core.own_ranges import OwnRanges
 from hashring.core.replica import Replica
 from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, beat, leave
+from hashring.store.ring.commands import Scoring, beat, leave, look, park
 
 KEYS = ring_keys("crowd")
 SCORING = Scoring.expiry(600.0)
@@ -122,6 +122,17 @@ class Crowd:
         """One of the nodes leaves."""
         name, replicas = self.nodes[number]
         self.store.run(leave(KEYS, node=name, session=SESSION, replicas=replicas))
+
+    def stay(self, number: int) -> None:
+        """One of the nodes stops to come back."""
+        name, replicas = self.nodes[number]
+        command = park(KEYS, node=name, session=SESSION, scoring=self._scoring, replicas=replicas)
+        self.store.run(command)
+
+    def back(self, number: int) -> None:
+        """One that did so is back: it looks, and joins."""
+        self.store.run(look(KEYS, node=self.nodes[number][0]))
+        self.beat(number, joining=True)
 
     def join_all(self) -> None:
         for number in range(len(self.nodes)):

@@ -118,7 +118,9 @@ class Ours:
         self._sight = Sight()
 
     async def start(self, count: int) -> float:
-        fresh = [WatchedNode(self._client, self._ring, **self._options) for _ in range(count)]
+        # They follow the ring, so that each can say when it saw a change.
+        options = {"follow": True, **self._options}
+        fresh = [WatchedNode(self._client, self._ring, **options) for _ in range(count)]
         for node in fresh:
             node.sight = self._sight
         began = time.perf_counter()

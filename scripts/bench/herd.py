@@ -87,7 +87,7 @@ async def measure(url: str, fault: str, count: int, others: int) -> None:
     with Redis.from_url(url) as client:
         while len(nodes) < count:
             fresh = [
-                AsyncRingNode(redis, RING, ttl=TTL, heartbeat_interval=HEARTBEAT)
+                AsyncRingNode(redis, RING, ttl=TTL, heartbeat_interval=HEARTBEAT, follow=True)
                 for _ in range(min(WAVE, count - len(nodes)))
             ]
             await asyncio.gather(*(started(node) for node in fresh))

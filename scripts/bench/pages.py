@@ -30,7 +30,7 @@ RESULTS = FOLDER / "results.json"
 BEGIN, END = ".. benchmarks: begin\n", ".. benchmarks: end\n"
 IN_README = (
     "- ``contains`` takes {contains-peer} of the time that redis-hashring needs, with 16 replicas.",
-    "- Of 100 nodes, 99 % see a join within {join}.",
+    "- Of 100 nodes that follow the whole ring, 99 % see a join within {join}.",
     "- A rolling restart of 100 nodes reads {restart} of the bytes that redis-hashring's reads.",
 )
 """What the README says of the measured values."""
@@ -51,8 +51,9 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     (
         "When do the other nodes know of a change?",
         (
-            "Of 100 nodes, 99 % see a join within {join}. After a crash the keys have owners again "
-            "after at most {crash} of the promised time, which is ttl + one heartbeat."
+            "Of 100 nodes with ``follow=True``, which see every change of the ring, 99 % see a "
+            "join within {join}. After a crash the keys have owners again after at most {crash} "
+            "of the promised time, which is ttl + one heartbeat."
         ),
         ("join", "crash"),
         "join",
@@ -92,6 +93,8 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
             "simulated",
             "own-ranges",
             "own-ranges-100k",
+            "own-ranges-simulated",
+            "own-live",
             "service",
         ),
         "restart",
@@ -278,7 +281,7 @@ def table(taken: dict[str, Any]) -> str:
         return file.getvalue()
 
 
-BESIDES = ("simulated", "own-ranges", "own-ranges-100k")
+BESIDES = ("simulated", "own-ranges", "own-ranges-100k", "own-ranges-simulated", "own-live")
 """Measures whose values stand on the page of scaling, besides those of ``scaling``."""
 
 
@@ -298,11 +301,26 @@ def scaling(taken: dict[str, Any], *others: dict[str, Any] | None) -> str:
         for plot in result.plots
     )
     own = next((each for each in others if each and each["measure"] == "own-ranges"), None)
-    return scaling_page.page(
+    text = scaling_page.page(
         result.values,
         f"{images}{facts_line(taken['facts'])}\n",
         facts_line(own["facts"]) if own else "",
     )
+    return "\n\n".join(map(_wrapped, text.split("\n\n")))
+
+
+def _wrapped(block: str) -> str:
+    """A paragraph, or a list of items, with lines of 100 columns; anything else as it is."""
+    if re.match(r"[=\s]|\.\. |.*\n[=-]{3}", block) or not block:
+        return block
+    items = re.split(r"\n(?=- )", block.rstrip("\n"))
+    indent = "  " if block.startswith("- ") else ""
+    lines = (
+        wrap(" ".join(item.split()), 100, subsequent_indent=indent, break_on_hyphens=False)
+        for item in items
+    )
+    end = "\n" if block.endswith("\n") else ""
+    return "\n".join(line for each in lines for line in each) + end
 
 
 def readme(results: dict[str, Any], text: str) -> str:

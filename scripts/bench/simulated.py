@@ -49,6 +49,25 @@ class Costs:
     travel: float = 0.0005
 
 
+def node_config(name: str, *, named: bool, follow: bool) -> NodeConfig:
+    """What a simulated node is made with."""
+    return NodeConfig(
+        keys=KEYS,
+        name=name,
+        named=named,
+        n_replicas=POINTS,
+        ttl=TTL,
+        heartbeat_interval=HEARTBEAT,
+        io_timeout=5.0,
+        scoring=Scoring.expiry(TTL),
+        algorithm=hash_algorithm("crc-32"),
+        placement="random",
+        follow_foreign=False,
+        follow=follow,
+        told={"host": "host", "pid": 1},
+    )
+
+
 class Machine(NodeMachine):
     """A node's protocol, which notes whether it asks before its heartbeat is due."""
 
@@ -142,20 +161,7 @@ class World(Engine[Node]):
     def add(self, weight: float) -> Node:
         """A node starts."""
         self._made += 1
-        config = NodeConfig(
-            keys=KEYS,
-            name=f"host-{self._made}:1",
-            named=False,
-            n_replicas=POINTS,
-            ttl=TTL,
-            heartbeat_interval=HEARTBEAT,
-            io_timeout=5.0,
-            scoring=Scoring.expiry(TTL),
-            algorithm=hash_algorithm("crc-32"),
-            placement="random",
-            follow_foreign=False,
-            told={"host": "host", "pid": 1},
-        )
+        config = node_config(f"host-{self._made}:1", named=False, follow=True)
         machine = Machine(config, random.Random(f"{self._made}"))
         node = Node(self, SimulatedSpec(config.name), machine, weight)
         self.running.append(node)

@@ -8,6 +8,7 @@ from measures import (
     contains,
     libraries,
     memory,
+    own_live,
     own_ranges,
     programs,
     ring_changes,
@@ -25,6 +26,7 @@ MEASURES: tuple[Measure, ...] = (
     thousand.MEASURE,
     *scaling.MEASURES,
     *own_ranges.MEASURES,
+    own_live.MEASURE,
     *programs.MEASURES,
 )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crowd import KEYS, SCORING, Crowd, cpu_of
 from frame import Measure, Result, Run
 from redis import Redis
+from simulated_own import OwnCosts, play
 from targets import SCALE
 
 from hashring.store.embedded import RedisServer
@@ -20,8 +21,11 @@ CONFIG = ("maxclients 12000",)
 SIZES = (1000, 10_000)
 LARGEST = 100_000
 """Of nodes that know only their own ranges; so many followers need as many connections."""
+SIMULATED = ((1000, 10.0), (10_000, 10.0), (LARGEST, 50.0))
+"""Nodes of a simulated ring, and seconds between their heartbeats; the ttl is six of them."""
 
 
+IN_PLACE = {"stay": "a node stops to come back", "back": "it is back"}
 Cost = tuple[float, float]
 """Seconds of Redis, and bytes that it sends."""
 
@@ -97,6 +101,14 @@ def changes(nodes: int, count: int, *, own: bool) -> dict[str, Cost]:
             beat(number)
         found = {"beat": spent(client, 10 * count, lambda number: beat(number % count))}
         found |= {"leave": spent(client, count, leave), "join": spent(client, count, join)}
+        if own:
+            epoch = client.get(KEYS.epoch)
+            found |= {
+                "stay": spent(client, count, crowd.stay),
+                "back": spent(client, count, crowd.back),
+            }
+            if client.get(KEYS.epoch) != epoch:
+                raise RuntimeError("a restart in place changed the ring")
         used, sent = spent(client, count, crash)
         found["crash"] = used - found["beat"][0], sent - found["beat"][1]
         return found
@@ -129,6 +141,12 @@ def take(run: Run) -> Result:
                 f"{other * 1e6:.0f} µs",
                 value=own / other,
             )
+        for what in ("stay", "back"):
+            used, sent = knows[what]
+            result.add(
+                f"{nodes:,} nodes: {IN_PLACE[what]}: time of Redis, bytes that it sends",
+                f"{used * 1e3:.2f} ms, {sent:,.0f} B",
+            )
         for what in ("join", "leave", "crash"):
             (used, sent), (theirs, out) = knows[what], follows[what]
             result.add(
@@ -148,8 +166,39 @@ def take_largest(run: Run) -> Result:
     note(result.values, "own", nodes, found)
     for what, (used, sent) in found.items():
         result.add(
-            f"{nodes:,} nodes: a {what}: time of Redis, bytes that it sends",
+            f"{nodes:,} nodes: {IN_PLACE.get(what, f'a {what}')}: "
+            "time of Redis, bytes that it sends",
             f"{used * 1e3:.2f} ms, {sent:,.0f} B",
+        )
+    return result
+
+
+def take_simulated(run: Run) -> Result:
+    """Rings in virtual time, with the costs of Redis that ``own-ranges`` found."""
+    import pages  # noqa: PLC0415 - it has the numbers of all measures, and so imports them all
+
+    values: dict[str, float] = {}
+    for name in ("own-ranges", "own-ranges-100k"):
+        if (taken := pages.kept().get(name)) is not None:
+            values |= taken["result"]["values"]
+    result = Result()
+    for nodes, heartbeat in SIMULATED[:1] if run.quick else SIMULATED:
+        what = ("beat", "join", "leave", "stay", "back")
+        if missing := [each for each in what if f"own-{each}-{nodes}" not in values]:
+            raise RuntimeError(f"take the measure own-ranges first: {missing} at {nodes:,} nodes")
+        run.say(f"{nodes:,} nodes in virtual time")
+        costs = OwnCosts(**{each: values[f"own-{each}-{nodes}"] for each in what})
+        found = play(nodes, 30 if run.quick else 100, costs, heartbeat)
+        result.values |= {f"own-sim-{name}-{nodes}": value for name, value in vars(found).items()}
+        result.add(
+            f"simulated, {nodes:,} nodes, heartbeat {heartbeat:g} s: Redis at rest; a join seen by "
+            "the last node that it concerns; a crash, after the ttl; heartbeats that it takes",
+            f"{found.rest * 100:.2g} % of a core; {found.join * 1e3:.1f} ms; "
+            f"{found.crash * 1e3:.1f} ms; {found.extra}",
+        )
+        result.add(
+            f"simulated, {nodes:,} nodes restarted in place, no key moved: time of Redis",
+            f"{found.restart:.2g} s",
         )
     return result
 
@@ -174,5 +223,15 @@ MEASURES = (
         "The same of a ring of 100,000 nodes. That many followers would need as many connections.",
         120,
         take_largest,
+    ),
+    Measure(
+        "own-ranges-simulated",
+        SCALE,
+        "Very many nodes that know only their own ranges, in virtual time",
+        "The nodes' real protocol against a Redis that takes as long for each call as "
+        "``own-ranges`` found. Of each ring 100 nodes run; the heartbeats of the others slow Redis "
+        "down. The time is simulated, so it does not matter how busy the machine is.",
+        60,
+        take_simulated,
     ),
 )
