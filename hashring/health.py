@@ -211,6 +211,15 @@ def _ring_reasons(
             "the next heartbeat of another node removes it; if it stays, remove it",
             _command("remove", expired[0].name, ring=ring),
         )
+    if away := [node for node in live if node.away]:
+        first = min(away, key=lambda node: node.expires_in)
+        yield Reason(
+            State.CHANGING,
+            f"{_counted(len(away), 'node')} away for a restart: {_names(away)}; keys of an away "
+            "node have no owner",
+            f"if {first.name} is not back in {_seconds(max(0.0, first.expires_in))}, other nodes "
+            "take over",
+        )
     late = [node for node in live if _is_late(node)]
     if late:
         worst_one = max(late, key=lambda node: node.delay)
@@ -279,7 +288,7 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
 
 
 def _is_late(node: NodeFacts) -> bool:
-    return node.ttl is not None and node.expires_in < LATE * node.ttl
+    return not node.away and node.ttl is not None and node.expires_in < LATE * node.ttl
 
 
 # --- groups -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def node_line(facts: NodeFacts) -> tuple[str, ...]:
     return (
         "drained" if facts.drained else percent(facts.share),
         str(facts.replicas),
-        f"{seconds(facts.delay)} ago",
+        "away" if facts.away else f"{seconds(facts.delay)} ago",
         "EXPIRED" if facts.expired else f"in {seconds(facts.expires_in)}",
         facts.sees.value,
         local_time(facts.started)[:-4] if facts.started else "-",
@@ -48,7 +48,8 @@ def command(settings: Settings) -> None:
 
     Sees says which ring a node saw at its last heartbeat: current, older (it has not beaten since
     the last change, or missed it), another (hashring doctor says why), or - (it does not tell).
-    Below the table are the orders to drain nodes, or to give them another weight.
+    A node that stopped to come back is away; other nodes take over when it expires. Below the table
+    are the orders to drain nodes, or to give them another weight.
 
     \b
     Examples:

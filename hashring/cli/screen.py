@@ -123,13 +123,14 @@ class Screen:
         for node in shown:
             mark, color = self._look(node.name)
             bar = Text("█" * round(_BAR * node.share / most), style=color)
-            late = "yellow" if node.ttl is not None and node.expires_in < node.ttl / 2 else ""
+            is_late = not node.away and node.ttl is not None and node.expires_in < node.ttl / 2
+            late = "yellow" if is_late else ""
             expires = Text(f"in {seconds(node.expires_in)}", style=late)
             table.add_row(
                 Text(mark, style=f"black on {color}"),
                 "drained" if node.drained else percent(node.share),
                 *((bar, str(node.replicas)) if wide else ()),
-                Text(f"{seconds(node.delay)} ago", style=late),
+                Text("away" if node.away else f"{seconds(node.delay)} ago", style=late),
                 Text("EXPIRED", style="bold red") if node.expired else expires,
                 Text(node.sees.value, style="" if node.sees is Sees.CURRENT else "yellow"),
                 Text(printable(node.name)),

@@ -42,7 +42,7 @@ FLEET_METRICS: Final = (
         "gauge",
         "hashring_ring_nodes",
         (*_RING, "state"),
-        "Nodes that are live, drained by order, or expired.",
+        "Nodes that are live, drained by order, away for a restart, or expired.",
     ),
     Spec("gauge", "hashring_ring_zone_nodes", (*_RING, "zone"), "Live nodes that report the zone."),
     Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
@@ -328,8 +328,10 @@ class _Ring:
             families.add("hashring_ring_state", (*ring, state), holds)
         expired = sum(node.expired for node in reading.nodes)
         drained = sum(node.drained and not node.expired for node in reading.nodes)
-        live = len(reading.nodes) - expired - drained
-        for state, count in (("live", live), ("drained", drained), ("expired", expired)):
+        away = sum(node.away for node in reading.nodes)
+        live = len(reading.nodes) - expired - drained - away
+        counts = {"live": live, "drained": drained, "away": away, "expired": expired}
+        for state, count in counts.items():
             families.add("hashring_ring_nodes", (*ring, state), count)
         zones = Counter(told_zones(reading.nodes).values())
         for zone, count in zones.most_common(NODES_SHOWN):
@@ -358,7 +360,9 @@ def _add_node(families: Families, labels: tuple[str, str], node: NodeFacts) -> N
     add("share_ratio", node.share)
     add("replicas", node.replicas)
     add("load", node.load)
-    add("heartbeat_age_seconds", node.delay)
+    if not node.away:
+        # It stopped on purpose: no alert until it expires.
+        add("heartbeat_age_seconds", node.delay)
     add("ttl_seconds", node.ttl)
     if node.sees is not Sees.UNKNOWN:
         add("agrees", float(node.sees is Sees.CURRENT))

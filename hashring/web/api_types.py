@@ -153,12 +153,16 @@ class Rings(Answer):
 
 
 class NodeAnswer(Answer):
-    """A node. ``late``: half of its ttl has passed since its last heartbeat."""
+    """A node.
+
+    ``late``: half of its ttl has passed since its last heartbeat. ``away``: it stopped to come back
+    before it expires.
+    """
 
     name: str
     host: str
     pid: str
-    state: Literal["up", "late", "full", "drained", "expired"]
+    state: Literal["up", "late", "full", "drained", "away", "expired"]
     replicas: Count
     share: float
     fair_share: float
@@ -180,6 +184,7 @@ class NodeAnswer(Answer):
     zone: str | None
     load: float | None
     drained: bool
+    away: bool
 
 
 class Nodes(Answer):

@@ -175,8 +175,9 @@ _ROW_ORDER: Final = {
     NodeHealth.EXPIRED: 0,
     NodeHealth.LATE: 1,
     NodeHealth.DRAINED: 2,
-    NodeHealth.FULL: 3,
-    NodeHealth.UP: 4,
+    NodeHealth.AWAY: 3,
+    NodeHealth.FULL: 4,
+    NodeHealth.UP: 5,
 }
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
 _REASONS: Final = 8  # of the list's verdict
@@ -550,7 +551,8 @@ class IndexPage(LivePage):
         if isinstance(view, RingView):
             peak = view.balance.peak_to_mean if view.balance else 0.0
             last = view.events[-1].id if view.events else ""
-            shown += [len(view.live), len(view.drained), len(view.expired), round(peak, 2), last]
+            off = [len(nodes) for nodes in (view.drained, view.away, view.expired)]
+            shown += [len(view.live), *off, round(peak, 2), last]
         elif view is not None:
             shown += [len(view.status.members), view.status.partitions, view.status.generation]
         return {

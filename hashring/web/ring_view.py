@@ -37,6 +37,8 @@ class NodeHealth(str, Enum):
     """It holds as many keys as it may."""
     DRAINED = "drained"
     """By order it runs and owns nothing."""
+    AWAY = "away"
+    """It stopped to come back; its keys wait for it until it expires."""
     EXPIRED = "expired"
     """It owns nothing; the next heartbeat of any node takes it off the ring."""
 
@@ -196,8 +198,8 @@ class RingView:
 
     @cached_property
     def live(self) -> tuple[NodeView, ...]:
-        """The nodes that own something, or could."""
-        off = (NodeHealth.EXPIRED, NodeHealth.DRAINED)
+        """The nodes that run, and own something, or could."""
+        off = (NodeHealth.EXPIRED, NodeHealth.DRAINED, NodeHealth.AWAY)
         return tuple(node for node in self.nodes if node.state not in off)
 
     @cached_property
@@ -210,6 +212,11 @@ class RingView:
         """The orders to drain nodes that stand, by name; also about nodes that do not run."""
         standing = sorted(self.snapshot.drains.items())
         return {name: order for name, order in standing if order.stands(self.now)}
+
+    @cached_property
+    def away(self) -> tuple[NodeView, ...]:
+        """The nodes that stopped to come back."""
+        return tuple(node for node in self.nodes if node.state is NodeHealth.AWAY)
 
     @cached_property
     def expired(self) -> tuple[NodeView, ...]:
@@ -288,6 +295,8 @@ def _state(facts: NodeFacts) -> NodeHealth:
         return NodeHealth.EXPIRED
     if facts.drained:
         return NodeHealth.DRAINED
+    if facts.away:
+        return NodeHealth.AWAY
     if facts.ttl is not None and facts.expires_in < LATE * facts.ttl:
         return NodeHealth.LATE
     if facts.limit is not None and facts.held is not None and facts.held >= facts.limit:

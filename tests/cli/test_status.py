@@ -7,7 +7,7 @@ import json
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, until
 from tests.web.conftest import put
 
 
@@ -40,6 +40,34 @@ def test_one_ring_alone_is_asked_about(client: Redis, run: Run) -> None:
     put(client, "b:1", 0, ring="well")
     assert "every node expired (1)" in run("status", "--ring", "dead", status=2).out
     assert run("status", "--ring", "well", status=0).lines[0].startswith("healthy")
+
+
+def test_a_node_that_stopped_to_come_back_is_away_and_no_alarm(client: Redis, run: Run) -> None:
+    with RingNode(client, "ring", name="beech"):
+        node = RingNode(client, "ring", name="alder")
+        node.start()
+        node.stop(stay=True)
+        line = run("status", "--ring", "ring", status=0).lines[3]
+        assert line == "  1 node away for a restart: alder; keys of an away node have no owner"
+        row = next(line for line in run("nodes").lines if line.endswith("alder"))
+        assert row.split()[2] == "away"
+        told = {node["name"]: node for node in run("nodes", "--json").json["nodes"]}
+        assert [(told[name]["away"], told[name]["expired"]) for name in ("alder", "beech")] == [
+            (True, False),
+            (False, False),
+        ]
+        checks = {found["check"]: found for found in run("doctor", "--json").json["findings"]}
+        assert (checks["away"]["level"], checks["away"]["text"]) == (
+            "note",
+            "1 node stopped for a restart in place",
+        )
+        assert checks["away"]["details"][0].startswith("alder: away, back by 20")
+        assert checks["agreement"]["level"] != "problem"
+        with RingNode(client, "ring", name="alder"):
+            until(
+                lambda: run("status", "--ring", "ring").lines[0].startswith("healthy"),
+                "the ring is well",
+            )
 
 
 def test_as_json(client: Redis, run: Run) -> None:

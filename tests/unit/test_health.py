@@ -218,6 +218,17 @@ def test_a_ring_whose_nodes_are_all_drained_is_down() -> None:
     assert text(health) == "every node is drained (2): no key has an owner"
 
 
+def test_a_node_that_is_away_for_a_restart_is_no_alarm_until_it_expires() -> None:
+    away = replace(WELL, name="b", delay=40.0, expires_in=20.0, sees=Sees.UNKNOWN, away=True)
+    health = verdict(WELL, away)
+    assert (health.state, exit_status([health])) == (State.CHANGING, 0)
+    assert text(health) == ("1 node away for a restart: b; keys of an away node have no owner")
+    assert health.reasons[0].remedy == "if b is not back in 20 s, other nodes take over"
+    assert verdict(away).state is State.CHANGING
+    expired = replace(away, away=False, expired=True, expires_in=-5.0)
+    assert verdict(WELL, expired).state is State.DEGRADED
+
+
 @pytest.mark.parametrize(
     ("ago", "until", "forgotten"), [(90_000, None, True), (80_000, None, False), (90_000, 1, False)]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from redis import Redis
 
@@ -9,6 +11,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import acquire
+from hashring.store.ring.commands import AWAY
 from hashring.web.formatting import spans
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, Visit, nodes_on, put
@@ -65,6 +68,18 @@ def test_nodes_tell_what_they_tell_of_themselves(redis: Redis, visit: Visit) -> 
     ]
     assert (nodes[0]["host"], nodes[0]["pid"], nodes[0]["held"]) == ("h", "5", 3)
     assert (nodes[0]["share"], nodes[0]["fair_share"]) == (0.5, 0.5)
+
+
+def test_a_node_that_stopped_to_come_back_is_away_and_not_late(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0, expires_in=60, told={"ttl": 600})
+    redis.hset("{ring}:nodes", "a", AWAY + json.dumps({"ttl": 600}).encode())
+    visitor = visit(rings=["ring"])
+    (node,) = visitor.json("/api/nodes", ring="ring")["nodes"]
+    assert (node["state"], node["away"]) == ("away", True)
+    assert visitor.json("/api/ring", ring="ring")["status"]["state"] == "changing"
+    page = visitor.page("/ring", name="ring")
+    assert '<span class="state away">away</span>' in page
+    assert "+ 1 away" in page
 
 
 def test_the_owner_of_a_key_comes_with_who_would_be_next_and_the_lock(

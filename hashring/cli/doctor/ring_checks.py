@@ -9,7 +9,7 @@ from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.orders import drain_line
-from hashring.cli.output import counted, percent, seconds
+from hashring.cli.output import counted, local_time, percent, seconds
 from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
@@ -45,6 +45,7 @@ def ring_checks(
     yield _index(snapshot)
     yield _duplicates(snapshot, mixed=mixed)
     yield _expired(nodes, live)
+    yield _away(live, snapshot.now)
     yield _stray(snapshot)
     yield _algorithms(live)
     yield _agreement(live, snapshot, events)
@@ -152,6 +153,21 @@ def _expired(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
     )
 
 
+def _away(live: list[NodeFacts], now: float) -> Finding:
+    away = sorted((node for node in live if node.away), key=lambda node: node.expires_in)
+    if not away:
+        return ok("away", "no node is away for a restart")
+    return note(
+        "away",
+        f"{counted(len(away), 'node')} stopped for a restart in place",
+        details=tuple(
+            f"{printable(node.name)}: away, back by "
+            f"{local_time(now + node.expires_in)[:-4]}, or other nodes take over"
+            for node in away[:_SHOWN]
+        ),
+    )
+
+
 def _stray(snapshot: Snapshot) -> Finding:
     on_ring = {record.replica.node for record in snapshot.replicas}
     stray = [
@@ -221,7 +237,7 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[RingE
             "agreement",
             f"{_list([node.name for node in older])}: has not beaten since the last change",
         )
-    unknown = sum(node.sees is Sees.UNKNOWN for node in live)
+    unknown = sum(node.sees is Sees.UNKNOWN and not node.away for node in live)
     if unknown:
         return note(
             "agreement", f"{unknown:,} of {len(live):,} nodes do not say which ring they see"

@@ -38,7 +38,8 @@ class Sees(str, Enum):
     ANOTHER = "another"
     """The history is this one's, the ring computed from it is not."""
     UNKNOWN = "-"
-    """Not reported: before its second heartbeat, and always by nodes of redis-hashring."""
+    """Not reported: before its second heartbeat, while it is away, and always by nodes of
+    redis-hashring."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class NodeFacts:
         sees: which ring that was.
         drained: whether by order it beats and has no replica.
         load: how much it has to do, in a unit of its own code's; ``None`` when not reported.
+        away: whether it stopped to come back, and has time for that until it expires.
     """
 
     name: str
@@ -83,6 +85,7 @@ class NodeFacts:
     zone: str | None = None
     drained: bool = False
     load: float | None = None
+    away: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON types."""
@@ -117,6 +120,7 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
             delay=row.delay,
             expires_in=max(-_FAR, min(_FAR, until[row.name])),
             expired=row.expired,
+            away=not row.expired and row.name in snapshot.nodes and snapshot.nodes[row.name].away,
         )
         for row in node_rows(snapshot, scoring)
     ]
@@ -157,7 +161,8 @@ def _facts(told: Mapping[str, Any], rings: _Rings, *, mixed: bool, **seen: Any) 
         limit=_count(told.get("limit")),
         unserved=_count(told.get("unserved")) or 0,
         fingerprint=_fingerprint(told.get("sees")),
-        sees=_sees(seen["name"], told, rings, mixed=mixed),
+        # What it saw when it ran says nothing of a node that is away.
+        sees=Sees.UNKNOWN if seen.get("away") else _sees(seen["name"], told, rings, mixed=mixed),
         zone=_text(told.get("zone")),
         load=_load(told.get("load")),
     )

@@ -258,7 +258,7 @@ function ringPage() {
 
 // --- tables ------------------------------------------------------------------------------------
 
-const states = {expired: 0, late: 1, unknown: 1, drained: 2, full: 3, up: 4};
+const states = {expired: 0, late: 1, unknown: 1, drained: 2, away: 3, full: 4, up: 5};
 const byName = new Intl.Collator(undefined, {numeric: true}).compare;
 const textual = new Set(["name", "state", "sees"]);
 const tables = [];

@@ -283,6 +283,21 @@ def test_names_that_are_shown_alike_do_not_make_a_series_twice() -> None:
     assert one(samples, "hashring_ring_node_up", ring="accounts", node="a\\x00") == 1
 
 
+def test_a_node_that_is_away_has_no_heartbeat_that_could_be_late() -> None:
+    collector = FleetCollector()
+    away = replace(FACTS, name="b", away=True, sees=Sees.UNKNOWN)
+    collector.saw_ring(reading(FACTS, away))
+    samples = read(collector)
+    counts = {
+        state: one(samples, "hashring_ring_nodes", ring="accounts", state=state)
+        for state in ("live", "away")
+    }
+    assert counts == {"live": 1, "away": 1}
+    age = "hashring_ring_node_heartbeat_age_seconds"
+    assert one(samples, age, ring="accounts", node="a") == 2.5
+    assert one(samples, age, ring="accounts", node="b") is None
+
+
 def test_of_a_huge_ring_only_so_many_nodes_have_series() -> None:
     collector = FleetCollector()
     many = tuple(replace(FACTS, name=f"n{i}") for i in range(NODES_SHOWN + 5))
