@@ -215,17 +215,17 @@ def handoff() -> str:
 
 
 def change() -> str:
-    actors = [("a node", BLUE), ("Redis", PINK), ("other nodes", ORANGE)]
+    actors = [("a node", BLUE), ("Redis", PINK), ("its neighbours", ORANGE)]
     return sequence(
         actors,
         [
             (0, 1, "one script: join, leave or heartbeat"),
-            (1, PINK, "numbers the change"),
-            (1, 2, "one message with the change"),
+            (1, PINK, "finds neighbours"),
+            (1, 2, "to each: its new ranges"),
             (2, ORANGE, "new snapshot"),
-            (2, 1, "next heartbeat"),
-            (1, 2, "number of the last change"),
-            (2, ORANGE, "missed one? fetch"),
+            (2, 1, "next heartbeat: a digest of them"),
+            (1, 2, "its ranges, if they differ"),
+            (2, ORANGE, "missed one? mended"),
         ],
     )
 
@@ -363,17 +363,20 @@ CONTAINS_BESIDE = (
 CHANGE_WAY = {
     "store/redis_store.py": "the message arrives on a subscription",
     "running/loop.py": "listener to loop, through the inbox",
-    "node/machine.py": "does it continue what is known?",
-    "core/change.py": "the change, from the message's text",
-    "core/ring.py": "a new ring, with the change",
+    "node/machine.py": "who is the message for?",
+    "node/own_ranges.py": "is it newer than what is known?",
+    "core/own_ranges.py": "the new ranges, from the message's text",
     "node/sync.py": "publishes; calls on_change beside it",
     "node/node.py": "the machine's new view",
     "node/reader.py": "one assignment: the next answer uses it",
 }
 CHANGE_BESIDE = (
     "core/bulk.py",
+    "core/change.py",
+    "core/ring.py",
     "node/log.py",
     "node/runner.py",
+    "protocol/silence.py",
     "running/backend.py",
     "store/keys.py",
 )

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from redis import Redis
 
+from hashring import RingNode
 from hashring.groups.base import BaseMember
 from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
 
@@ -89,6 +90,13 @@ def server_program(request: pytest.FixtureRequest) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(PROGRAM_VARIABLE, str(program))
         yield program
+
+
+def know_their_ranges(nodes: Iterable[RingNode]) -> bool:
+    """Whether all nodes, which must be on one ring, have the ranges that Redis gives them."""
+    nodes = list(nodes)
+    ring = nodes[-1].ring
+    return all(node.get_ranges() == ring.node_ranges(node.name) for node in nodes)
 
 
 def eventually(holds: Callable[[], object], what: str, patience: float = PATIENCE) -> None:

@@ -25,7 +25,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Join the ring before the first request, and leave it after the last one."""
     redis = Redis.from_url(os.environ["HASHRING_REDIS_URL"])
     name = os.environ.get("NODE_NAME")
-    async with AsyncRingNode(redis, "tenants", name=name, ttl=3, heartbeat_interval=0.5) as node:
+    # Each request asks for an owner, so the node keeps a copy of the ring.
+    settings = {"ttl": 3, "heartbeat_interval": 0.5, "follow": True}
+    async with AsyncRingNode(redis, "tenants", name=name, **settings) as node:
         app.state.node = node
         yield
     await redis.aclose()

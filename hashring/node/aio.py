@@ -44,14 +44,14 @@ class AsyncRingNode(Node):
         async with AsyncRingNode(redis.asyncio.Redis(), "accounts") as node:
             mine = [key for key in keys if node.contains(key)]
 
-    Arguments, promises and errors are those of :class:`hashring.RingNode`; ``contains``, ``owner``
-    and the other questions about keys are plain calls, since they do no I/O. With
-    ``follow=False``, ``owner`` and ``ring`` raise ``NodeStateError``: use :meth:`fetch_owner` and
-    :meth:`fetch_ring`, which ask Redis. ``on_change`` may be
-    a coroutine function. With locks, ``contains`` cannot wait for Redis: the first time it is asked
-    about a key the lock is taken beside it, and it says yes from the next time on; :meth:`select`
-    and :meth:`hold` wait. A node belongs to the event loop that started it. A loop that is
-    blocked for a ttl sends no heartbeat, and the node owns nothing until it does again.
+    Arguments, promises and errors are those of :class:`hashring.RingNode`; ``contains`` and
+    ``get_ranges`` are plain calls, since they do no I/O. :meth:`fetch_owner` and :meth:`fetch_ring`
+    ask Redis. ``owner`` and ``ring`` are plain calls too: without ``follow=True`` they raise
+    ``NodeStateError``. ``on_change`` may be a coroutine function. With locks, ``contains`` cannot
+    wait for Redis: the first time it is asked about a key the lock is taken beside it, and it says
+    yes from the next time on; :meth:`select` and :meth:`hold` wait. A node belongs to the event
+    loop that started it. A loop that is blocked for a ttl sends no heartbeat, and the node owns
+    nothing until it does again.
     """
 
     _asynchronous = True
@@ -166,7 +166,7 @@ class AsyncRingNode(Node):
         ``lease.lost`` and ``lease.revoked`` are ``asyncio.Event``.
 
         Raises:
-            NotHeld: the key is not this node's to hold; says whose it is.
+            NotHeld: the key is not this node's to hold; names the node that has it, if known.
             HoldTimeout: another node still held it; says which.
             ConfigError: the node has no locks, or the timeout is no number of seconds.
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
@@ -181,7 +181,7 @@ class AsyncRingNode(Node):
                 await self._release_late(asking)
 
     async def fetch_owner(self, key: str | bytes) -> str:
-        """The name of the node that owns the key. With ``follow=False`` it asks Redis.
+        """The name of the node that owns the key. Without ``follow=True`` it asks Redis.
 
         Raises:
             EmptyRingError: no node is on the ring.
@@ -215,13 +215,13 @@ class AsyncRingNode(Node):
     def _ask_owner(self, point: int) -> str:
         raise NodeStateError(
             f"node {self.name!r} does not follow the ring, and a plain call cannot wait for Redis: "
-            "use `await node.fetch_owner(key)`"
+            "use `await node.fetch_owner(key)`, or make the node with follow=True"
         )
 
     def _ask_ring(self) -> Ring:
         raise NodeStateError(
             f"node {self.name!r} does not follow the ring, and a plain call cannot wait for Redis: "
-            "use `await node.fetch_ring()`"
+            "use `await node.fetch_ring()`, or make the node with follow=True"
         )
 
     def _ask_book(self, data: bytes) -> bool:

@@ -70,7 +70,7 @@ class Node(Reader):
         max_handoff_time: float | None = None,
         wire: str | None = None,
         zone: str | None = None,
-        follow: bool = True,
+        follow: bool | None = None,
     ) -> None:
         redis = _one_of("redis", redis, "conn", conn)
         ring = _one_of("ring", ring, "key", key)

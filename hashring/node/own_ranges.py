@@ -207,6 +207,10 @@ class OwnRangesMachine(NodeMachine):
 
     # --- the end, and by hand -----------------------------------------------------------------
 
+    def look_step(self) -> Run:
+        """Bring the node up to date; one that is not on the ring counts the nodes there."""
+        return self.beat_step() if self.state in RENEWING else super().look_step()
+
     def _join_anew(self, now: float) -> None:
         super()._join_anew(now)
         self.near = OwnRanges()

@@ -80,7 +80,7 @@ class Reader:
     def contains(self, key: str | bytes) -> bool:
         """Whether this node owns the key now; with locks or a limit, whether it holds it.
 
-        No lock and no I/O: it reads the last view of the ring, and the node's own clock. Two
+        No lock and no I/O: it reads the ranges that the node knows, and the node's own clock. Two
         nodes may both say yes for as long as a change takes to travel (milliseconds; one
         heartbeat when a message is lost). Where that must not be, use locks: then asking about a
         key of the node's that it does not hold takes its lock, by a call to Redis.
@@ -135,17 +135,17 @@ class Reader:
         return chosen if monotonic() < deadline else []
 
     def owner(self, key: str | bytes) -> str:
-        """The name of the node that owns the key, on the ring as this node last saw it.
+        """The name of the node that owns the key.
 
-        However long ago that was: a node that is fenced answers from its last ring, and one that a
-        forked child inherited from the last ring of the parent's. With ``follow=False`` there is
-        no such ring, and each call asks Redis.
+        Each call asks Redis, unless the node was made with ``follow=True``. Then it answers
+        without I/O, from the ring as this node last saw it, however long ago: a node that is
+        fenced answers from its last ring, and a forked child from the parent's last one.
 
         Raises:
-            EmptyRingError: it has seen no node yet, or has left the ring; with ``follow=False``,
-                no node is on the ring.
+            EmptyRingError: no node is on the ring; with ``follow=True``, the node has seen none
+                yet, or has left the ring.
             KeyTypeError, KeyValueError: the key has no point.
-            RedisUnavailable, RedisRefused: with ``follow=False``, Redis could not be asked.
+            RedisUnavailable, RedisRefused: without ``follow=True``, Redis could not be asked.
         """
         if self._follows:
             return self._view.ring.owner(key)
@@ -182,16 +182,16 @@ class Reader:
     def get_node_count(self) -> int:
         """How many nodes are on the ring, as this node last saw it; 0 once it has left the ring.
 
-        A node with ``follow=False`` counts them at its heartbeats.
+        It is as of the last heartbeat, or, with ``follow=True``, as of the last change.
         """
         return self._view.node_count
 
     @property
     def ring(self) -> Ring:
-        """The ring as this node last saw it (see :meth:`owner`); frozen.
+        """The ring, frozen: read from Redis at each use, or, with ``follow=True``, as last seen.
 
         Raises:
-            RedisUnavailable, RedisRefused: with ``follow=False``, Redis could not be asked.
+            RedisUnavailable, RedisRefused: without ``follow=True``, Redis could not be asked.
         """
         return self._view.ring if self._follows else self._ask_ring()
 

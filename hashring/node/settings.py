@@ -98,6 +98,9 @@ class NodeSettings:
             raise ConfigError("wire", wire, "unknown; leave it out, or say 'redis-hashring'")
         if on_change is not None and not callable(on_change):
             raise ConfigError("on_change", on_change, "give a callable of (gained, lost)")
+        if follow is None:
+            # A ring that is shared with redis-hashring has no index of points.
+            follow = wire is not None
         if not isinstance(follow, bool):
             raise ConfigError("follow", follow, "say True or False")
         if wire and not follow:

@@ -22,8 +22,8 @@ class NodeStatus:
         share: the part of the ring it owns, from 0 to 1.
         node_count: nodes on the ring, as the node knows it.
         epoch: number of the ring's last change it has seen; ``None`` before the first fetch.
-        fingerprint: of the ring it sees; equal on nodes that agree. Empty for a node with
-            ``follow=False``.
+        fingerprint: of the ring it sees; equal on nodes that agree. Empty without
+            ``follow=True``.
         expires_in: seconds until it owns nothing unless it renews; ``None`` when it owns nothing.
         last_heartbeat: seconds since a heartbeat was answered; ``None`` before the first.
         heartbeat_took: seconds from sending the heartbeat that was answered last to its answer;

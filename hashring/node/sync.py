@@ -74,9 +74,10 @@ class RingNode(Node):
         max_handoff_time: seconds that a lease may go on once the key belongs to another node;
             the ttl unless given.
         wire: ``"redis-hashring"`` shares a ring with nodes of redis-hashring 0.7.
-        follow: whether the node follows the whole ring. With ``False`` it knows only its own
-            ranges, and Redis tells it of changes next to them: it costs the same whatever the
-            ring's size, and :meth:`owner`, :attr:`ring` and :meth:`update` ask Redis.
+        follow: whether the node keeps a copy of the whole ring, and receives every change of it.
+            Unless given, it does not: it knows its own ranges, Redis sends it the changes next to
+            them, and it costs the same whatever the ring's size. :meth:`owner`, :attr:`ring` and
+            :meth:`update` then ask Redis. With ``wire="redis-hashring"`` it always follows.
         zone: where the node runs, such as ``"eu-1a"``. It is shown beside the node, and
             :meth:`hashring.Ring.owners` reads it; it does not change who owns a key.
 
@@ -249,7 +250,7 @@ class RingNode(Node):
             timeout: seconds to wait while another node still holds the lock.
 
         Raises:
-            NotHeld: the key is not this node's to hold; says whose it is.
+            NotHeld: the key is not this node's to hold; names the node that has it, if known.
             HoldTimeout: another node still held it; says which.
             ConfigError: the node has no locks, or the timeout is no number of seconds.
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
@@ -387,7 +388,10 @@ class RingNode(Node):
             raise machine.error
 
     def update(self) -> None:
-        """Read the ring now. A running node follows it by itself.
+        """Read the ring now. A running node needs no such call.
+
+        With ``follow=True`` the node keeps what it read. Otherwise a node on the ring sends a
+        heartbeat, whose answer has its ranges, and any other node counts the nodes on the ring.
 
         Raises:
             RedisUnavailable, RedisRefused: it could not.

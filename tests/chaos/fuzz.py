@@ -299,15 +299,17 @@ class Handler:
 
     def __init__(self) -> None:
         self._server = MemoryServer()
-        self._node = RingNode(MemoryStore(self._server), "fuzz", name="a:1", lock=True)
-        self._other = RingNode(MemoryStore(self._server), "fuzz", name="b:2")
-        self._other.heartbeat()
-        self._node.heartbeat()
+        self._nodes = [
+            RingNode(MemoryStore(self._server), "fuzz", name="a:1", lock=True, follow=True),
+            RingNode(MemoryStore(self._server), "fuzz", name="b:2"),
+        ]
+        for node in (*self._nodes, *self._nodes):
+            node.heartbeat()
         self._told = 0
 
     def told(self, data: bytes) -> object:
-        machine = self._node._machine
         self._told += 1
+        machine = self._nodes[self._told // 2 % 2]._machine
         channel = machine.channels[self._told % len(machine.channels)]
         stamp = machine.stamp
         if self._told % 3 and stamp is not None:
@@ -315,12 +317,16 @@ class Handler:
             data = data.replace(b'"t2"', b'"%s"' % stamp.tag.encode())
         machine.told(machine._subscription, channel, data, time.monotonic())
         if self._told % 200 == 0:
-            self._other.heartbeat()
-            self._node.heartbeat()
-            self._node.update()
-            self._other.update()
-            if self._node.ring != self._other.ring or self._node.state.value != "live":
-                raise AssertionError("two nodes see two rings")
+            for node in (*self._nodes, *self._nodes):
+                node.heartbeat()
+            follower, other = self._nodes
+            follower.update()
+            # One has a copy of the ring, and the other asks for it.
+            if follower.ring != other.ring:
+                raise AssertionError("the copy of the ring is another ring")
+            for node in self._nodes:
+                if node.get_ranges() != other.ring.node_ranges(node.name):
+                    raise AssertionError(f"{node.name} has other ranges than the ring gives it")
         return None
 
 

@@ -24,7 +24,7 @@ from hashring import RingNode
 from hashring.cli import main
 from hashring.store import embedded_keeper as keeper
 from hashring.store.embedded import RedisServer
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import PATIENCE, ROOT, know_their_ranges
 
 SESSION = "0123456789abcdef"
 
@@ -145,9 +145,8 @@ def nodes_on(client: Redis, *names: str, **settings: Any) -> Iterator[list[RingN
         nodes = [
             stack.enter_context(RingNode(client, ring, name=name, **settings)) for name in names
         ]
-        until(
-            lambda: all(node.ring == nodes[-1].ring for node in nodes), "all of them see the ring"
-        )
+        if nodes:
+            until(lambda: know_their_ranges(nodes), "all of them know the ring")
         yield nodes
 
 

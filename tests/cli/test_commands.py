@@ -80,7 +80,7 @@ def test_print_as_json_has_everything(client: Redis, run: Run) -> None:
     client.zadd("ring", {b"\xff": 1e12})
     with nodes_on(client, "alder", n_replicas=2) as (node,):
         told = run("print", "--json").json
-        fingerprint = node.status.fingerprint
+        fingerprint = node.ring.fingerprint
     assert told["ring"] == "ring"
     assert told["epoch"] == 1
     assert told["fingerprint"] == fingerprint

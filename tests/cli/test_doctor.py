@@ -349,7 +349,7 @@ def test_nodes_that_hash_differently(client: Redis, run: Run) -> None:
 
 
 def test_a_node_that_knows_the_last_change_and_sees_another_ring(client: Redis, run: Run) -> None:
-    with nodes_on(client, "alder", **CALM) as (alder,):
+    with nodes_on(client, "alder", follow=True, **CALM) as (alder,):
         alder.heartbeat()
         # It tells nobody, and its one point has its fair share: some gap is wide enough for that.
         points = sorted(int(member.partition(b":")[0]) for member in client.zrange("ring", 0, -1))

@@ -51,7 +51,7 @@ def test_json_lines_say_which_they_are(client: Redis, redis_server: RedisServer)
             ring = json.loads(line_with(process, ""))
             assert (joined["type"], joined["kind"], joined["nodes"]) == ("event", "join", ["alder"])
             assert (ring["type"], ring["shares"]) == ("ring", {"alder": 1.0})
-            assert ring["fingerprint"] == alder.status.fingerprint
+            assert ring["fingerprint"] == alder.ring.fingerprint
 
 
 def test_a_change_that_nobody_told_of_shows_as_well(

@@ -78,8 +78,8 @@ def refused(kind: type[StoreError], work: Callable[[Any], object], **settings: A
 
 
 def node(client: Any) -> None:
-    """Start a node of the ring ``ring``."""
-    RingNode(client, "ring").start()
+    """Start a node of the ring ``ring``. Its name is in the name of its channel."""
+    RingNode(client, "ring", name="node").start()
 
 
 def test_a_key_of_another_type(start: Start) -> None:
@@ -97,7 +97,7 @@ def test_a_key_of_another_type(start: Start) -> None:
         RedisFence(client).write("fence", 1, ["HSET", "fenced", "field", "value"])
 
     for work, doing in (
-        (node, "beat of ring 'ring'"),
+        (node, "look of ring 'ring'"),
         (group, "group_read of key '{g}:group:state'"),
         (write, "fenced write to 'fence'"),
     ):

@@ -41,7 +41,7 @@ from hashring.store.embedded import RedisServer
 from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
 from hashring.store.redis_store import RedisStore
-from tests.conftest import PATIENCE, eventually
+from tests.conftest import PATIENCE, eventually, know_their_ranges
 
 KEYS = [f"key-{number}" for number in range(2000)]
 FAST = {"ttl": 2.0, "heartbeat_interval": 0.4}
@@ -49,16 +49,19 @@ CALM = {"ttl": 60.0, "heartbeat_interval": 0.4}
 
 
 def shared(nodes: list[Any]) -> None:
-    """Wait until the nodes see one ring, and each key has exactly one owner among them."""
-    eventually(
-        lambda: (
-            len({node.ring.fingerprint for node in nodes}) == 1
-            and nodes[0].get_node_count() == len(nodes)
-        ),
-        "all nodes see one ring",
-    )
+    """Wait until the nodes know their ranges, and each key has exactly one owner among them."""
+    assert nodes[0].ring.node_count == len(nodes)
+    eventually(lambda: know_their_ranges(nodes), "all nodes know their ranges")
     for key in KEYS:
         assert sum(node.contains(key) for node in nodes) == 1
+
+
+async def know_each_other(*nodes: AsyncRingNode) -> None:
+    """Wait until the nodes have the ranges that Redis gives them."""
+    ring = await nodes[0].fetch_ring()
+    assert ring.node_count == len(nodes)
+    while not all(node.get_ranges() == ring.node_ranges(node.name) for node in nodes):
+        await asyncio.sleep(0.01)
 
 
 def lives(make: Callable[[], Any], **options: Any) -> None:
@@ -103,8 +106,7 @@ def test_asyncio_clients(redis_server: RedisServer, package: Any) -> None:
             AsyncRingNode(client, "clients", **CALM) as one,
             AsyncRingNode(client, "clients", **CALM) as two,
         ):
-            while one.ring.fingerprint != two.ring.fingerprint:
-                await asyncio.sleep(0.01)
+            await know_each_other(one, two)
             assert all(one.contains(key) + two.contains(key) == 1 for key in KEYS)
         await client.aclose()
 
@@ -304,8 +306,7 @@ def test_asyncio_on_redis_cluster(cluster: list[RedisServer]) -> None:
             AsyncRingNode(client, "async", **CALM) as one,
             AsyncRingNode(client, "async", **CALM) as two,
         ):
-            while one.ring.fingerprint != two.ring.fingerprint:
-                await asyncio.sleep(0.01)
+            await know_each_other(one, two)
             assert all(one.contains(key) + two.contains(key) == 1 for key in KEYS)
         await client.aclose()
 

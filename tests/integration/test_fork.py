@@ -234,10 +234,11 @@ def test_a_node_that_does_not_run_belongs_to_whoever_starts_it(
         f"""
         made = node()
         {before}
-        pid = in_child(lambda: (begin(made), eventually(lambda: made.get_node_count() == 2),
-                                sleep(0.2), made.stop()))
+        pid = in_child(lambda: (begin(made), eventually(lambda: made.ring.node_count == 2),
+                                eventually(lambda: redis.exists("seen")), made.stop()))
         begin(made)
         eventually(lambda: made.get_node_count() == 2)
+        redis.set("seen", 1)
         wait(pid)
         eventually(lambda: made.contains("key"))
         made.stop()

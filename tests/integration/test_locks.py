@@ -192,7 +192,8 @@ def test_a_lease_on_a_key_that_moves_is_asked_to_finish_and_handed_over(
     other.host.do("finish", lease="waiting")
     eventually(lambda: other.call("select", moved) == moved, "it has what is its own")
     error = fails(lambda: node.hold(moved[0]))
-    assert (error.kinds[0], str(error)) == ("NotHeld", f"key '{moved[0]}' is not held: b owns it")
+    text = f"key '{moved[0]}' is not held: another node owns it"
+    assert (error.kinds[0], str(error)) == ("NotHeld", text)
 
 
 def test_a_lease_that_does_not_finish_ends_with_the_handoff_time(make: Make, client: Redis) -> None:

@@ -23,7 +23,7 @@ from werkzeug.test import TestResponse
 from hashring import RingNode
 from hashring.store.embedded import RedisServer
 from hashring.web import Access, Service, create_app
-from tests.conftest import PATIENCE, ROOT, eventually
+from tests.conftest import PATIENCE, ROOT, eventually, know_their_ranges
 
 SESSION = "0123456789abcdef"
 TOKEN = "correct horse battery staple"
@@ -113,9 +113,8 @@ def nodes_on(client: Redis, ring: str, *names: str, **settings: Any) -> Iterator
         nodes = [
             stack.enter_context(RingNode(client, ring, name=name, **settings)) for name in names
         ]
-        eventually(
-            lambda: all(node.ring == nodes[-1].ring for node in nodes), "all of them see the ring"
-        )
+        if nodes:
+            eventually(lambda: know_their_ranges(nodes), "all of them know the ring")
         yield nodes
 
 

@@ -62,6 +62,11 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"name": "a\nb"}, "name='a\\nb': holds a control character; use printable text"),
         ({"name": "x" * 513}, "name="),
         ({"on_change": 5}, "on_change=5: give a callable of (gained, lost)"),
+        ({"follow": "yes"}, "follow='yes': say True or False"),
+        (
+            {"wire": "redis-hashring", "follow": False},
+            "follow=False: a ring that is shared with redis-hashring has no index",
+        ),
         ({"wire": "v1"}, "wire='v1': unknown; leave it out, or say 'redis-hashring'"),
         ({"wire": "redis-hashring", "name": "a"}, "name='a': on a ring shared with redis-hashring"),
         ({"key": "other"}, "key='other': ring is given as well: leave out one of the two"),
@@ -122,7 +127,7 @@ def test_the_client_and_the_ring_have_the_names_that_redis_hashring_gives_them()
 
 def test_a_node_that_has_left_the_ring_knows_no_ring() -> None:
     server = MemoryStore()
-    first = RingNode(server, "accounts", name="first")
+    first = RingNode(server, "accounts", name="first", follow=True)
     with RingNode(server, "accounts", name="second"):
         first.heartbeat()
         assert first.get_node_count() == 2
@@ -130,6 +135,41 @@ def test_a_node_that_has_left_the_ring_knows_no_ring() -> None:
         assert first.get_node_count() == 0
         with pytest.raises(EmptyRingError):
             first.owner("key")
+
+
+def test_unless_it_follows_a_node_asks_redis_for_the_owner_and_for_the_ring() -> None:
+    server = MemoryStore()
+    asking = RingNode(server, "accounts")
+    with pytest.raises(EmptyRingError):
+        asking.owner("key")
+    with RingNode(server, "accounts", name="a"), RingNode(server, "accounts", name="b"):
+        assert asking.ring.nodes == ("a", "b")
+        assert asking.owner("key") == asking.ring.owner("key")
+
+
+def test_update_brings_a_node_that_does_not_follow_up_to_date() -> None:
+    server = MemoryStore()
+    first, second = (RingNode(server, "accounts", name=name) for name in "ab")
+    first.heartbeat()
+    second.heartbeat()
+    first.update()
+    ring = second.ring
+    assert [node.get_ranges() for node in (first, second)] == [
+        ring.node_ranges("a"),
+        ring.node_ranges("b"),
+    ]
+    first.remove()
+    second.remove()
+
+
+def test_on_a_ring_of_redis_hashring_a_node_follows() -> None:
+    server = MemoryStore()
+    reader = RingNode(server, "accounts", wire="redis-hashring")
+    with RingNode(server, "accounts", wire="redis-hashring") as node:
+        reader.update()
+        assert reader.ring.nodes == (node.name,)
+        node.stop()
+        assert reader.ring.node_count == 1
 
 
 def test_a_node_that_only_read_the_ring_forgets_it_when_it_is_removed() -> None:
