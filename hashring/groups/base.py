@@ -68,6 +68,12 @@ _OF_HELD: Final = (
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
+
+class _Loop(Loop):
+    # A process may have hundreds of members; the end of a subscription ends the wait for it.
+    listen = 2.0
+
+
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
 OnPartition = Callable[[int], object]
@@ -363,7 +369,7 @@ class BaseMember(ABC):
         lock: AbstractContextManager[Any] | None = None,
     ) -> Loop:
         ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
-        return Loop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
+        return _Loop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         """Start a thread of this stay's; what is set at its end."""

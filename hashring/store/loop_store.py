@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, TypeVar
 
 from hashring.store.command import Command
@@ -58,19 +59,29 @@ class _LoopSubscription:
         self._loop = loop
         self._inner = inner
         self._ended = False
+        self._waiting: asyncio.Task[Notice | None] | None = None
 
     def wait(self, timeout: float) -> Notice | None:
         if self._ended:
             return Unsubscribed()
-        notice: Notice | None = self._loop.run_until_complete(self._inner.wait(timeout))
-        return notice
+        self._waiting = self._loop.create_task(self._inner.wait(timeout))
+        try:
+            return self._loop.run_until_complete(self._waiting)
+        except asyncio.CancelledError:
+            return Unsubscribed()
 
     def ask(self) -> None:
         self._loop.run_until_complete(self._inner.ask())
 
     def end(self) -> None:
-        # Noticed by the next wait: the connection is the waiting thread's alone.
+        # The connection is the waiting thread's alone: only its wait is ended from here.
         self._ended = True
+        with contextlib.suppress(RuntimeError):  # That thread has ended, and closed its loop.
+            self._loop.call_soon_threadsafe(self._wait_no_more)
+
+    def _wait_no_more(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
 
     def close(self) -> None:
         self._loop.run_until_complete(self._inner.close())

@@ -9,7 +9,8 @@ costs at rest.
     python scripts/bench/groups.py moves
     python scripts/bench/groups.py crowd [--members 500] [--partitions 10000]
 
-Members are threads of this process on one embedded Redis; in a crowd, tasks of its event loop.
+Members are threads of this process on one embedded Redis; in a crowd, tasks of the event loops of a
+few processes.
 A partition's pause is the time in which none of them holds it, looked at all the time by a thread
 of its own; a partition that is not moved must never be seen without its owner. On a busy machine
 the CPU seconds of the members say more than the time they took. At rest, Redis itself tells of
@@ -20,13 +21,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import subprocess
-import sys
+import multiprocessing
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from redis import Redis
@@ -193,60 +194,128 @@ CROWD: dict[str, Any] = {
     "ttl": 40,
     "heartbeat_interval": 10,
 }
+PROCESSES, AT_ONCE = 5, 4
+"""Of members that start, each process starts so many at the same moment."""
 
-VICTIM = """
-import json, sys, time
-from redis import Redis
-from hashring import PartitionGroup
-redis, terms = Redis(unix_socket_path=sys.argv[1]), json.loads(sys.argv[2])
-PartitionGroup(redis, "bench", member="victim", **terms).start()
-time.sleep(3600)
-"""
+
+async def _live(pipe: Connection, socket: str, partitions: int) -> None:
+    """Members in the event loop of a process of their own, as the crowd orders."""
+    redis = AsyncRedis(unix_socket_path=socket, max_connections=10_000)
+    members: dict[str, AsyncPartitionGroup] = {}
+
+    async def obey(order: str, names: list[str]) -> Any:
+        if order == "start":
+            new = {
+                name: AsyncPartitionGroup(redis, "bench", partitions, member=name, **CROWD)
+                for name in names
+            }
+            members.update(new)
+            waiting = [*new.values()]
+            for at in range(0, len(waiting), AT_ONCE):
+                await asyncio.gather(*(member.start() for member in waiting[at : at + AT_ONCE]))
+        elif order == "stop":
+            await asyncio.gather(*(members.pop(name).stop() for name in names))
+        elif order == "held":
+            return {p: token for member in members.values() for p, token in member.held.items()}
+        return time.process_time()
+
+    while (order := await asyncio.to_thread(pipe.recv)) is not None:
+        pipe.send(await obey(*order))
+    await redis.aclose()
+
+
+def _process(pipe: Connection, socket: str, partitions: int) -> None:
+    asyncio.run(_live(pipe, socket, partitions))
 
 
 class Crowd:
-    """Many members in one event loop, and what their changes cost."""
+    """Many members in a few processes, and what their changes cost."""
 
     def __init__(self, server: RedisServer, client: Redis, partitions: int) -> None:
-        self.socket = str(server.socket)
         self.client = client
         self.partitions = partitions
-        self.redis = AsyncRedis(unix_socket_path=self.socket, max_connections=10_000)
-        self.members: list[AsyncPartitionGroup] = []
-        self.victim: subprocess.Popen[bytes] | None = None
-
-    async def add(self, count: int) -> None:
-        new = [
-            AsyncPartitionGroup(
-                self.redis,
-                "bench",
-                self.partitions,
-                member=f"m{len(self.members) + number:03}",
-                **CROWD,
+        # It looks at the group, and never joins.
+        self.looks = PartitionGroup(client, "bench", partitions, **CROWD)
+        self.pipes: list[Connection] = []
+        self.processes: list[BaseProcess] = []
+        self.homes: dict[str, int] = {}
+        started = multiprocessing.get_context("spawn")
+        # The last is for the member that crashes.
+        for _ in range(PROCESSES + 1):
+            ours, theirs = started.Pipe()
+            process = started.Process(
+                target=_process, args=(theirs, str(server.socket), partitions), daemon=True
             )
-            for number in range(count)
-        ]
-        self.members += new
-        await asyncio.gather(*(member.start() for member in new))
+            process.start()
+            self.pipes.append(ours)
+            self.processes.append(process)
+        for number in range(len(self.pipes)):
+            self.ask({number: ("start", [])})
 
-    async def rest(self, members: int) -> None:
+    def ask(self, orders: dict[int, tuple[str, list[str]]]) -> list[Any]:
+        """Have processes do something, at the same time; what they answer."""
+        for number, order in orders.items():
+            self.pipes[number].send(order)
+        return [self.pipes[number].recv() for number in orders]
+
+    def every(self, order: str) -> list[Any]:
+        """Ask every process that lives."""
+        alive = [n for n, process in enumerate(self.processes) if process.is_alive()]
+        return self.ask({number: (order, []) for number in alive})
+
+    def add(self, count: int) -> None:
+        new = {f"m{len(self.homes) + number:03}" for number in range(count)}
+        homes = {name: int(name[1:]) % PROCESSES for name in sorted(new)}
+        self.homes.update(homes)
+        self.ask(
+            {
+                home: ("start", [name for name in homes if homes[name] == home])
+                for home in sorted({*homes.values()})
+            }
+        )
+
+    def leave(self) -> None:
+        name, home = self.homes.popitem()
+        self.ask({home: ("stop", [name])})
+
+    def invite(self) -> None:
+        self.ask({PROCESSES: ("start", ["victim"])})
+
+    def crash(self) -> None:
+        self.processes[-1].kill()
+        self.processes[-1].join()
+
+    def rest(self, members: int) -> None:
         """Wait until the partitions are shared out evenly among so many."""
         while True:
-            await asyncio.sleep(0.5)
-            status = await self.members[0].status()
-            if status.phase is Phase.READY and len(status.members) == members:
+            time.sleep(0.5)
+            status = self.looks.status()
+            ready = status.phase is Phase.READY and len(status.members) == members
+            # Nobody decides at the very moment at which a lease ends.
+            if ready and len(self.held()) == self.partitions:
                 return
 
-    async def measured(self, what: str, members: int, deed: Callable[[], Awaitable[None]]) -> None:
+    def held(self) -> dict[int, int]:
+        return {p: token for held in self.every("held") for p, token in held.items()}
+
+    def burnt(self) -> float:
+        """CPU seconds of the members' processes."""
+        return sum(self.every("burnt"))
+
+    def generation(self) -> int:
+        tag = self.client.hget("{bench}:group:state", "tag") or b"0"
+        return int(tag.partition(b":")[0])
+
+    def measured(self, what: str, members: int, deed: Callable[[], None]) -> None:
         """Do it, wait until the group has come to rest, and print what that cost."""
-        before = {p: t for member in self.members for p, t in member.held.items()}
-        decided = self.generation()
-        cpu, burnt, began = _cpu(self.client), time.process_time(), time.perf_counter()
-        await deed()
-        await self.rest(members)
-        cpu, burnt = _cpu(self.client) - cpu, time.process_time() - burnt
+        before, decided = self.held(), self.generation()
+        cpu, burnt, began = _cpu(self.client), self.burnt(), time.perf_counter()
+        deed()
+        self.rest(members)
         took = time.perf_counter() - began
-        after = {p: t for member in self.members for p, t in member.held.items()}
+        # Of a process that was killed nobody knows what it burnt meanwhile: next to nothing.
+        cpu, burnt = _cpu(self.client) - cpu, max(0.0, self.burnt() - burnt)
+        after = self.held()
         moved = sum(after.get(p) != token for p, token in before.items())
         decisions = self.generation() - decided
         print(
@@ -255,56 +324,39 @@ class Crowd:
             flush=True,
         )
 
-    def generation(self) -> int:
-        tag = self.client.hget("{bench}:group:state", "tag") or b"0"
-        return int(tag.partition(b":")[0])
-
-    async def join(self) -> None:
-        await self.add(1)
-
-    async def leave(self) -> None:
-        await self.members.pop().stop()
-
-    async def invite(self) -> None:
-        self.victim = subprocess.Popen(
-            [sys.executable, "-c", VICTIM, self.socket, json.dumps(CROWD)]
-        )
-
-    async def crash(self) -> None:
-        assert self.victim is not None
-        self.victim.kill()
-        self.victim.wait()
-
-
-async def _crowd(members: int, partitions: int) -> None:
-    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
-        crowd = Crowd(server, client, partitions)
-        await crowd.add(1)
-        await crowd.rest(1)
-        print(
-            f"{partitions} partitions\n"
-            f"{'what':>8}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
-            f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
-        )
-        await crowd.measured("start", members, lambda: crowd.add(members - 1))
-        await crowd.measured("join", members + 1, crowd.join)
-        await crowd.measured("leave", members, crowd.leave)
-        await crowd.measured("(invite)", members + 1, crowd.invite)
-        await crowd.measured("crash", members, crowd.crash)
-        cpu, burnt = _cpu(client), time.process_time()
-        await asyncio.sleep(REST)
-        cpu, burnt = _cpu(client) - cpu, time.process_time() - burnt
-        print(
-            f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
-            f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
-        )
-        await asyncio.gather(*(member.stop() for member in crowd.members))
-        await crowd.redis.aclose()
+    def end(self) -> None:
+        for pipe, process in zip(self.pipes, self.processes, strict=True):
+            if process.is_alive():
+                pipe.send(None)
+                process.terminate()
+            process.join()
 
 
 def crowd() -> None:
     """What a change costs in a group of many members, on many partitions."""
-    asyncio.run(_crowd(MANY.members, MANY.partitions))
+    members, partitions = MANY.members, MANY.partitions
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        crowd = Crowd(server, client, partitions)
+        crowd.add(1)
+        crowd.rest(1)
+        print(
+            f"{partitions} partitions, members in {PROCESSES} processes\n"
+            f"{'what':>8}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
+            f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
+        )
+        crowd.measured("start", members, lambda: crowd.add(members - 1))
+        crowd.measured("join", members + 1, lambda: crowd.add(1))
+        crowd.measured("leave", members, crowd.leave)
+        crowd.measured("(invite)", members + 1, crowd.invite)
+        crowd.measured("crash", members, crowd.crash)
+        cpu, burnt = _cpu(client), crowd.burnt()
+        time.sleep(REST)
+        cpu, burnt = _cpu(client) - cpu, crowd.burnt() - burnt
+        print(
+            f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
+            f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
+        )
+        crowd.end()
 
 
 def _cpu(client: Redis) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ from hashring.core.change import ChangeKind, RingChange, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
-from hashring.store.interface import Answered, Message, Subscribed
+from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
 from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import (
     BeatReply,
@@ -1031,3 +1032,18 @@ def test_a_message_is_json_of_version_1(place: Place) -> None:
     body = json.loads(payload)
     assert body["v"] == 1
     assert set(body) >= {"kind", "nodes", "points", "epoch", "prev", "tag", "at", "members"}
+
+
+def test_the_end_of_a_subscription_ends_the_wait_for_it_in_another_thread(place: Place) -> None:
+    subscription = place.store.subscribe(place.keys.channel)
+    assert isinstance(subscription.wait(PATIENCE), Subscribed)
+    notices: list[Notice | None] = []
+    # Not within the time of this test by itself.
+    waiting = threading.Thread(
+        target=lambda: notices.append(subscription.wait(3600.0)), daemon=True
+    )
+    waiting.start()
+    subscription.end()
+    waiting.join(PATIENCE)
+    assert notices == [Unsubscribed()]
+    subscription.close()
