@@ -387,7 +387,7 @@ HANDOFF_WAY = {
     "store/redis_store.py": "one call; and the message to the owner",
     "running/loop.py": "passes the message to the owner's machine",
     "protocol/member.py": "renews at once: store/group/beat.lua",
-    "core/groups/member.py": "revoked, until a deadline; then released",
+    "core/groups/membership.py": "revoked, until a deadline; then released",
     "groups/base.py": "puts it into the inbox of the callbacks",
     "groups/sync.py": "calls on_revoked; its return goes back",
 }
@@ -398,7 +398,7 @@ HANDOFF_BESIDE = (
     "core/groups/codec.py",
     "core/groups/column.py",
     "core/groups/ledger.py",
-    "core/groups/loads.py",
+    "core/groups/reported_loads.py",
     "core/groups/partition_map.py",
     "core/groups/state.py",
     "core/groups/views.py",

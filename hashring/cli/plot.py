@@ -12,7 +12,7 @@ from hashring.cli.output import write_text
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.balance import balance
 from hashring.core.ring import Ring
-from hashring.drawing.balance import balance_plot, ranked_loads
+from hashring.drawing.balance_plot import balance_plot, ranked_loads
 from hashring.errors import EmptyRingError
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hashring.core.assignors.protocol import is_finite
-from hashring.core.groups.member import PartitionChange, PartitionChangeKind
+from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
@@ -69,7 +69,7 @@ _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
 
-class _Loop(Loop):
+class _MemberLoop(Loop):
     # A process may have hundreds of members; the end of a subscription ends the wait for it.
     listen = 2.0
 
@@ -369,7 +369,7 @@ class BaseMember(ABC):
         lock: AbstractContextManager[Any] | None = None,
     ) -> Loop:
         ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
-        return _Loop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
+        return _MemberLoop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         """Start a thread of this stay's; what is set at its end."""

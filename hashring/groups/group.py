@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
 from hashring.core.groups import foresight, kernel, orders
 from hashring.core.groups.foresight import Foresight, GroupStatus
-from hashring.core.groups.loads import check_load
+from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
 from hashring.groups.base import (
     BaseMember,

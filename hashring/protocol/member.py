@@ -34,7 +34,7 @@ state             meaning                                        event -> next s
 ================  =============================================  =========================
 
 In ``leaving`` everything held has been revoked; a member of a group renews its lease meanwhile.
-What a member holds ends by its own clock in every state (:mod:`hashring.core.groups.member`).
+What a member holds ends by its own clock in every state (:mod:`hashring.core.groups.membership`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Final
 
-from hashring.core.groups.member import Membership, PartitionChange
+from hashring.core.groups.membership import Membership, PartitionChange
 from hashring.core.groups.state import MemberView
 from hashring.core.states import StateTable
 from hashring.errors import StoreError

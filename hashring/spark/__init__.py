@@ -26,7 +26,7 @@ from hashring.spark.histogram import load_of_histogram, moves_of_histogram, poin
 from hashring.spark.keys import point
 from hashring.spark.load import hot_keys, load
 from hashring.spark.moves import moves
-from hashring.spark.owner import owner, partition_by_owner, with_move, with_owner
+from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
 from hashring.spark.reassign import may_move, reassign
 from hashring.spark.simulate import (

@@ -26,7 +26,7 @@ from hashring.spark.histogram import DEFAULT_BUCKETS, load_of_histogram, point_h
 from hashring.spark.keys import check_free, is_native, key_text, quoted
 from hashring.spark.load import hot_keys, load
 from hashring.spark.output import Output, check_distinct
-from hashring.spark.owner import partition_by_owner, with_owner
+from hashring.spark.owner_columns import partition_by_owner, with_owner
 from hashring.spark.plan import moves_section, plan, plan_of_histogram
 from hashring.spark.reassign import CELL, by_cell, check_cells, keep_ring, reassign
 from hashring.spark.report import Report

@@ -29,7 +29,7 @@ from hashring.spark.failures import SPARK_ERRORS
 from hashring.spark.files import CORRUPT, is_bad, local_path
 from hashring.spark.keys import check_free, key_text
 from hashring.spark.output import FILE_FORMATS
-from hashring.spark.owner import with_owner
+from hashring.spark.owner_columns import with_owner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -35,6 +35,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.groups.state import Phase
+from hashring.errors import RedisUnavailable
 from hashring.store.embedded import RedisServer
 
 PARTITIONS = 256
@@ -194,8 +195,17 @@ CROWD: dict[str, Any] = {
     "ttl": 40,
     "heartbeat_interval": 10,
 }
-PROCESSES, AT_ONCE = 5, 4
+PROCESSES, AT_ONCE = 5, 2
 """Of members that start, each process starts so many at the same moment."""
+
+
+async def _start(member: AsyncPartitionGroup) -> None:
+    while True:
+        try:
+            return await member.start()
+        except RedisUnavailable:
+            # Redis and hundreds of members share a few cores: it may be late, as anywhere.
+            await asyncio.sleep(1)
 
 
 async def _live(pipe: Connection, socket: str, partitions: int) -> None:
@@ -212,7 +222,7 @@ async def _live(pipe: Connection, socket: str, partitions: int) -> None:
             members.update(new)
             waiting = [*new.values()]
             for at in range(0, len(waiting), AT_ONCE):
-                await asyncio.gather(*(member.start() for member in waiting[at : at + AT_ONCE]))
+                await asyncio.gather(*map(_start, waiting[at : at + AT_ONCE]))
         elif order == "stop":
             await asyncio.gather(*(members.pop(name).stop() for name in names))
         elif order == "held":

@@ -16,7 +16,7 @@ from redis.asyncio import Redis as AsyncRedis
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.assignors import Learner, Situation
 from hashring.core.groups.foresight import MoveReason
-from hashring.core.groups.member import PartitionChangeKind
+from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.errors import (
     AssignorError,

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from hashring.core.assignors.protocol import is_finite
 from hashring.core.groups.challenge import LeaseTable, PartitionLease
 from hashring.core.groups.column import BUCKET, Column
-from hashring.core.groups.loads import GREATEST
+from hashring.core.groups.reported_loads import GREATEST
 from hashring.core.groups.state import (
     MAX_PARTITIONS,
     EventKind,

@@ -21,7 +21,7 @@ from hashring.core.assignors.protocol import (
     counts,
 )
 from hashring.core.assignors.quotas import fair_shares
-from hashring.core.groups import loads, succession
+from hashring.core.groups import reported_loads, succession
 from hashring.core.groups.kernel import rule
 from hashring.core.groups.state import (
     NON_EXCLUSIVE,
@@ -212,15 +212,15 @@ def _too_hot(
         assignor = rule(state.terms, assignor_named(state.terms.assignor))
     except ConfigError:  # an assignor of the user's own
         return ()
-    if not present or not loads.looks(assignor):
+    if not present or not reported_loads.looks(assignor):
         return ()
     members = tuple(
         Member(member.name, number, member.weight, _kind(member, orders.get(member.name)))
         for number, member in enumerate(sorted(present.values(), key=lambda m: m.name))
     )
     partitions = state.terms.partitions
-    found = loads.reported(present.values(), state.owners.__getitem__, partitions)
-    return loads.hot(assignor, Situation(members, partitions, loads=found))
+    found = reported_loads.reported(present.values(), state.owners.__getitem__, partitions)
+    return reported_loads.hot(assignor, Situation(members, partitions, loads=found))
 
 
 _ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
@@ -373,8 +373,8 @@ def foresee(
         {p: n for p, n in state.standbys.items() if p < count},
         {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
         heirs,
-        loads.reported(present.values(), owners.__getitem__, min(count, len(owners))),
-        len(loads.recent(state.load_moves, facts.now)),
+        reported_loads.reported(present.values(), owners.__getitem__, min(count, len(owners))),
+        len(reported_loads.recent(state.load_moves, facts.now)),
     )
     target = checked_target(rule(terms, assignor), situation)
     reasons = _Reasons(situation, state, present, leaving, for_load=target.for_load, orders=orders)

@@ -69,7 +69,7 @@ from hashring.core.assignors.protocol import (
     Target,
     checked_target,
 )
-from hashring.core.groups import loads, succession
+from hashring.core.groups import reported_loads, succession
 from hashring.core.groups.column import Column, Draft
 from hashring.core.groups.ledger import Ledger, Queue, Wanted
 from hashring.core.groups.state import (
@@ -628,8 +628,8 @@ class _Step:
             standbys,
             {name: member.lags for name, member in self.present.items() if member.lags},
             self.heirs,
-            loads.reported(self.present.values(), self.owners.__getitem__, size),
-            len(loads.recent(self.load_moves, self.now)),
+            reported_loads.reported(self.present.values(), self.owners.__getitem__, size),
+            len(reported_loads.recent(self.load_moves, self.now)),
         )
         target = checked_target(self.assignor, situation)
         self.ledger = Ledger(situation.previous, target.interim, owners)
@@ -795,7 +795,7 @@ class _Step:
             state = self.members[owner].state
             why = "" if state is MemberState.ACTIVE else f"is {state.value}"
             if partition in self.for_load:
-                self.load_moves = (*loads.recent(self.load_moves, self.now), self.now)
+                self.load_moves = (*reported_loads.recent(self.load_moves, self.now), self.now)
                 why = "for its load"
             self._ask(partition, to, why)
             if state is MemberState.STALLED:
@@ -891,8 +891,8 @@ class _Step:
         for order in state.orders.values():
             if order.until is not None:
                 yield order.until
-        if self.present and loads.looks(rule(self.terms, self.assignor)):
-            yield self.now + loads.LOOKED_AT_EVERY
+        if self.present and reported_loads.looks(rule(self.terms, self.assignor)):
+            yield self.now + reported_loads.LOOKED_AT_EVERY
         for member in self.present.values():
             if (ends := self._leave_end(member)) is not None:
                 yield ends

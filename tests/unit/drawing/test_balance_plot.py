@@ -11,7 +11,7 @@ import pytest
 from hashring.core.balance import expected_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.drawing.balance import balance_plot, ranked_loads
+from hashring.drawing.balance_plot import balance_plot, ranked_loads
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -18,7 +18,7 @@ import pytest
 
 from hashring.core.assignors import ASSIGNORS, Balanced
 from hashring.core.groups import kernel, succession
-from hashring.core.groups.member import Held, Membership
+from hashring.core.groups.membership import Held, Membership
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
 from hashring.protocol.group import NAME_POLL, GroupMachine
@@ -406,7 +406,7 @@ def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Membership, "tick", tick)
     monkeypatch.setattr(
-        "hashring.core.groups.member.Holding.token",
+        "hashring.core.groups.membership.Holding.token",
         lambda self, partition, now: (
             held.token if isinstance(held := self.partitions.get(partition), Held) else None
         ),

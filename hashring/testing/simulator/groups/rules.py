@@ -47,10 +47,10 @@ from typing import Any, Final
 
 from hashring.core.assignors import Learner, Load, Member, RingOwner, assignor_named
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
-from hashring.core.groups import kernel, loads
+from hashring.core.groups import kernel, reported_loads
 from hashring.core.groups.codec import load_events
 from hashring.core.groups.foresight import status
-from hashring.core.groups.member import Holding
+from hashring.core.groups.membership import Holding
 from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
 from hashring.errors import MemberExists
 from hashring.protocol.member import Stage
@@ -528,8 +528,8 @@ class GroupRest(GroupRule):
         # An assignor of loads looks at them now and then: the member that decides reads the group,
         # and writes if it moves one.
         history, looks = world.history, 0
-        if loads.looks(assignor_named(history.terms.assignor)):
-            looks = 1 + int(RENEWALS_AT_REST * history.interval / loads.LOOKED_AT_EVERY)
+        if reported_loads.looks(assignor_named(history.terms.assignor)):
+            looks = 1 + int(RENEWALS_AT_REST * history.interval / reported_loads.LOOKED_AT_EVERY)
         for process in world.alive:
             made = process.calls - self._calls.get(process.spec.label, process.calls)
             if made > RENEWALS_AT_REST + 1 + 2 * looks:

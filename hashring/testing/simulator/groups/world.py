@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import orders
 from hashring.core.groups.kernel import StepOutcome, migrate, resize
-from hashring.core.groups.member import PartitionChange, PartitionChangeKind
+from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun

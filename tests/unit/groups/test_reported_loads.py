@@ -10,8 +10,8 @@ import pytest
 from hashring.core.assignors import Load
 from hashring.core.groups import foresight, kernel
 from hashring.core.groups.foresight import MoveReason
-from hashring.core.groups.loads import LOOKED_AT_EVERY, check_load
-from hashring.core.groups.member import Membership
+from hashring.core.groups.membership import Membership
+from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load
 from hashring.core.groups.state import EventKind, MemberView, Phase
 from hashring.errors import ConfigError
 
