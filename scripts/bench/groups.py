@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import multiprocessing
 import threading
 import time
@@ -235,6 +236,9 @@ async def _live(pipe: Connection, socket: str, partitions: int) -> None:
 
 
 def _process(pipe: Connection, socket: str, partitions: int) -> None:
+    # Each member may keep the whole group in memory; one has a process of its own, as a rule. The
+    # collector would look at all of them again and again.
+    gc.set_threshold(100_000, 100, 100)
     asyncio.run(_live(pipe, socket, partitions))
 
 

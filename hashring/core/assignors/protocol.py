@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from hashring.errors import AssignorError, ConfigError, HashringError
 
@@ -22,9 +22,13 @@ Owners = tuple[str | None, ...]
 """For each partition its member, or ``None``."""
 
 
+# A union of types is made anew each time, and every step asks this of every member.
+_NUMBERS: Final = (int, float)
+
+
 def is_finite(value: object) -> bool:
     """Whether it is a number, and neither infinite nor NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class MemberState(str, Enum):

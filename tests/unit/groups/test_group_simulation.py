@@ -19,6 +19,7 @@ import pytest
 from hashring.core.assignors import ASSIGNORS, Balanced
 from hashring.core.groups import kernel, succession
 from hashring.core.groups.membership import Held, Membership
+from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
 from hashring.protocol.group import NAME_POLL, GroupMachine
@@ -691,7 +692,7 @@ def test_a_member_that_leaves_and_does_not_hear_what_it_is_asked_for_is_found(
     def deaf(self: Membership, until: float) -> list[Any]:
         changes = close(self, until)
         held = {p: replace(each, asked=True) for p, each in self.holding.partitions.items()}
-        self.holding = replace(self.holding, partitions=held)
+        self.holding = replace(self.holding, partitions=PartitionMap(held))
         return changes
 
     monkeypatch.setattr(Membership, "close", deaf)

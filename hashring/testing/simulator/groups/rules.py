@@ -80,9 +80,9 @@ def patience(history: GroupHistory) -> float:
     again = ("switch access", "drain", "undrain", "weigh")
     moves *= 1 + sum(event.kind in again for event in history.events)
     waits = 4 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout)
-    if loads.looks(assignor_named(terms.assignor)):
+    if reported_loads.looks(assignor_named(terms.assignor)):
         # What was moved for its load within the last minute counts.
-        waits += 2 * loads.WINDOW
+        waits += 2 * reported_loads.WINDOW
     return waits + moves * each + 2 * history.drain
 
 
