@@ -405,6 +405,8 @@ HANDOFF_BESIDE = (
     "core/states.py",
     "groups/group.py",
     "protocol/flow.py",
+    "protocol/machine.py",
+    "protocol/silence.py",
     "running/backend.py",
 )
 
