@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import loads
+from hashring.core.groups import reported_loads
 from hashring.protocol.group import Decider, GroupMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.faults import GROUP_FAULTS
@@ -59,8 +59,8 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         rested, stood = world.now, ("", 0)
         terms = world.history.terms
         # Loads are looked at now and then, and that step notes a restart of Redis, too.
-        looks = loads.looks(assignor_named(terms.assignor))
-        quiet = terms.ttl + (loads.LOOKED_AT_EVERY if looks else 0.0)
+        looks = reported_loads.looks(assignor_named(terms.assignor))
+        quiet = terms.ttl + (reported_loads.LOOKED_AT_EVERY if looks else 0.0)
         while world.now < until:
             world.run(min(until, world.now + world.history.interval))
             reading = world.reading()
