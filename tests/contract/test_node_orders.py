@@ -9,9 +9,9 @@ import pytest
 
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring import orders
-from hashring.store.ring.commands import BeatStatus, Scoring, forget
+from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, forget, park
 from hashring.store.ring.orders import OrderStatus
-from tests.contract.places import AVAILABLE, Listener, Place
+from tests.contract.places import AVAILABLE, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 NAMED: Any = {"told": {"named": True}}
@@ -133,6 +133,22 @@ def test_a_named_node_that_starts_again_is_drained(place: Place) -> None:
     assert place.look("a").remembered == (10, 20)
     assert place.join("a", C, 10, 20, **NAMED).status is BeatStatus.DRAINED
     assert place.ring().nodes == ("b",)
+
+
+def test_a_drained_node_that_stops_to_come_back_is_drained_when_it_is_back(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    parked = park(
+        place.keys, node="a", session=A, scoring=AVAILABLE, replicas=replicas("a", 10, 20)
+    )
+    # It has nothing on the ring that could stay there.
+    assert place.store.run(parked) is LeaveStatus.ABSENT
+    assert place.join("a", C, 10, 20, take_from=A, **NAMED).status is BeatStatus.DRAINED
+    assert place.ring().nodes == ("b",)
+    undrain(place, "a")
+    assert place.beat("a", C, 10, 20, **NAMED).status is BeatStatus.OK
+    assert place.ring().points_of("a") == (10, 20)
 
 
 def test_a_named_node_that_was_away_may_be_drained_before_it_starts(place: Place) -> None:
