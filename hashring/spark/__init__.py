@@ -20,7 +20,7 @@ except ImportError as error:
     raise MissingDependencyError("hashring.spark", missing, extra) from error
 
 from hashring.spark.asof import history_of
-from hashring.spark.audit import Audit, audit
+from hashring.spark.audit import Audit, audit, work_slices
 from hashring.spark.compaction import compact
 from hashring.spark.histogram import load_of_histogram, moves_of_histogram, point_histogram
 from hashring.spark.keys import point
@@ -68,4 +68,5 @@ __all__ = [
     "summarise",
     "with_move",
     "with_owner",
+    "work_slices",
 ]

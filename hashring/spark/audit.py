@@ -7,8 +7,8 @@ latest end so far and the latest end of any other node: no piece of work meets a
 however many overlap. So the log is shuffled and sorted once, by key and start; the rest is
 linear in its rows.
 
-A key with very much work is the one thing that does not spread: all its rows are one sort (which
-spills to disk) in one task.
+All rows of a key are one sort in one task, unless its work is cut into slices of time
+(:mod:`hashring.spark.slices`): a slice begins with what the pass remembers of the slices before.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hashring.spark.asof import AsOf, as_of
 from hashring.spark.counting import Counts
 from hashring.spark.keys import column_type, key_point, key_text, quoted
 from hashring.spark.range_lookup import look_up, one_row
+from hashring.spark.slices import BEFORE, SLICE, SLICE_ROWS, Slices, find_slices
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -122,6 +123,7 @@ def audit(
     node: str = "node",
     start: str = "start",
     end: str = "end",
+    slices: Slices | None = None,
 ) -> Audit:
     """Hold a work log against the history of its ring.
 
@@ -131,13 +133,43 @@ def audit(
             The work of ``[start, end)`` does not include its end.
         history: see :func:`hashring.spark.history_of`.
         key, node, start, end: the names of the log's columns.
+        slices: of hot keys, see :func:`work_slices`; without them all work on a key is one task's.
 
     Raises:
         ColumnError: a column is missing or of a type it cannot have.
         ConfigError: the history is too large for the lookup tables.
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
-    return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof)
+    return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof, slices)
+
+
+def work_slices(
+    work: DataFrame,
+    history: RingHistory | AsOf,
+    *,
+    key: str = "key",
+    node: str = "node",
+    start: str = "start",
+    end: str = "end",
+    rows: int = SLICE_ROWS,
+) -> Slices | None:
+    """Look for keys with more than so many rows, and cut their work into slices of time.
+
+    Reads the keys of the log at once, and again the work of likely keys, if there are any. Then
+    :func:`audit` spreads such a key over tasks of at most about so many rows, as far as its work
+    is spread over time.
+
+    The other arguments and the errors are those of :func:`audit`.
+
+    Returns:
+        ``None`` if there is no such key.
+
+    Raises:
+        ConfigError: ``rows`` is below 1.
+    """
+    asof = history if isinstance(history, AsOf) else as_of(history)
+    reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
+    return find_slices(_judgeable(reasoned), _Marks(asof).of("end", "node"), rows)
 
 
 def counted_audit(
@@ -148,6 +180,7 @@ def counted_audit(
     node: str = "node",
     start: str = "start",
     end: str = "end",
+    slices: Slices | None = None,
 ) -> tuple[Audit, Counts]:
     """As :func:`audit`, and how many rows are rejected, by reason.
 
@@ -156,20 +189,23 @@ def counted_audit(
     asof = history if isinstance(history, AsOf) else as_of(history)
     reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
     counts = Counts(reasoned, **{why: F.count_if(F.col(_REASON) == why) for why in REJECTIONS})
-    return _audit(counts.frame, asof), counts
+    return _audit(counts.frame, asof, slices), counts
 
 
-def _audit(reasoned: DataFrame, asof: AsOf) -> Audit:
-    judged = reasoned.where(F.col(_REASON).isNull()).select(
+def _judgeable(reasoned: DataFrame) -> DataFrame:
+    return reasoned.where(F.col(_REASON).isNull()).select(
         F.col("__key").alias("key"),
         F.col("__number").alias("node"),
         F.col("__start").alias("start"),
         F.col("__end").alias("end"),
     )
+
+
+def _audit(reasoned: DataFrame, asof: AsOf, slices: Slices | None) -> Audit:
     rejected = reasoned.where(F.col(_REASON).isNotNull()).select(
         "__row.*", F.col(_REASON).alias("reason")
     )
-    told = _judged(judged, asof)
+    told = _judged(_judgeable(reasoned), asof, slices)
     rows = _readable(told, asof)
     wrong = F.col("problem").isNotNull() | F.col("other").isNotNull()
     counts = _counts(told)
@@ -244,39 +280,55 @@ def _reasoned(
     return checked.withColumn(_REASON, reason)
 
 
-def _judged(work: DataFrame, asof: AsOf) -> DataFrame:
+class _Marks:
+    """An end and its node in one number, which orders as the pair does.
+
+    Ends are counted from so far before the last change that it lies in the middle of what the
+    number can hold: 4 years each way with 16,000 nodes, 500 with 100. What lies beyond counts as
+    that end.
+    """
+
+    def __init__(self, asof: AsOf) -> None:
+        self._bits = len(asof.nodes).bit_length()
+        self._zero = asof.ends - (1 << 61 - self._bits)
+
+    def of(self, end: str, node: str) -> Column:
+        since = F.greatest(F.col(end) - self._zero, F.lit(0))
+        held = F.least(since, F.lit((1 << 62 - self._bits) - 1))
+        return F.shiftleft(held, self._bits).bitwiseOR(F.col(node).cast("bigint"))
+
+    def node(self, mark: str) -> Column:
+        return F.col(mark).bitwiseAND((1 << self._bits) - 1)
+
+    def end(self, mark: str) -> Column:
+        return F.shiftright(F.col(mark), self._bits) + self._zero
+
+
+def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
+    cut = slices.cut(work) if slices else work
     # By point first: two keys differ in it at once, which two texts do late.
-    hashed = work.withColumn("point", key_point(work, "key", asof.algorithm))
+    hashed = cut.withColumn("point", key_point(cut, "key", asof.algorithm))
     earlier = (
-        Window.partitionBy("point", "key")
+        Window.partitionBy("point", "key", *([SLICE] if slices else []))
         .orderBy("start", "end", "node")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    # An end and its node in one number, which orders as the pair does. Ends are counted from so far
-    # before the last change that it lies in the middle of what the number can hold: 4 years each
-    # way with 16,000 nodes, 500 with 100. What lies beyond counts as that end.
-    bits = len(asof.nodes).bit_length()
-    zero = asof.ends - (1 << 61 - bits)
-    end = F.least(F.greatest(F.col("end") - zero, F.lit(0)), F.lit((1 << 62 - bits) - 1))
-    mark = F.shiftleft(end, bits).bitwiseOR(F.col("node").cast("bigint"))
-
-    def node_of(marked: str) -> Column:
-        return F.col(marked).bitwiseAND((1 << bits) - 1)
-
-    def end_of(marked: str) -> Column:
-        return F.shiftright(F.col(marked), bits) + zero
+    marks = _Marks(asof)
+    node_of, end_of = marks.node, marks.end
 
     # `leader` is the latest end among the key's earlier rows, and its node. A row of another node
     # that does not take the lead, and a leader of another node that loses it, leave a trail; the
     # latest trail is the latest end of any node but the leader, because a node that loses the lead
     # is at once the best of the others.
-    marked = hashed.withColumn("mark", mark)
+    marked = hashed.withColumn("mark", marks.of("end", "node"))
     led = marked.withColumn("leader", F.max("mark").over(earlier))
     trail = F.when(node_of("leader") != F.col("node"), F.least("mark", "leader"))
     trailed = led.withColumn("trail", trail).withColumn("rival", F.max("trail").over(earlier))
     other = F.when(node_of("leader") == F.col("node"), F.col("rival")).otherwise(F.col("leader"))
     opposed = trailed.withColumn("other", other)
+    if slices:
+        opposed = opposed.where(F.col("start") > BEFORE)
     meets = (end_of("other") > F.col("start")) & (F.col("end") > F.col("start"))
     met = opposed.select(
         "key",

@@ -18,7 +18,8 @@ from hashring.core.ring import Ring
 from hashring.core.ringfile import RingFile
 from hashring.errors import ConfigError, NoDataError
 from hashring.spark.answers import Outcome, Table
-from hashring.spark.audit import PROBLEMS, counted_audit
+from hashring.spark.asof import as_of
+from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
 from hashring.spark.compaction import compact
 from hashring.spark.counting import Counts
 from hashring.spark.files import Input, local_path
@@ -464,8 +465,12 @@ def audit_job(
     df, bad_records = source.counted()
     if output:
         output.check(df.sparkSession)
-    found, reasons = counted_audit(df, history, key=key, node=node, start=start, end=end)
+    columns: dict[str, Any] = {"key": key, "node": node, "start": start, "end": end}
     _check_keys(source, key)
+    asof = as_of(history)
+    # Not of the frame that counts bad records: this does not read all columns.
+    slices = work_slices(source.frame, asof, **columns)
+    found, reasons = counted_audit(df, asof, slices=slices, **columns)
     # Everything is computed from these rows: the log is read, shuffled and sorted once.
     with kept(found.judged, found.counts):
         summary = found.summary.collect()[0].asDict()
@@ -479,6 +484,7 @@ def audit_job(
     told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
     facts: list[tuple[str, Any]] = [
         ("rows judged", summary["rows"]),
+        *([("hot keys, cut into slices of time", len(slices.keys))] if slices else []),
         *((f"rows rejected: {reason}", rejected[reason]) for reason in sorted(rejected)),
         ("bad records left out", bad_records()),
         ("ring changes", len(history.changes)),

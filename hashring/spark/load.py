@@ -11,6 +11,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.keys import check_number, key_point, key_text, quoted
 from hashring.spark.owner_columns import with_owner
+from hashring.spark.range_lookup import code_columns
 from hashring.spark.ring_columns import CodeColumns, ring_columns
 
 if TYPE_CHECKING:
@@ -97,11 +98,13 @@ def counted_by_code(
         filtered: whether codes are filtered, which Spark does before it counts.
     """
     weights, total, bad = weighed(df, weight)
-    hashed = df.select(key_point(df, key, algorithm).alias(_POINT), *weights)
-    return (
-        columns.with_code(hashed, _POINT, CODE, filtered=filtered)
-        .groupBy(CODE)
-        .agg(F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights"))
+    hashed = key_point(df, key, algorithm).alias(_POINT)
+    if filtered:
+        coded = columns.with_code(df.select(hashed, *weights), _POINT, CODE)
+    else:
+        coded = df.select(hashed, *weights, *code_columns(columns.steps(_POINT), CODE))
+    return coded.groupBy(CODE).agg(
+        F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
     )
 
 

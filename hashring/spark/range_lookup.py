@@ -237,7 +237,7 @@ def _literal(array: Any) -> Column:
 
 
 def code_steps(number: str, table: RangeTable, arrays: Mapping[str, Column]) -> tuple[Column, ...]:
-    """The expressions of :func:`with_code`, one a projection, each of the word of the one before.
+    """The expressions of :func:`with_code`, each of the word of the one before.
 
     Building them takes longer than planning with them: keep them.
 
@@ -245,13 +245,32 @@ def code_steps(number: str, table: RangeTable, arrays: Mapping[str, Column]) -> 
         number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
         arrays: columns for :func:`table_arrays`.
     """
-    at, word = F.col(quoted(number)), F.col(_WORD)
+    at = F.col(quoted(number))
     root = F.get(arrays[_ROOT], F.shiftright(at, table.offset_bits).cast("int"))
     below = (
-        _below(at, word, arrays[_level(level)], shift=shift, step=bits, functions=F)
+        _below(at, F.col(_word(level)), arrays[_level(level)], shift=shift, step=bits, functions=F)
         for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True))
     )
-    return root, *below, _code(_rank(at, word, table, F), table, arrays, F)
+    words = (step.alias(_word(index)) for index, step in enumerate((root, *below)))
+    last = F.col(_word(len(table.levels)))
+    return *words, _code(_rank(at, last, table, F), table, arrays, F)
+
+
+def _word(index: int) -> str:
+    return f"{_WORD}{index}"
+
+
+def code_columns(steps: Sequence[Column], code: str) -> tuple[Column, ...]:
+    """The steps as columns of one ``select``, which has the number, too; the code is the last.
+
+    Spark makes a projection a level of it, since a column may name those before it. A ``select``
+    for each of them would analyse the whole plan as often.
+
+    Args:
+        steps: see :func:`code_steps`.
+    """
+    *words, found = steps
+    return *words, found.alias(code)
 
 
 def with_code(
@@ -266,13 +285,12 @@ def with_code(
         code: the name of the column to add, an integer; null where the number is.
         filtered: whether somebody may filter by the code or by what is told of it.
     """
-    root, *below, found = steps
-    out = df.withColumn(_WORD, root)
-    for step in below:
-        out = out.withColumn(_WORD, step)
+    *words, found = steps
     if not filtered or table.words <= MOST_LITERAL:
-        return out.withColumn(code, found).drop(_WORD)
-    return out.select("*", F.explode(F.array(found)).alias(code)).drop(_WORD)
+        out = df.select("*", *code_columns(steps, code))
+    else:
+        out = df.select("*", *words).select("*", F.explode(F.array(found)).alias(code))
+    return out.drop(*(_word(index) for index in range(len(words))))
 
 
 def look_up(

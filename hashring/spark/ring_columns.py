@@ -71,12 +71,13 @@ class CodeColumns:
         """The code at a point, an integer; null where the point is."""
         return code_at(point, self.table, self._arrays)
 
-    def with_code(
-        self, df: DataFrame, point: str, name: str, *, filtered: bool = True
-    ) -> DataFrame:
+    def steps(self, point: str) -> tuple[Column, ...]:
+        """The steps from a column of points to its code; see :func:`code_steps`."""
+        return self.once(("code", point), lambda: code_steps(point, self.table, self._arrays))
+
+    def with_code(self, df: DataFrame, point: str, name: str) -> DataFrame:
         """The frame with the code at a column of points; see :func:`with_code`."""
-        steps = self.once(("code", point), lambda: code_steps(point, self.table, self._arrays))
-        return with_code(df, self.table, steps, name, filtered=filtered)
+        return with_code(df, self.table, self.steps(point), name)
 
     def told(self, name: str, code: Column) -> Column:
         """An attribute of a code."""

@@ -106,7 +106,17 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
             "and count, for 100 nodes of 16 replicas. An audit takes {audit} times as long as a "
             "sort of the log. Writing 100 million keys by owner needs {assign-memory} of memory."
         ),
-        ("lookup", "lookup-100m", "write", "audit", "simulate"),
+        (
+            "lookup",
+            "lookup-1000",
+            "lookup-10000",
+            "lookup-100m",
+            "incremental",
+            "wide",
+            "write",
+            "audit",
+            "simulate",
+        ),
         "spark-targets",
     ),
 )
@@ -147,8 +157,8 @@ How the numbers are taken
   not times.
 - Peers are redis-hashring 0.7, redis-py's ``Lock`` and a bare loop. They do the same work on the
   same server.
-- A time is the best of several rounds when the work is pure computation. It is a median or a
-  percentile when processes talk to each other.
+- A time is the best of several rounds when the work is pure computation in Python. It is a median
+  or a percentile on Spark, and when processes talk to each other.
 - *Load* in the CSV files is the load average before and after. On two cores, more than two means
   that other work disturbed the run.
 - The interpreter matters: a distribution's Python may be slower or faster than the one used here.

@@ -1,9 +1,10 @@
 """Audit of generated work logs against 10,000 changes of a ring, against a plain sort of the log.
 
     python scripts/bench/spark_audit.py
-    python scripts/bench/spark_audit.py --rows 1e5 --changes 500 --no-summary    does it work?
+    python scripts/bench/spark_audit.py --rows 1e5 --changes 500    does it work?
 
-The sort is that of the audit: the log's rows by key and start, each key in one partition.
+The sort is that of the audit: the log's rows by key and start, each key in one partition. One key
+has a fifth of all rows.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.history import ring_history
-from hashring.spark import audit
+from hashring.spark import audit, work_slices
 from hashring.spark.asof import as_of
 from hashring.spark.range_lookup import one_row
 from hashring.spark.session import spark_session
@@ -44,11 +45,17 @@ def history(changes: int, nodes: int = 100, replicas: int = 16):
     return ring_history(made)
 
 
-def make_log(spark, asof, rows: int, path: str) -> None:
-    """Work on a million keys, each piece up to 30 s, one in a hundred by the previous owner."""
+def make_log(spark, asof, rows: int, hot: float, path: str) -> None:
+    """Work on a million keys, each piece up to 30 s, one in a hundred by the previous owner.
+
+    One key has so many percent of the rows besides.
+    """
     begins, lasts = asof.versions[101].at, asof.ends - asof.versions[101].at
+    one = F.abs(F.xxhash64(F.col("id") + 2)) % 1000 < int(10 * hot)
     drawn = spark.range(rows).select(
-        F.concat(F.lit("user:"), F.abs(F.xxhash64("id")) % 1_000_000).alias("key"),
+        F.concat(
+            F.lit("user:"), F.when(one, 0).otherwise(F.abs(F.xxhash64("id")) % 1_000_000)
+        ).alias("key"),
         (F.lit(begins) + F.abs(F.xxhash64(F.col("id") + 1)) % lasts).alias("start"),
     )
     timed = drawn.select(
@@ -82,11 +89,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rows", nargs="+", type=float, default=[5e6, 15e6, 50e6], help="of the log; %(default)s"
+        "--rows", nargs="+", type=float, default=[5e6, 20e6], help="of the log; %(default)s"
     )
     parser.add_argument("--changes", type=int, default=10_000, help="of the ring; %(default)s")
+    parser.add_argument(
+        "--hot", type=float, default=20, help="percent of rows that one key has; %(default)g"
+    )
     parser.add_argument("--memory", default="6g", help="of Java; %(default)s")
-    parser.add_argument("--no-summary", action="store_true", help="only sort and findings")
+    parser.add_argument("--summary", action="store_true", help="time the summary, too")
     given = parser.parse_args()
     spark = spark_session(
         "local[2]",
@@ -100,18 +110,20 @@ def main() -> None:
     try:
         for rows in map(int, given.rows):
             path = f"{folder}/{rows}"
-            make_log(spark, asof, rows, path)
+            make_log(spark, asof, rows, given.hot, path)
             log = spark.read.parquet(path)
-            found = audit(log, asof)
             ordered = log.repartition("key").sortWithinPartitions("key", "start")
             noop(log.limit(100_000).repartition("key").sortWithinPartitions("key"))  # warm up
             plain = seconds(lambda df=ordered: noop(df))
-            findings = seconds(lambda df=found.findings: noop(df))
+            began = time.perf_counter()
+            found = audit(log, asof, slices=work_slices(log, asof))
+            noop(found.findings)
+            findings = time.perf_counter() - began
             told = (
                 f"{rows:12,} rows: sort {plain:6.1f} s; findings {findings:6.1f} s = "
                 f"{findings / plain:.2f} x"
             )
-            if not given.no_summary:
+            if given.summary:
                 summary = seconds(lambda df=found.summary: df.collect())
                 told += f"; summary {summary:6.1f} s = {summary / plain:.2f} x"
             print(told, flush=True)

@@ -3,12 +3,16 @@
     python scripts/bench/spark_lookup.py
     python scripts/bench/spark_lookup.py --keys 100000 --rounds 1 --rings 100x16    does it work?
 
-Every way runs once a round, in turn, on the same keys; the best of the rounds counts. The pandas
-UDF runs in the first two rounds only.
+Every way runs once a round, in turn, on the same keys; the median of the rounds counts, without the
+first, in which Java compiles. The pandas UDF runs in the first two rounds only.
+
+What ``load`` takes on no keys at all is that of the program which asks: building, planning and
+compiling the query.
 """
 
 import argparse
 import random
+import statistics
 import sys
 import time
 import zlib
@@ -69,12 +73,22 @@ def ways(df, ring: Ring, with_pandas: bool) -> dict:
     return found
 
 
+def generated(spark, keys: int):
+    return spark.range(keys).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
+
+
+def seconds(way) -> float:
+    began = time.perf_counter()
+    way().collect()
+    return time.perf_counter() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--keys", type=int, default=20_000_000, help="how many; %(default)s")
-    parser.add_argument("--rounds", type=int, default=4, help="%(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="%(default)s")
     parser.add_argument("--memory", default="4g", help="of Java; %(default)s")
     parser.add_argument(
         "--rings",
@@ -88,22 +102,25 @@ def main() -> None:
         "local[2]",
         conf={"spark.driver.memory": given.memory, "spark.sql.shuffle.partitions": "2"},
     )
-    df = spark.range(given.keys).select(F.concat(F.lit("user:"), F.col("id")).alias("key"))
+    df = generated(spark, given.keys)
     for text in given.rings:
         nodes, replicas = map(int, text.split("x"))
-        best: dict[str, float] = {}
+        times: dict[str, list[float]] = {}
         todo = ways(df, random_ring(nodes, replicas), with_pandas=given.keys <= 20_000_000)
-        for turn in range(given.rounds):
+        for turn in range(given.rounds + 1):
             for name, way in todo.items():
                 if turn >= 2 and name.startswith("pandas"):
                     continue  # it takes most of the time
-                began = time.perf_counter()
-                way().collect()
-                best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
-        floor = best["crc32 % n, count"]
+                took = seconds(way)
+                if turn:
+                    times.setdefault(name, []).append(took)
+        floor = statistics.median(times["crc32 % n, count"])
         print(f"{given.keys:,} keys, {nodes} x {replicas}; the first way took {floor:.2f} s")
-        for name, took in best.items():
-            print(f"  {took / floor:6.2f}  {name}", flush=True)
+        for name, took in times.items():
+            print(f"  {statistics.median(took) / floor:6.2f}  {name}", flush=True)
+        load_of_none = ways(generated(spark, 0), random_ring(nodes, replicas), False)["load"]
+        empty = [seconds(load_of_none) for _ in range(4 * given.rounds)]
+        print(f"load of no keys: {1000 * statistics.median(empty):.0f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The audit finds exactly what a look at every pair of rows and every version finds."""
 
 import random
+from collections import Counter
 from datetime import datetime, timezone
 
 import pytest
@@ -12,7 +13,7 @@ from hashring.core.ring import Ring
 from hashring.core.ringfile import RingFile
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.asof import as_of, history_of
-from hashring.spark.audit import PROBLEMS, audit
+from hashring.spark.audit import PROBLEMS, audit, work_slices
 from tests.spark.conftest import rows
 from tests.unit.test_history import change
 
@@ -305,8 +306,9 @@ def by_hand(history, log):
     return told
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
+    """The last with most of its keys cut into slices of time."""
     rng = random.Random(seed)
     nodes = [f"n{i:02d}" for i in range(8)]
     base = Ring({n: [rng.randrange(2**32)] for n in nodes[:3]}) if seed % 2 else None
@@ -319,7 +321,10 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
         log.append(row)
     scaled = [(k, n, s / 1e6, e / 1e6) for k, n, s, e in log]
     # By Redis time of the history, which these tests give in microseconds.
-    found = audit(spark.createDataFrame(scaled, LOG), history)
+    work = spark.createDataFrame(scaled, LOG)
+    slices = work_slices(work, history, rows=30) if seed == 2 else None
+    assert seed < 2 or len(slices.keys) > 20
+    found = audit(work, history, slices=slices)
     told = [
         (
             r.key,
@@ -349,6 +354,24 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
                 if owners[since] == n:
                     worked.add(since)
         assert (per_key[key].periods, per_key[key].worked) == (len(owned), len(worked))
+
+
+def test_the_state_between_slices_is_two_rows(spark, history):
+    log = [("hello", "ab"[i % 2], 12.0 + i, 15.0 + i) for i in range(60)]
+    slices = work_slices(spark.createDataFrame(log, LOG), history, rows=10)
+    before = Counter(number for _, number, *_ in slices.states)
+    assert set(before.values()) == {2}
+    assert len(before) == slices.keys[0].last  # each but the first
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_only_a_key_with_more_rows_than_a_task_should_sort_is_cut(spark, history, rows):
+    log = [("hello", "a", 12.0 + i, 13.0 + i) for i in range(4)] + [("world", "a", 12.0, 13.0)]
+    work = spark.createDataFrame(log, LOG).withColumn("key", F.col("key").cast("binary"))
+    slices = work_slices(work, history, rows=rows)
+    assert [hot.key for hot in slices.keys] == [b"hello"] if rows == 3 else slices is None
+    found = audit(work, history, slices=slices).summary.first()
+    assert (found.rows, found["keys"], found.overlapping) == (5, 2, 0)
 
 
 def test_the_summary_adds_up(spark):

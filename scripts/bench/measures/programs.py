@@ -153,57 +153,96 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"[\d.]+", text) is not None
 
 
-def lookup(keys: int, rings: tuple[str, ...], targets: dict[tuple[str, str], str]) -> Callable:
+def lookup(keys: int, ring: str, targets: dict[str, str]) -> Callable:
     """A measure of spark_lookup.py over so many keys."""
 
     def take(run: Run) -> Result:
-        wanted = rings[:1] if run.quick else rings
         count = 1_000_000 if run.quick else keys
+        few = ("--rounds", "1") if run.quick else ()
         result = Result()
-        ratios: dict[tuple[str, str], float] = {}
-        ring = ""
-        for text in output(run, "spark_lookup.py", "--keys", str(count), "--rings", *wanted):
-            if found := re.search(r"keys, (\d+) x (\d+)", text):
-                ring = f"{found[1]}x{found[2]}"
-            elif found := re.fullmatch(r" +([\d.]+)  (.+)", text):
-                ratios[ring, found[2]] = float(found[1])
-        if not ratios:
+        ratios: dict[str, float] = {}
+        empty = None
+        for text in output(run, "spark_lookup.py", "--keys", str(count), "--rings", ring, *few):
+            if found := re.fullmatch(r" +([\d.]+)  (.+)", text):
+                ratios[found[2]] = float(found[1])
+            elif found := re.fullmatch(r"load of no keys: (\d+) ms", text):
+                empty = float(found[1])
+        if not ratios or empty is None:
             raise RuntimeError("spark_lookup.py printed no ratios")
-        for (ring, way), ratio in ratios.items():
-            result.add(
-                f"{count / 1e6:g}M keys, {ring}: {way}",
-                "",
-                value=ratio,
-                target=targets.get((ring, way)),
-            )
-            if (load := ratios.get((ring, "load"))) and way == "moves":
-                result.add(
-                    f"{count / 1e6:g}M keys, {ring}: moves against load",
-                    "",
-                    value=ratio / load,
-                    target=targets.get((ring, "moves / load")),
+        for way, ratio in ratios.items():
+            told = [(way, ratio, way)]
+            if way == "moves":
+                told.append(("moves against load", ratio / ratios["load"], "moves / load"))
+            elif "one owner" in way:
+                told.append(
+                    ("one owner against all", ratio / ratios["with_owner, count"], "filter")
                 )
-            if (load := ratios.get((ring, "with_owner, count"))) and "one owner" in way:
+            elif way.startswith("pandas"):
+                told.append(("pandas UDF / load", ratio / ratios["load"], "pandas"))
+            for what, value, target in told:
                 result.add(
-                    f"{count / 1e6:g}M keys, {ring}: one owner against all",
+                    f"{count / 1e6:g}M keys, {ring}: {what}",
                     "",
-                    value=ratio / load,
-                    target=targets.get((ring, "filter")),
+                    value=value,
+                    target=targets.get(target),
                 )
-            if way.startswith("pandas"):
-                result.add(
-                    f"{count / 1e6:g}M keys, {ring}: pandas UDF / load",
-                    "",
-                    value=ratio / ratios[ring, "load"],
-                    target=targets.get((ring, "pandas")),
-                )
+        result.add(
+            f"{ring}: load of no keys", "", value=empty, unit="ms", target=targets.get("empty")
+        )
         return result
 
     return take
 
 
+def take_incremental(run: Run) -> Result:
+    result = Result()
+    few = ("--keys", "1e5", "--counted", "1e6", "--rounds", "1") if run.quick else ()
+    for text in output(run, "spark_incremental.py", *few):
+        if found := re.search(r"in ([\d.]+) s: ([\d.]+)% of the files and ([\d.]+)% of", text):
+            result.add(
+                "reassigned after a join: time; files read",
+                f"{found[1]} s; {found[2]}%",
+            )
+            result.add(
+                "the same: rows read", "", value=float(found[3]), unit="%", target="reassign"
+            )
+        elif found := re.fullmatch(r"((?:load|moves).*): ([\d.]+) s", text):
+            alone = found[1].endswith("by the histogram alone")
+            result.add(
+                found[1],
+                "" if alone else f"{found[2]} s",
+                value=float(found[2]) if alone else None,
+                unit="s",
+                target="load-histogram" if alone else None,
+            )
+    if not any(line.target == "reassign" for line in result.lines):
+        raise RuntimeError("spark_incremental.py printed no part of the rows")
+    return result
+
+
+def take_wide(run: Run) -> Result:
+    result = Result()
+    few = ("--rows", "2000", "--rounds", "1", "--columns", "30") if run.quick else ()
+    for text in output(run, "spark_wide.py", *few):
+        if found := re.fullmatch(r"(\d+) columns, (.+): ([\d.]+) \(([\d.]+) s\)", text):
+            columns, rows, ratio, took = found.groups()
+            computed = "computed" in rows
+            result.add(
+                f"{columns} columns, {rows}",
+                f"{took} s" if not computed else f"{ratio} x without",
+                value=float(took if computed else ratio),
+                unit="s" if computed else "x",
+                target=("wide-computed" if computed else "wide-parquet")
+                if columns == "300"
+                else None,
+            )
+    if not result.lines:
+        raise RuntimeError("spark_wide.py printed no ratios")
+    return result
+
+
 def take_audit(run: Run) -> Result:
-    sizes = ("1e6",) if run.quick else ("5e6", "15e6", "50e6")
+    sizes = ("1e6",) if run.quick else ("5e6", "20e6")
     result = Result()
     found = {}
     for text in output(run, "spark_audit.py", "--rows", *sizes):
@@ -218,12 +257,12 @@ def take_audit(run: Run) -> Result:
             f"{audit:.1f} s",
             f"{plain:.1f} s",
             value=audit / plain,
-            target="audit" if rows == 50_000_000 else None,
+            target="audit" if rows == 20_000_000 else None,
         )
     least, most = min(found), max(found)
-    if most == 50_000_000:
+    if most == 20_000_000:
         result.add(
-            "time per row, 50M against 5M rows",
+            "time per row, 20M against 5M rows",
             "",
             value=(found[most][1] / most) / (found[least][1] / least),
             target="audit-linear",
@@ -357,37 +396,78 @@ MEASURES = (
         "lookup",
         PIPELINE,
         "Owners of very many keys, on Spark",
-        "20 million keys on two cores, as ratios to ``crc32(key) % n`` and a count; the best of "
-        "four rounds in turn (``scripts/bench/spark_lookup.py``). ``load`` counts by the owner's "
+        "20 million keys on two cores, as ratios to ``crc32(key) % n`` and a count; the median of "
+        "five rounds in turn (``scripts/bench/spark_lookup.py``). ``load`` counts by the owner's "
         "number and names it then; *with_owner, count* counts by its name.",
-        280,
+        120,
         lookup(
             20_000_000,
-            ("100x16", "1000x128", "10000x128"),
+            "100x16",
             {
-                ("100x16", "load"): "lookup-100x16",
-                ("1000x128", "load"): "lookup-1000x128",
-                ("10000x128", "load"): "lookup-10000x128",
-                ("100x16", "filter"): "filter",
-                ("100x16", "pandas"): "lookup-pandas",
+                "load": "lookup-100x16",
+                "filter": "filter",
+                "pandas": "lookup-pandas",
+                "empty": "load-empty",
             },
+        ),
+    ),
+    Measure(
+        "lookup-1000",
+        PIPELINE,
+        "Owners of very many keys on a large ring, on Spark",
+        "The same on 1,000 nodes x 128 replicas.",
+        130,
+        lookup(
+            20_000_000,
+            "1000x128",
+            {"load": "lookup-1000x128", "pandas": "lookup-pandas-1000x128"},
+        ),
+    ),
+    Measure(
+        "lookup-10000",
+        PIPELINE,
+        "Owners of very many keys on a very large ring, on Spark",
+        "The same on 10,000 nodes x 128 replicas.",
+        190,
+        lookup(
+            20_000_000,
+            "10000x128",
+            {"load": "lookup-10000x128", "pandas": "lookup-pandas-10000x128"},
         ),
     ),
     Measure(
         "lookup-100m",
         PIPELINE,
         "Moves of 100 million keys, on Spark",
-        "The same over 100 million keys.",
-        280,
-        lookup(100_000_000, ("100x16",), {("100x16", "moves / load"): "moves"}),
+        "The same over 100 million keys, on 100 nodes x 16 replicas.",
+        210,
+        lookup(100_000_000, "100x16", {"moves / load": "moves"}),
+    ),
+    Measure(
+        "incremental",
+        PIPELINE,
+        "Owners that are kept, and histograms, on Spark",
+        "What ``reassign`` reads of 10 million rows in 1,024 cells after a join, and answers from "
+        "a histogram of points (``scripts/bench/spark_incremental.py``).",
+        200,
+        take_incremental,
+    ),
+    Measure(
+        "wide",
+        PIPELINE,
+        "Frames of many columns, on Spark",
+        "200,000 rows of Parquet and 1,000 computed rows, with and without the owner "
+        "(``scripts/bench/spark_wide.py``).",
+        120,
+        take_wide,
     ),
     Measure(
         "audit",
         PIPELINE,
         "Audit of a work log, on Spark",
-        "Generated logs against 10,000 changes of a ring, as ratios to a sort of the log "
-        "(``scripts/bench/spark_audit.py``).",
-        900,
+        "Generated logs against 10,000 changes of a ring, as ratios to a sort of the log; one key "
+        "has a fifth of the rows (``scripts/bench/spark_audit.py``).",
+        200,
         take_audit,
     ),
     Measure(
