@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from hashring.cli.connection import Connection, connected
-from hashring.cli.orders import by_option, here
-from hashring.cli.output import columns, document
+from hashring.cli.orders import by_option, here, span
+from hashring.cli.output import columns, counted, document, json_line, local_time
 from hashring.cli.plan import plan_as_json, plan_lines
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.planning import RingPlan, ring_plan
 from hashring.core.printable import printable
 from hashring.core.weighing import Evening, EvenTerms, Weighed, even_weights
+from hashring.errors import ConfigError, RedisUnavailable
 from hashring.store.ring.nodes import loads_of, ring_algorithm, weighed_ring
 from hashring.store.ring.orders import weigh
 
@@ -30,6 +32,9 @@ from hashring.store.ring.orders import weigh
     show_default=True,
     help="The greatest load over the mean at which nothing changes.",
 )
+@click.option(
+    "--every", metavar="TIME", help="With --apply: do it again every 90s, 5m or 1h, until Ctrl-C."
+)
 @by_option
 @ring_options()
 @click.pass_obj
@@ -39,6 +44,7 @@ def command(
     planned: bool,
     applied: bool,
     tolerance: float,
+    every: str | None,
     by: str | None,
 ) -> None:
     """Even out the loads that nodes report.
@@ -50,23 +56,59 @@ def command(
 
     It orders nothing while a node has not obeyed the last order about its weight. The history has
     each order with its reason. Repeat it until it changes nothing, some heartbeats apart: loads
-    follow weights late.
+    follow weights late. --every repeats it, and writes a line each time (with --json: a document
+    on a line). While Redis is away it changes nothing, and goes on afterwards.
 
     \b
     Examples:
       hashring balance
       hashring balance --apply --by alice
+      hashring balance --apply --every 5m
       hashring balance --json | jq .after
     """
     if planned and applied:
         raise click.UsageError("--plan changes nothing, --apply does: give one of them")
+    if every is not None and not applied:
+        raise click.UsageError("--every orders weights again and again: give --apply as well")
     who, terms = by or here("balance"), EvenTerms(tolerance=tolerance)
+    interval = None if every is None else _interval(every)
     with connected(settings) as connection:
+        if interval is not None:
+            _repeat(settings, connection, terms, who, interval)
         found = _round(settings, connection, terms, who, applies=applied)
     if settings.json:
         document(_as_json(settings, found))
     else:
         click.echo("\n".join(_text(found)))
+
+
+def _interval(every: str) -> float:
+    seconds = span(every, "every")
+    if seconds < 1:
+        raise ConfigError("every", every, "give at least 1s: loads follow weights late")
+    return seconds
+
+
+def _repeat(
+    settings: Settings, connection: Connection, terms: EvenTerms, by: str, interval: float
+) -> NoReturn:
+    """Even out again and again; a line each time."""
+    away = False
+    while True:
+        try:
+            found = _round(settings, connection, terms, by, applies=True)
+        except RedisUnavailable as error:
+            away = True
+            click.echo(f"hashring: {error}", err=True)
+        else:
+            if away:
+                click.echo("hashring: Redis answers again", err=True)
+            away = False
+            if settings.json:
+                json_line(_as_json(settings, found))
+            else:
+                click.echo(f"{local_time(time.time())[:-4]}  {_line(found)}")
+        time.sleep(interval)
 
 
 @dataclass(frozen=True)
@@ -139,6 +181,19 @@ def _text(found: _Round) -> Iterator[str]:
             yield "the weights are ordered"
     else:
         yield "no weight changes"
+
+
+def _line(found: _Round) -> str:
+    """What a look among many found and did, on one line; printable."""
+    made = found.made
+    if made.before is None:
+        return next(_text(found))
+    load = f"busiest load {_times(made.before)} the mean"
+    if found.waiting:
+        return printable(f"{load}; not obeyed yet: {', '.join(found.waiting)}")
+    if not found.ordered:
+        return f"{load}; no weight changes"
+    return f"{load}; {counted(len(made.weights), 'weight')} ordered, {_times(made.after)} then"
 
 
 def _times(ratio: float | None) -> str:

@@ -35,15 +35,15 @@ plan_option = click.option(
 )
 
 
-def span(text: str) -> float:
+def span(text: str, option: str = "for") -> float:
     """The seconds of a time such as ``90``, ``90s``, ``30m``, ``2h`` or ``1d``.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is none; the error names the option.
     """
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise ConfigError("for", text, "give a time such as 90s, 30m, 2h or 1d")
+        raise ConfigError(option, text, "give a time such as 90s, 30m, 2h or 1d")
     return float(match[1]) * _UNITS[match[2]]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from hashring import RingNode
-from tests.cli.conftest import Run, nodes_on, until
+from hashring.store.embedded import RedisServer
+from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
 
 pytestmark = pytest.mark.one_server
 
@@ -79,3 +81,35 @@ def test_loads_of_0_change_nothing(run: Run, fleet: list[RingNode]) -> None:
 def test_what_cannot_work_is_refused(run: Run) -> None:
     assert "give one of them" in run("balance", "--plan", "--apply", status=2).err
     assert "give a number of at least 1" in run("balance", "--tolerance", "0.5", status=2).err
+    assert "give --apply as well" in run("balance", "--every", "5m", status=2).err
+    for every, remedy in (("soon", "give a time such as"), ("0.5", "give at least 1s")):
+        told = run("balance", "--apply", "--every", every, status=2).err
+        assert f"every={every!r}" in told
+        assert remedy in told
+
+
+def test_it_repeats_until_ctrl_c(
+    run: Run, fleet: list[RingNode], redis_server: RedisServer
+) -> None:
+    alder, birch, _ = fleet
+    loaded(run, (alder, 3.0), (birch, 1.0))
+    command = ("balance", "--apply", "--every", "1s", "--by", "alice")
+    with ending(spawn("hashring", *command, url=redis_server.url)) as process:
+        assert "busiest load 1.50 times the mean; 2 weights ordered, 1." in line_with(process, "")
+        line_with(process, "busiest load")
+        process.send_signal(signal.SIGINT)
+        status, _, err = finished(process)
+    assert (status, err.strip()) == (130, "")
+
+
+def test_it_goes_on_when_redis_was_away() -> None:
+    with (
+        RedisServer(port=0) as server,
+        ending(spawn("hashring", "balance", "--apply", "--every", "1s", url=server.url)) as process,
+    ):
+        line_with(process, "no node reports a load")
+        server.kill()
+        assert "hashring: " in line_with(process, "", "stderr")
+        server.start()
+        line_with(process, "Redis answers again", "stderr")
+        line_with(process, "no node reports a load")

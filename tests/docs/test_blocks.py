@@ -139,7 +139,7 @@ def test_the_lines_of_consoles_can_be_typed_as_they_are(page: Path) -> None:
 
 def runs_here(line: str) -> bool:
     """Whether a line needs only Redis, and ends by itself."""
-    return not re.search("--url|--wire|--follow|hashring (spark|serve|demo)", line)
+    return not re.search("--url|--wire|--follow|--every|hashring (spark|serve|demo)", line)
 
 
 @pytest.mark.parametrize(

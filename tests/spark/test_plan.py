@@ -58,7 +58,8 @@ def test_a_node_that_stays_keeps_its_points_as_far_as_they_go():
     less = planned_ring(ring, weights={"n1": 0.5})
     assert len(more.points_of("n1")) == 32
     assert set(ring.points_of("n1")) < set(more.points_of("n1"))
-    assert less.points_of("n1") == ring.points_of("n1")[:8]
+    assert len(less.points_of("n1")) == 8
+    assert set(less.points_of("n1")) < set(ring.points_of("n1"))
 
 
 def test_balanced_placement_evens_the_ring():
