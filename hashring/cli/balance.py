@@ -107,7 +107,7 @@ def _repeat(
             if settings.json:
                 json_line(_as_json(settings, found))
             else:
-                click.echo(f"{local_time(time.time())[:-4]}  {_line(found)}")
+                click.echo(f"{local_time(found.at)[:-4]}  {_line(found)}")
         time.sleep(interval)
 
 
@@ -116,6 +116,7 @@ class _Round:
     """What one look found, and did.
 
     Attributes:
+        at: when, in seconds since 1970, by Redis' clock.
         nodes: the live nodes that report a load.
         silent: those that report none.
         waiting: those that have not obeyed the last order about their weight.
@@ -124,6 +125,7 @@ class _Round:
         ordered: whether the weights were ordered.
     """
 
+    at: float
     nodes: dict[str, Weighed]
     silent: list[str]
     waiting: list[str]
@@ -146,7 +148,7 @@ def _round(
         order = weigh(connection.keys, weights=made.weights, by=by, reason=reason)
         # A node that has gone meanwhile leaves the loads as they were: nothing is ordered.
         ordered = connection.run(order).unknown is None
-    return _Round(nodes, silent, waiting, made, plan, ordered)
+    return _Round(seen.now, nodes, silent, waiting, made, plan, ordered)
 
 
 def _text(found: _Round) -> Iterator[str]:
