@@ -326,7 +326,7 @@ class FaithfulMachine(MemberMachine):
             del self._stopping[partition]
         followed, active = self._followed, self._active
         for partition in [p for p in active if followed.get(p) == active[p] and p not in held]:
-            # The application let go of it, or the lease ended: whoever wins the next race has it.
+            # Released by the application, or its lease expired: the next challenge decides it.
             yield from self._give_up(partition)
             del active[partition]
 

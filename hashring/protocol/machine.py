@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Subscribe:
-    """Drop any subscription and make a new one, with this number in all that is told of it.
+    """Drop any subscription and make a new one. Every report about it carries its number.
 
     How long it may be silent is :class:`hashring.protocol.silence.Silence`'s to apply.
 

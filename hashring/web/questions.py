@@ -16,7 +16,7 @@ from hashring.core.groups.kernel import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.planning import RingPlan, ring_plan
 from hashring.errors import ConfigError, UnknownMemberError, UnknownNodeError
-from hashring.store.ring.commands import snapshot
+from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.nodes import known_nodes, undrained_ring, weighed_ring
 from hashring.store.ring.orders import checked_weight
 from hashring.web.formatting import shown
@@ -106,6 +106,20 @@ class Questions:
         back = self._link("/ring", name=ring)
         return Question(title, text, {"ring": ring, "node": node}, back, back)
 
+    def _looked(self, given: Given) -> tuple[str, str, RingView, Snapshot]:
+        """The ring, the node, the ring as shown, and what Redis has about the node now.
+
+        Raises:
+            UnknownNodeError: there is no such node, and none of that name was there within a day.
+        """
+        ring, node = _of(given, "ring"), _of(given, "node")
+        watcher, view = ring_of(self._service, ring)
+        look = snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
+        seen = self._service.store.run(look)
+        if not seen.remembered:
+            _check_known(view, node)
+        return ring, node, view, seen
+
     def _remove(self, given: Given) -> Question:
         ring, node = _of(given, "ring"), _of(given, "node")
         _, view = ring_of(self._service, ring)
@@ -135,13 +149,7 @@ class Questions:
         return replace(found, plan=plan, lasting=True, force=force)
 
     def _undrain(self, given: Given) -> Question:
-        ring, node = _of(given, "ring"), _of(given, "node")
-        watcher, view = ring_of(self._service, ring)
-        seen = self._service.store.run(
-            snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
-        )
-        if not seen.remembered:
-            _check_known(view, node)
+        ring, node, view, seen = self._looked(given)
         found = self._about_node(
             given,
             f"Let {shown(node)} own keys of the ring {shown(ring)} again?",
@@ -159,13 +167,7 @@ class Questions:
         return replace(found, plan=plan)
 
     def _weight(self, given: Given) -> Question:
-        ring, node = _of(given, "ring"), _of(given, "node")
-        watcher, view = ring_of(self._service, ring)
-        seen = self._service.store.run(
-            snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
-        )
-        if not seen.remembered:
-            _check_known(view, node)
+        ring, node, view, seen = self._looked(given)
         text = given.get("weight")
         asked = f"Give {shown(node)} of the ring {shown(ring)} "
         if text is None:

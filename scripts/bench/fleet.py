@@ -17,8 +17,9 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -29,6 +30,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncRingNode, RedisUnavailable
+from hashring.store.embedded import RedisServer
 
 PATIENCE = 120.0
 """Seconds after which nodes that do not agree count as a failure of the measure."""
@@ -441,3 +443,22 @@ class Usage:
 
 
 _SCRIPTS = ("evalsha", "eval")
+
+
+@contextmanager
+def fleet_alone(
+    kind: type[Any], processes: int, connections: int, options: dict[str, Any]
+) -> Iterator[tuple[str, Redis, Fleet]]:
+    """A fleet with no node yet on a Redis of its own: its URL, a client, the fleet.
+
+    Args:
+        connections: how many Redis takes.
+        options: of each node.
+    """
+    more_files()
+    with (
+        RedisServer(config=(f"maxclients {connections}",)) as server,
+        Redis.from_url(server.url) as client,
+        Fleet(server.url, kind, processes, **options) as fleet,
+    ):
+        yield server.url, client, fleet

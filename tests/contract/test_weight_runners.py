@@ -114,9 +114,9 @@ def test_the_next_heartbeat_carries_the_load_that_was_assigned(
     assert told() is None
     node.do("assign", attribute="load", value=0.8)
     assert node.call("load") == 0.8
-    eventually(lambda: told() == 0.8, "the load is told")
+    eventually(lambda: told() == 0.8, "the ring reports the load")
     node.do("assign", attribute="load", value=None)
-    eventually(lambda: told() is None, "no load is told any more")
+    eventually(lambda: told() is None, "the ring reports no load")
 
 
 @pytest.mark.parametrize("load", [-1, "heavy", True, float("inf"), float("nan")])

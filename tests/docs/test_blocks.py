@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from textwrap import dedent
@@ -37,6 +37,15 @@ def blocks(page: Path) -> list[str]:
     """The page's blocks of Python, but those that need Spark or another library."""
     found = [dedent(block) for _, block in PYTHON.findall(page.read_text())]
     return [block for block in found if "spark." not in block and "redis_hashring" not in block]
+
+
+def of_pages(pages: Iterable[Path], has: Callable[[Path], Any]) -> pytest.MarkDecorator:
+    """Run the test for each of these pages that has some of it."""
+    return pytest.mark.parametrize(
+        "page",
+        [page for page in pages if has(page)],
+        ids=lambda page: str(page.relative_to(ROOT / "docs")),
+    )
 
 
 @pytest.fixture
@@ -72,11 +81,7 @@ def around(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
         hidden.setLevel(logging.NOTSET)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in GUIDES if blocks(page)],
-    ids=lambda page: str(page.relative_to(ROOT / "docs")),
-)
+@of_pages(GUIDES, blocks)
 def test_blocks_of_python_run(page: Path, around: dict[str, Any]) -> None:
     for block in blocks(page):
         names = dict(around)
@@ -86,15 +91,24 @@ def test_blocks_of_python_run(page: Path, around: dict[str, Any]) -> None:
             node.stop()
 
 
+def console_lines(page: Path) -> list[str]:
+    """The lines of the page's consoles that call the program, in their order."""
+    return [re.sub(r"\s*\\\n\s*", " ", line) for line in SHELL.findall(page.read_text())]
+
+
 def commands(page: Path) -> set[str]:
-    text = page.read_text()
-    shown = {re.sub(r"\s*\\\n\s*", " ", line) for line in SHELL.findall(text)}
-    return shown | {" ".join(literal.split()) for literal in LITERAL.findall(text)}
+    literals = LITERAL.findall(page.read_text())
+    return {*console_lines(page), *(" ".join(literal.split()) for literal in literals)}
+
+
+def words_of(line: str) -> list[str]:
+    """A line's words after the program's name, up to a pipe or a file."""
+    return shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)[1:]
 
 
 def command_of(line: str) -> tuple[click.Command, list[str]]:
     """The command that a line calls, and its words."""
-    _, *words = shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)
+    words = words_of(line)
     while words[0].startswith("-"):
         words = words[2:]
     found: click.Command | None = main
@@ -107,11 +121,7 @@ def command_of(line: str) -> tuple[click.Command, list[str]]:
     return found, words
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if commands(page)],
-    ids=lambda page: str(page.relative_to(ROOT / "docs")),
-)
+@of_pages(PAGES, commands)
 def test_the_commands_it_names_have_these_options(page: Path) -> None:
     for line in commands(page):
         command, words = command_of(line)
@@ -120,16 +130,7 @@ def test_the_commands_it_names_have_these_options(page: Path) -> None:
         assert options <= known | {"--help", "-h"}, line
 
 
-def console_lines(page: Path) -> list[str]:
-    """The lines of the page's consoles that call the program, in their order."""
-    return [re.sub(r"\s*\\\n\s*", " ", line) for line in SHELL.findall(page.read_text())]
-
-
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if console_lines(page)],
-    ids=lambda page: str(page.relative_to(ROOT / "docs")),
-)
+@of_pages(PAGES, console_lines)
 def test_the_lines_of_consoles_can_be_typed_as_they_are(page: Path) -> None:
     for line in console_lines(page):
         command, words = command_of(line)
@@ -142,11 +143,7 @@ def runs_here(line: str) -> bool:
     return not re.search("--url|--wire|--follow|--every|hashring (spark|serve|demo)", line)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in GUIDES if any(map(runs_here, console_lines(page)))],
-    ids=lambda page: str(page.relative_to(ROOT / "docs")),
-)
+@of_pages(GUIDES, lambda page: any(map(runs_here, console_lines(page))))
 def test_the_lines_of_consoles_run(
     page: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +161,5 @@ def test_the_lines_of_consoles_run(
         eventually(lambda: nodes[0].get_node_count() == 2, "the nodes see each other")
         eventually(lambda: len(groups[0].status().members) == 2, "the members see each other")
         for line in filter(runs_here, console_lines(page)):
-            _, *words = shlex.split(line.partition(" | ")[0].partition(" > ")[0], comments=True)
-            done = CliRunner().invoke(main, words)
+            done = CliRunner().invoke(main, words_of(line))
             assert done.exit_code == 0, f"{line}: {done.output}"

@@ -170,7 +170,7 @@ def test_a_key_that_moved_is_let_go_when_it_is_asked_for(
     node = make(name="a", **LONG)
     assert all(asks(node, key) for key in KEYS)
     other = make(name="b", weight=500, **LONG)
-    eventually(lambda: know_their_ranges([node]), "the node hears of the other")
+    eventually(lambda: know_their_ranges([node]), "the node has received the join")
     moved = next(key for key in KEYS if other.owner(key) == "b")
     assert not asks(node, moved)
     eventually(lambda: asks(other, moved), "the other has it")

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fleet import Fleet, Ours, Usage, more_files, started
+from fleet import Fleet, Ours, Usage, fleet_alone, started
 from frame import Measure, Result, Run, median, quantile
 from redis import Redis
 from targets import SCALE
 
 from hashring import AsyncRingNode
-from hashring.store.embedded import RedisServer
 from hashring.store.keys import ring_keys
 
 SIZES = (1000, 5000)
@@ -108,13 +107,9 @@ def take(run: Run) -> Result:
 
 @contextmanager
 def live(run: Run, nodes: int, result: Result) -> Iterator[tuple[str, Redis, Fleet]]:
-    """So many live nodes on a Redis of their own; its URL, a client, the nodes."""
-    more_files()
-    with (
-        RedisServer(config=(f"maxclients {2 * nodes + 2000}",)) as server,
-        Redis.from_url(server.url) as client,
-        Fleet(server.url, Neighbours, PROCESSES, ttl=TTL, heartbeat_interval=HEARTBEAT) as fleet,
-    ):
+    """Live nodes on a Redis of their own; its URL, a client, the nodes."""
+    options = {"ttl": TTL, "heartbeat_interval": HEARTBEAT}
+    with fleet_alone(Neighbours, PROCESSES, 2 * nodes + 2000, options) as (url, client, fleet):
         run.say(f"starting {nodes:,} live nodes in {PROCESSES} processes")
         empty, began = fleet.cost()[1], time.perf_counter()
         while fleet.size < nodes:
@@ -127,7 +122,7 @@ def live(run: Run, nodes: int, result: Result) -> Iterator[tuple[str, Redis, Fle
         result.add(f"{nodes:,} nodes started, until all have their ranges", f"{took:.0f} s")
         result.add(f"{nodes:,} nodes: memory a node, connections and all", f"{memory / 1e3:.0f} kB")
         result.values |= {f"live-memory-{nodes}": memory, f"live-start-{nodes}": took}
-        yield server.url, client, fleet
+        yield url, client, fleet
 
 
 def waits(fleet: Fleet, began: float) -> list[float]:

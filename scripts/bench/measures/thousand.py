@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from fleet import Fleet, Ours, Theirs, Usage, more_files
+from fleet import Fleet, Ours, Theirs, Usage, fleet_alone
 from frame import Measure, Plot, Result, Run, median, quantile
 from redis import Redis
 from targets import SCALE
 
-from hashring.store.embedded import RedisServer
 from measures.ring_changes import KINDS, PROCESSES, joins_to, rolling_restart
 
 TTL, HEARTBEAT = 60.0, 10.0
@@ -23,14 +22,11 @@ RESTARTS = 100
 
 @contextmanager
 def started(run: Run, nodes: int, result: Result) -> Iterator[tuple[str, Redis, Fleet]]:
-    """A Redis of its own with so many live nodes; its URL, a client, the nodes."""
+    """Live nodes on a Redis of their own; its URL, a client, the nodes."""
     # Two connections a node, and those of a moment.
-    more_files()
-    with (
-        RedisServer(config=(f"maxclients {4 * nodes + 1000}",)) as server,
-        Redis.from_url(server.url) as client,
-        Fleet(server.url, Ours, PROCESSES, ttl=TTL, heartbeat_interval=HEARTBEAT) as fleet,
-    ):
+    connections = 4 * nodes + 1000
+    options = {"ttl": TTL, "heartbeat_interval": HEARTBEAT}
+    with fleet_alone(Ours, PROCESSES, connections, options) as (url, client, fleet):
         run.say(f"starting {nodes:,} live nodes, {PROCESSES} processes")
         empty, began = fleet.cost()[1], time.perf_counter()
         fleet.start(nodes)
@@ -40,7 +36,7 @@ def started(run: Run, nodes: int, result: Result) -> Iterator[tuple[str, Redis, 
         result.add(f"{nodes:,} nodes started, a few at a time, until all see all", f"{took:.0f} s")
         result.add("connections; memory of Redis", f"{connected:,}; {memory:.0f} MB")
         result.add("memory a node", f"{(fleet.cost()[1] - empty) / nodes / 1e6:.2f} MB")
-        yield server.url, client, fleet
+        yield url, client, fleet
 
 
 def take(run: Run) -> Result:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
 
 from hashring.core.change import ChangeKind
 from hashring.node.locks import SharedLockBook
-from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.node.machine import NodeMachine
 from hashring.node.own_ranges import OwnRangesMachine, machine_of
 from hashring.node.states import NodeState
 from hashring.store.ring import twin
@@ -25,6 +24,8 @@ from hashring.testing.simulator import (
     with_drains,
 )
 from hashring.testing.simulator.ring.history import NodeHistory
+from tests.unit.node import planted
+from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_machine import BEAT, KEYS, TTL, Hand, asks, seen
 
 
@@ -163,13 +164,7 @@ def test_no_history_of_drains_breaks_a_rule(make: Callable[[int], NodeHistory], 
 def found(
     simulator: RingSimulator, rules: str, make: Callable[[int], NodeHistory] = plain
 ) -> NodeHistory:
-    for seed in range(FAULT_BUDGET):
-        history = make(seed)
-        rule = simulator.broken_rule(history)
-        if rule is not None:
-            assert rule in rules.split("|"), simulator.story(history)
-            return history
-    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+    return planted.found(simulator, rules, make, FAULT_BUDGET)
 
 
 class TakesItForAnAnswerLikeAnyOther(NodeMachine):
@@ -198,12 +193,7 @@ class ForgetsThatItWasDrained(OwnRangesMachine):
 def test_a_fault_in_the_node_is_found(
     machine: type[NodeMachine], make: Callable[[int], NodeHistory], rules: str
 ) -> None:
-    own = issubclass(machine, OwnRangesMachine)
-
-    def of_kind(config: NodeConfig, rng: Random) -> NodeMachine:
-        return machine(config, rng) if config.follow is not own else machine_of(config, rng)
-
-    found(RingSimulator(machine=of_kind), rules, make)
+    found(with_the_fault(machine), rules, make)
 
 
 def test_a_heartbeat_that_does_not_look_for_orders_is_found(

@@ -35,7 +35,7 @@ from hashring.testing.simulator.ring.history import (
 )
 from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.world import RingWorld
-from tests.unit.node import planted_locks
+from tests.unit.node import planted, planted_locks
 
 HISTORIES = 300
 BATCH = 100
@@ -138,15 +138,7 @@ def found(
     simulator: RingSimulator | None = None,
     histories: Callable[[int], NodeHistory] = random_lock_history,
 ) -> NodeHistory:
-    """The first history in which the rule is broken; another rule broken is another fault."""
-    simulator = simulator or RingSimulator()
-    for seed in range(FAULT_BUDGET):
-        history = histories(seed)
-        rule = simulator.broken_rule(history)
-        if rule is not None:
-            assert rule in rules.split("|"), simulator.story(history)
-            return history
-    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+    return planted.found(simulator or RingSimulator(), rules, histories, FAULT_BUDGET)
 
 
 def late_call_that_frees_what_it_has_no_place_for(call: LocksTwin, *rest: Any) -> list[Any]:

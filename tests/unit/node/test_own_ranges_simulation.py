@@ -22,6 +22,7 @@ from hashring.testing.simulator import (
     random_history,
     random_lock_history,
 )
+from tests.unit.node import planted
 
 BATCH = 200
 FAULT_BUDGET = 1500
@@ -49,13 +50,7 @@ def test_no_history_with_locks_breaks_a_rule() -> None:
 
 
 def found(simulator: RingSimulator, rules: str) -> None:
-    for seed in range(FAULT_BUDGET):
-        history = own_ranges(random_history(seed))
-        rule = simulator.broken_rule(history)
-        if rule is not None:
-            assert rule in rules.split("|"), simulator.story(history)
-            return
-    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+    planted.found(simulator, rules, lambda seed: own_ranges(random_history(seed)), FAULT_BUDGET)
 
 
 class IgnoresItsHeartbeats(OwnRangesMachine):

@@ -23,6 +23,7 @@ from hashring.store.ring.commands import AWAY
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.history import smallest
 from hashring.testing.simulator.ring.history import KINDS, NodeHistory
+from tests.unit.node import planted
 
 HISTORIES = 2400
 BATCH = 200
@@ -125,14 +126,7 @@ MACHINES = {
 
 
 def found(simulator: RingSimulator, rules: str) -> NodeHistory:
-    """The first history in which the rule is broken; another rule broken is another fault."""
-    for seed in range(FAULT_BUDGET):
-        history = random_history(seed)
-        rule = simulator.broken_rule(history)
-        if rule is not None:
-            assert rule in rules.split("|"), simulator.story(history)
-            return history
-    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+    return planted.found(simulator, rules, random_history, FAULT_BUDGET)
 
 
 @pytest.mark.parametrize(("machine", "rules"), MACHINES.values(), ids=MACHINES)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
 
 from hashring.core.replica import Replica
-from hashring.node.machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges import OwnRangesMachine, machine_of
+from hashring.node.machine import NodeMachine
+from hashring.node.own_ranges import OwnRangesMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Run
 from hashring.store.ring import twin
@@ -26,6 +25,8 @@ from hashring.testing.simulator import (
     with_weights,
 )
 from hashring.testing.simulator.ring.history import NodeHistory
+from tests.unit.node import planted
+from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_machine import Hand, asks, seen
 
 TWICE = WeightOrder(2.0, "alice", "1000")
@@ -293,12 +294,7 @@ class ForgetsWhatWasOnItsWay(NodeMachine):
 def test_a_fault_in_the_node_is_found(
     machine: type[NodeMachine], make: Callable[[int], NodeHistory], rules: str
 ) -> None:
-    own = issubclass(machine, OwnRangesMachine)
-
-    def of_kind(config: NodeConfig, rng: Random) -> NodeMachine:
-        return machine(config, rng) if config.follow is not own else machine_of(config, rng)
-
-    found(RingSimulator(machine=of_kind), rules, make)
+    found(with_the_fault(machine), rules, make)
 
 
 def found(
@@ -307,13 +303,7 @@ def found(
     make: Callable[[int], NodeHistory] = plain,
     budget: int = FAULT_BUDGET,
 ) -> None:
-    for seed in range(budget):
-        history = make(seed)
-        rule = simulator.broken_rule(history)
-        if rule is not None:
-            assert rule in rules.split("|"), simulator.story(history)
-            return
-    pytest.fail(f"not found in {budget} histories")
+    planted.found(simulator, rules, make, budget)
 
 
 def test_points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -196,24 +197,20 @@ def own_ranges(history: NodeHistory) -> NodeHistory:
 def with_drains(history: NodeHistory) -> NodeHistory:
     """The history with orders to drain nodes, and to drain them no more, by its seed."""
     rng = Random(f"{history.seed} drains")
-    window = max((event.at for event in history.events), default=0.0) + 2.0
-    events = list(history.events)
-    for _ in range(rng.randrange(1, 5)):
-        at, who = rng.uniform(0.0, window), rng.choice(history.processes).label
+    events = []
+    for at, who in _orders(history, rng, 4):
         events.append(Event(round(at, 3), "drain", who, rng.choice((0.0, 0.0, seconds(rng)))))
         if rng.random() < 0.4:
             later = at + rng.choice((0.0, 0.05, rng.uniform(0.0, 3.0)))
             events.append(Event(round(later, 3), "undrain", who))
-    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+    return _with(history, events)
 
 
 def with_weights(history: NodeHistory) -> NodeHistory:
     """The history with other weights for nodes, by order or by their own code, by its seed."""
     rng = Random(f"{history.seed} weights")
-    window = max((event.at for event in history.events), default=0.0) + 2.0
-    events = list(history.events)
-    for _ in range(rng.randrange(1, 6)):
-        at, who = rng.uniform(0.0, window), rng.choice(history.processes).label
+    events = []
+    for at, who in _orders(history, rng, 5):
         kind = rng.choice(("weigh", "weigh", "weigh itself"))
         events.append(Event(round(at, 3), kind, who, what=rng.choice(WEIGHTS)))
         if rng.random() < 0.4:
@@ -222,7 +219,19 @@ def with_weights(history: NodeHistory) -> NodeHistory:
             kind = rng.choice(("weigh", "weigh itself"))
             what = rng.choice((*WEIGHTS, "own")) if kind == "weigh" else rng.choice(WEIGHTS)
             events.append(Event(round(later, 3), kind, who, what=what))
-    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+    return _with(history, events)
+
+
+def _orders(history: NodeHistory, rng: Random, most: int) -> Iterator[tuple[float, str]]:
+    """When an order is given, in seconds, and to which process."""
+    window = max((event.at for event in history.events), default=0.0) + 2.0
+    for _ in range(rng.randrange(1, most + 1)):
+        yield rng.uniform(0.0, window), rng.choice(history.processes).label
+
+
+def _with(history: NodeHistory, events: Iterable[Event]) -> NodeHistory:
+    ordered = sorted((*history.events, *events), key=lambda event: event.at)
+    return replace(history, events=tuple(ordered))
 
 
 def random_lock_history(seed: int) -> NodeHistory:
