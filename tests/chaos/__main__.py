@@ -54,7 +54,7 @@ def _result(fields: dict[str, object]) -> Result:
         "recovery": NEVER if recovery is None else recovery,
         "bounds": Bounds(**fields["bounds"]),  # type: ignore[arg-type]
     }
-    for name in ("escaped", "fenced", "broken"):
+    for name in ("escaped", "fenced", "locked", "broken"):
         fields[name] = tuple(fields[name])  # type: ignore[arg-type]
     return Result(**fields)  # type: ignore[arg-type]
 
@@ -154,7 +154,14 @@ def main(  # noqa: PLR0917 - an option each
         chosen = [VARIANTS[name] for name in variants or VARIANTS]
         if sequences is None:
             sequences = 0 if faults else 3
-        tasks = [Task((fault,), variant, seed) for fault in wanted for variant in chosen]
+        tasks = [
+            Task((fault,), variant, seed)
+            for fault in wanted
+            for variant in chosen
+            if fault.peers or not variant.peer
+        ]
+        if wanted and not tasks:
+            raise click.UsageError("nodes of redis-hashring take no orders: give another variant")
         tasks += [
             Task(tuple(chain), variant, its_seed)
             for its_seed, chain in random_sequences(sequences, LENGTH, seed)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.history import Known, Life, Write, known
+from tests.chaos.history import Hold, Known, Life, Write, known
 
 NEVER = float("inf")
 
@@ -147,6 +147,28 @@ def fence_breaks(writes: Iterable[Write]) -> list[str]:
         holder = holders.setdefault((write.key, write.token), write.node)
         if holder != write.node:
             found.append(f"{write.key}: {holder} and {write.node} both wrote with {write.token}")
+    return found
+
+
+def lock_breaks(holds: Iterable[Hold]) -> list[str]:
+    """What holds show that locks forbid: a key held by two at once, or a token that is not greater
+    than that of the holder before."""
+    found = []
+    last: dict[str, Hold] = {}
+    for hold in sorted(holds, key=lambda hold: hold.begun):
+        before = last.get(hold.key)
+        if before is not None and before.node != hold.node:
+            if hold.begun < before.ended:
+                seconds = min(hold.ended, before.ended) - hold.begun
+                found.append(
+                    f"{hold.key}: {before.node} and {hold.node} both held it for {seconds:.3f} s"
+                )
+            if hold.token <= before.token:
+                found.append(
+                    f"{hold.key}: {hold.node} held it with {hold.token} after {before.token}"
+                )
+        if before is None or hold.ended > before.ended:
+            last[hold.key] = hold
     return found
 
 

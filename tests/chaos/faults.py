@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.fleet import Fleet, Timing, Worker
+from hashring.store.keys import ring_keys
+from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.orders import drain, undrain
+from tests.chaos.fleet import Fleet, Timing, Worker, until
 from tests.proxy import Proxy
 
 GARBAGE_MEMBERS = (
@@ -61,6 +64,7 @@ class Fault:
         away: given the fleet afterwards, for how long a key may have no owner; the propagation
             window unless given.
         recovery: the same for the time until all is well.
+        peers: whether it can be done to nodes of redis-hashring, which take no orders.
         slow: seconds by which every message and call is late meanwhile.
         loses: whether Redis goes back to an earlier state, locks included.
         empties: whether Redis loses everything. Nodes put back the locks that they hold; nobody
@@ -78,6 +82,7 @@ class Fault:
     topology: str = "single"
     workers: int = 4
     nodes: int = 1
+    peers: bool = True
 
     def bounds(self, fleet: Fleet) -> Bounds:
         """What this fault may do to ownership."""
@@ -153,6 +158,41 @@ def churn(fleet: Fleet) -> None:
     for _ in range(6):
         _all_change(fleet)
     fleet.mark("healed")
+
+
+def drained(fleet: Fleet) -> None:
+    """A quarter of the nodes is drained, one after another; and again, all at once."""
+    names = fleet.names()
+    chosen = fleet.rng.sample(sorted(names), max(1, len(names) // 4))
+    fleet.mark("fault")
+    for node in chosen:
+        drain_nodes(fleet, names, [node])
+    undrain_nodes(fleet, names, chosen)
+    drain_nodes(fleet, names, chosen)
+    undrain_nodes(fleet, names, chosen)
+    fleet.mark("healed")
+
+
+def drain_nodes(fleet: Fleet, names: Mapping[str, str], nodes: Sequence[str]) -> None:
+    for node in nodes:
+        fleet.run(drain(ring_keys(fleet.ring), node=names[node], by="chaos"))
+    ordered = time.monotonic()
+
+    def idle() -> bool:
+        """Whether the nodes claim nothing in a round that began after the order."""
+        last = {life.node: life.sweeps[-1] for life in fleet.lives() if life.node in nodes}
+        return all(sweep.begun > ordered and not sweep.keys for sweep in last.values())
+
+    until(idle, f"{', '.join(nodes)} own nothing after the order to drain")
+    time.sleep(fleet.timing.window)
+
+
+def undrain_nodes(fleet: Fleet, names: Mapping[str, str], nodes: Sequence[str]) -> None:
+    for node in nodes:
+        fleet.run(undrain(ring_keys(fleet.ring), node=names[node], by="chaos"))
+    look = snapshot(ring_keys(fleet.ring), scoring=Scoring.expiry(fleet.timing.ttl))
+    until(lambda: not fleet.run(look).drained, "they are back")
+    time.sleep(fleet.timing.window)
 
 
 def rolling_restart(fleet: Fleet) -> None:
@@ -364,6 +404,14 @@ FAULTS = {
             rolling_restart,
             workers=5,
             nodes=10,
+        ),
+        Fault(
+            "drain",
+            "5 of 20 nodes drained, one after another and at once",
+            drained,
+            workers=5,
+            nodes=4,
+            peers=False,
         ),
         Fault("restart-empty", "Redis killed, and back empty", restart_empty, empties=True),
         Fault(

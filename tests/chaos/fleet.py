@@ -20,19 +20,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from hashring.store.command import Command
 from hashring.store.embedded import RedisServer
-from tests.chaos.history import Cut, Life, Sweep, Write
+from hashring.store.redis_store import RedisStore
+from tests.chaos.history import Cut, Hold, Life, Sweep, Write
 from tests.chaos.worker import PEER, Job
 from tests.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 """Seconds until a process that does not start, or does not end, counts as a failure."""
+
+T = TypeVar("T")
 
 _MINE = itertools.count()
 
@@ -267,6 +271,19 @@ class Fleet:
 
     # --- what can be done to them -------------------------------------------------------------
 
+    def names(self) -> dict[str, str]:
+        """The name on the ring of each running node, by that in the histories."""
+        return {
+            f"{worker.job.name}-{line[2]}": line[3]
+            for worker in self.running
+            for line in worker.lines()
+            if line[0] == "live"
+        }
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command of this library on Redis, past the proxies."""
+        return RedisStore(self.redis, PATIENCE).run(command)
+
     def kill(self, worker: Worker) -> None:
         """SIGKILL. It may have run on until now, and not longer."""
         worker.process.kill()
@@ -372,6 +389,15 @@ class Fleet:
 
     def count(self, what: str) -> int:
         return sum(worker.told(what) for worker in self.workers)
+
+    def holds(self) -> list[Hold]:
+        """Which keys were held in leases, and when."""
+        return [
+            Hold(*line[1:])
+            for worker in self.workers
+            for line in worker.lines()
+            if line[0] == "held"
+        ]
 
     def writes(self) -> list[Write]:
         """What this fleet wrote to the resource, in the resource's order."""

@@ -45,6 +45,17 @@ class Write:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """A node held a key's lock, with a token, from ``begun`` to ``ended`` at least."""
+
+    key: str
+    token: int
+    node: str
+    begun: float
+    ended: float
+
+
+@dataclass(frozen=True)
 class Known:
     """From ``since`` on: the keys that a node surely claims, and those that it surely does not.
 

@@ -32,6 +32,7 @@ class Result:
             the fleet does not follow changes afterwards.
         escaped: exceptions that reached the user.
         fenced: what the fenced resource accepted and should not have.
+        locked: keys that two held at once, and tokens that did not rise.
         refused: writes that it refused.
         follows: whether afterwards, when a node left and another came, every key had one owner
             again within the propagation window.
@@ -51,6 +52,7 @@ class Result:
     recovery: float
     escaped: tuple[str, ...]
     fenced: tuple[str, ...]
+    locked: tuple[str, ...]
     writes: int
     refused: int
     follows: bool
@@ -153,6 +155,7 @@ def run(
             follows=follows,
             escaped=tuple(fleet.escaped()),
             fenced=tuple(checker.fence_breaks(fleet.writes())),
+            locked=tuple(checker.lock_breaks(fleet.holds())),
             writes=len(fleet.writes()),
             refused=fleet.count("refused"),
             bounds=bounds,
@@ -227,6 +230,8 @@ def judged(result: Result, *, sequence: bool = False) -> Result:
     if result.escaped:
         broken.append(f"{len(result.escaped)} exceptions escaped: {result.escaped[0]}")
     broken += [f"fenced resource: {each}" for each in result.fenced]
+    if bounds.double == 0.0:
+        broken += [f"locks: {each}" for each in result.locked]
     return Result(**{**vars(result), "broken": tuple(broken)})
 
 

@@ -9,11 +9,12 @@ from tests.chaos.checker import (
     exposure,
     fence_breaks,
     key_seconds,
+    lock_breaks,
     longest,
     longest_silence,
 )
 from tests.chaos.fleet import Timing
-from tests.chaos.history import Cut, Life, Sweep, Write
+from tests.chaos.history import Cut, Hold, Life, Sweep, Write
 from tests.chaos.scenario import Result, judged
 
 from tests.chaos.faults import Bounds  # isort: skip
@@ -117,6 +118,19 @@ def test_an_older_token_after_a_newer_one_and_a_token_in_two_hands_break_the_fen
     assert fence_breaks([*fine, Write("k", 2, "a")]) == ["k: b and a both wrote with 2"]
 
 
+def test_holds_of_two_nodes_may_not_overlap_and_their_tokens_rise() -> None:
+    fine = [
+        Hold("k", 1, "a", 0.0, 1.0),
+        Hold("k", 1, "a", 0.5, 2.0),
+        Hold("l", 2, "b", 1.0, 3.0),
+        Hold("k", 3, "b", 2.0, 4.0),
+    ]
+    assert lock_breaks(fine) == []
+    late = Hold("k", 4, "a", 3.5, 3.75)
+    assert lock_breaks([late, *fine]) == ["k: b and a both held it for 0.250 s"]
+    assert lock_breaks([*fine, Hold("k", 2, "a", 5.0, 6.0)]) == ["k: a held it with 2 after 3"]
+
+
 GOOD = Result(
     fault="f",
     variant="v",
@@ -128,6 +142,7 @@ GOOD = Result(
     recovery=0.5,
     escaped=(),
     fenced=(),
+    locked=(),
     writes=0,
     refused=0,
     follows=True,
@@ -150,6 +165,15 @@ def with_(**changes: object) -> Result:
         ({"follows": False}, "are not followed"),
         ({"escaped": ("w0: boom",)}, "1 exceptions escaped: w0: boom"),
         ({"fenced": ("k: a wrote with 1 after 2",)}, "fenced resource"),
+        (
+            {
+                "double": 0.0,
+                "longest_double": 0.0,
+                "bounds": Bounds(0.0, 1.5, 0.6),
+                "locked": ("k: a and b both held it for 0.1 s",),
+            },
+            "locks: k: a and b both held it",
+        ),
         ({"bounds": Bounds(0.0, 1.5, 0.6)}, "in spite of locks"),
     ],
 )

@@ -120,6 +120,7 @@ class Worker:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.asynchronous = job.kind == "asyncio"
+        self.peer = job.kind == PEER
         self.keys = key_names(job.keys)
         self.out = os.open(job.out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.nodes: list[Any] = [None] * job.nodes
@@ -164,7 +165,7 @@ class Worker:
 
     def make(self) -> Any:
         job = self.job
-        if job.kind == PEER:
+        if self.peer:
             import redis_hashring  # noqa: PLC0415
 
             # Its timers are constants of the module, read whenever they are used. All are
@@ -194,7 +195,7 @@ class Worker:
                 self.nodes[number] = None
                 await self.pause(_RETRY)
                 continue
-            self.tell("live", time.monotonic(), number)
+            self.tell("live", time.monotonic(), number, None if self.peer else node.name)
             return
 
     async def stop(self, number: int) -> None:
@@ -237,13 +238,17 @@ class Worker:
         try:
             if self.asynchronous:
                 async with node.hold(key) as lease:
+                    begun = time.monotonic()
                     await self.pause(self.job.interval)
                     call = partial(self.write_fenced, number, key, lease.token)
                     await asyncio.get_running_loop().run_in_executor(None, call)
+                    self.held(number, key, begun, lease)
             else:
                 with node.hold(key) as lease:
+                    begun = time.monotonic()
                     await self.pause(self.job.interval)
                     self.write_fenced(number, key, lease.token)
+                    self.held(number, key, begun, lease)
         except StaleToken:
             self.tell("refused", time.monotonic(), key)
         except HashringError as error:
@@ -255,6 +260,12 @@ class Worker:
         words = json.dumps([key, token, f"{self.job.name}-{number}"])
         ring = self.job.ring
         RedisFence(self.resource).write(f"{ring}:{key}", token, ["RPUSH", f"{ring}:writes", words])
+
+    def held(self, number: int, key: str, begun: float, lease: Any) -> None:
+        """Write down from when to when a key was held, at most until the lease's own deadline."""
+        ended = min(time.monotonic(), lease.deadline)
+        if ended > begun:  # a lost lease has no deadline
+            self.tell("held", key, lease.token, f"{self.job.name}-{number}", begun, ended)
 
     def report(self) -> None:
         """What a leak would make grow."""
