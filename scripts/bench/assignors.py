@@ -35,10 +35,10 @@ from hashring.core.groups.challenge import Rules, Spans
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
-from hashring.testing.simulator.engine import Rule
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.groups.rules import unrest
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+from hashring.testing.simulator.rules import Rule
 
 
 def kazoo(situation: Situation) -> Mapping[str, range]:

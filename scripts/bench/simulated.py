@@ -1,6 +1,6 @@
 """The node's protocol against a Redis that takes its time: virtual time, many nodes.
 
-The engine is the simulator's (:mod:`hashring.testing.simulator.engine`): nodes are the machines
+The world is the simulator's (:mod:`hashring.testing.simulator.world`): nodes are the machines
 that ship, Redis' data its twin in memory. What is modelled here is time: a network that takes a
 moment each way, and a Redis that does one thing after another, each as long as it was measured to
 take on a real one.
@@ -23,9 +23,12 @@ from hashring.node.states import NodeState
 from hashring.protocol.machine import Step
 from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import Scoring
-from hashring.testing.simulator.engine import EPOCH, Call, Process, SimulatedLoop
-from hashring.testing.simulator.engine import World as Engine
 from hashring.testing.simulator.history import History
+from hashring.testing.simulator.loop import SimulatedLoop
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.virtual_time import EPOCH
+from hashring.testing.simulator.world import World as Engine
 
 KEYS = ring_keys("simulated")
 TTL, HEARTBEAT = 60.0, 10.0

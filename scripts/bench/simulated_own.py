@@ -18,9 +18,12 @@ from hashring.node.own_ranges import OwnRangesMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Step
 from hashring.store.ring.commands import Scoring
-from hashring.testing.simulator.engine import EPOCH, Call, Process, SimulatedLoop
-from hashring.testing.simulator.engine import World as Engine
 from hashring.testing.simulator.history import History
+from hashring.testing.simulator.loop import SimulatedLoop
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.virtual_time import EPOCH
+from hashring.testing.simulator.world import World as Engine
 
 DOWN = 1.0
 """Seconds for which a node that restarts is down."""

@@ -11,17 +11,18 @@
     python -m hashring.testing.simulator --challenge     # of the lease challenge
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
-:mod:`.engine` has time, the network, processes and Redis; :mod:`.faults` what can happen to them.
-Each protocol has a world on it (:mod:`.ring`, :mod:`.groups`, :mod:`.challenge`), with its
-histories and its rules. A history that breaks a rule is made as small as it goes, and told
-(:mod:`.play`).
+:mod:`.virtual_time`, :mod:`.network` and :mod:`.process` are what a world is made of, and
+:mod:`.faults` what can happen in it. In a process, a :mod:`.loop` drives each machine, and a
+:mod:`.subscription` brings it messages. Each protocol has a :mod:`.world` of its own
+(:mod:`.ring`, :mod:`.groups`, :mod:`.challenge`), with its histories and its rules. :mod:`.play`
+runs a :mod:`.history`. :mod:`.shrinking` makes one that breaks a rule as small as it goes, and
+:mod:`.play` prints its story.
 """
 
 from __future__ import annotations
 
 from hashring.testing.simulator.challenge import ChallengeSimulator
 from hashring.testing.simulator.challenge.history import random_challenge_history
-from hashring.testing.simulator.engine import Violation
 from hashring.testing.simulator.groups import GroupSimulator
 from hashring.testing.simulator.groups.history import ordered_group_history, random_group_history
 from hashring.testing.simulator.history import Event, History
@@ -33,6 +34,7 @@ from hashring.testing.simulator.ring.history import (
     with_drains,
     with_weights,
 )
+from hashring.testing.simulator.rules import Violation
 
 __all__ = [
     "ChallengeSimulator",

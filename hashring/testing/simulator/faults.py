@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from hashring.testing.simulator.engine import Fault, Process, World
 from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.world import Fault, World
 
 
 def of_process(fault: Callable[[Any, Any, Event], None]) -> Fault:

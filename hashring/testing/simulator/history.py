@@ -6,10 +6,9 @@ can be played again, and made smaller by leaving events out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,6 @@ class History:
         return max((event.at + event.seconds for event in self.events), default=0.0)
 
 
-H = TypeVar("H", bound=History)
-
 # Kinds of events that every world has, and how often each is drawn. What each does is in `faults`.
 KINDS: Final[dict[str, int]] = {
     "start": 0,
@@ -123,34 +120,3 @@ def drawn(kind: str, at: float, label: str, rng: Random) -> Event:
             return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} {skew:+}")
         case _:
             return Event(at, kind, label)
-
-
-def smallest(history: H, fails: Callable[[H], bool], attempts: int = 400) -> H:
-    """The history with as many events left out as it takes to fail no more, one by one.
-
-    Delta debugging (Zeller and Hildebrandt 2002): first halves are left out, then quarters, and
-    so on down to single events. What is left may not be the smallest there is, but no single
-    event of it can be spared, unless ``attempts`` runs were not enough.
-    """
-    events = list(history.events)
-    chunk = max(1, len(events) // 2)
-    while attempts > 0:
-        start, smaller = 0, False
-        while start < len(events) and attempts > 0:
-            attempts -= 1
-            candidate = _with(history, events[:start] + events[start + chunk :])
-            if fails(candidate):
-                events = list(candidate.events)
-                smaller = True
-            else:
-                start += chunk
-        if chunk == 1 and not smaller:
-            break
-        chunk = chunk if smaller and chunk == 1 else max(1, chunk // 2)
-    return _with(history, events)
-
-
-def _with(history: H, events: Sequence[Event]) -> H:
-    labels = {event.who for event in events if event.kind == "start"}
-    processes = tuple(spec for spec in history.processes if spec.label in labels)
-    return replace(history, processes=processes, events=tuple(events))

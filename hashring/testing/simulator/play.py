@@ -1,4 +1,4 @@
-"""Plays histories, and makes one that breaks a rule as small as it goes."""
+"""Plays histories, and prints the story of one that breaks a rule."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from hashring.testing.simulator.engine import Violation, World
-from hashring.testing.simulator.history import History, smallest
+from hashring.testing.simulator.history import History
+from hashring.testing.simulator.rules import Violation
+from hashring.testing.simulator.shrinking import smallest
+from hashring.testing.simulator.world import World
 
 H = TypeVar("H", bound=History)
 W = TypeVar("W", bound=World[Any])

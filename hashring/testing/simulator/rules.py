@@ -1,4 +1,4 @@
-"""What must hold in every world, besides the rules of its protocol.
+"""What a rule is, and what must hold in every world, besides the rules of its protocol.
 
 **Hears.** Once faults are over and the promised time to recover has passed, no process listens on a
 connection that has died without a sign.
@@ -6,9 +6,65 @@ connection that has died without a sign.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from hashring.testing.simulator.engine import Rule, World
+from hashring.store.command import Command
+
+if TYPE_CHECKING:
+    from hashring.testing.simulator.process import Process
+    from hashring.testing.simulator.world import World
+
+
+class Violation(Exception):
+    """Something that must not be.
+
+    Attributes:
+        rule: the name of the rule that is broken.
+        at: seconds from the beginning.
+    """
+
+    def __init__(self, rule: str, what: str, at: float) -> None:
+        self.rule = rule
+        self.at = at
+        super().__init__(f"{rule}: {what}")
+
+
+W = TypeVar("W", bound="World[Any]")
+P = TypeVar("P", bound="Process")
+
+
+class Rule(Generic[W, P]):
+    """What is watched. Each method is called when something has just happened, and does nothing
+    unless a rule overrides it.
+    """
+
+    name: ClassVar[str] = ""
+
+    def begin(self, world: W) -> None:
+        """The world is there; nothing has happened."""
+
+    def executed(self, world: W, process: P, command: Command[Any], reply: Any) -> None:
+        """Redis has run a command of the process."""
+
+    def touched(self, world: W, lost: bool) -> None:
+        """Somebody changed Redis' data behind everyone's back; ``lost`` when it lost some."""
+
+    def shown(self, world: W, process: P) -> None:
+        """What the process' application may see has changed, or the process has ended."""
+
+    def told_yes(self, world: W, process: P, keys: Sequence[bytes]) -> None:
+        """The process' application was told that it may work on these keys."""
+
+    def healed(self, world: W) -> None:
+        """All is well again since the promised time to recover."""
+
+    def finished(self, world: W) -> None:
+        """Nothing has happened for a while since then."""
+
+    def broken(self, world: W, what: str) -> Violation:
+        """The violation to raise."""
+        return Violation(self.name, what, world.now)
 
 
 class Hears(Rule[Any, Any]):

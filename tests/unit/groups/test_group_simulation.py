@@ -26,7 +26,6 @@ from hashring.protocol.group import NAME_POLL, GroupMachine
 from hashring.protocol.member import Stage, Turn
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
-from hashring.testing.simulator.engine import LATENCY
 from hashring.testing.simulator.groups.history import (
     ASSIGNORS as RULES,
 )
@@ -38,6 +37,7 @@ from hashring.testing.simulator.groups.history import (
 )
 from hashring.testing.simulator.groups.rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
+from hashring.testing.simulator.network import LATENCY
 
 HISTORIES = 120
 BATCH = 60

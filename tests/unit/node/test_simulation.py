@@ -21,8 +21,8 @@ from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin
 from hashring.store.ring.commands import AWAY
 from hashring.testing.simulator import Event, RingSimulator, random_history
-from hashring.testing.simulator.history import smallest
 from hashring.testing.simulator.ring.history import KINDS, NodeHistory
+from hashring.testing.simulator.shrinking import smallest
 from tests.unit.node import planted
 
 HISTORIES = 2400

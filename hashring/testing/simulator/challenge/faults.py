@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hashring.testing.simulator.engine import Fault
 from hashring.testing.simulator.faults import FAULTS
 from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.world import Fault
 
 
 def _wipe(world: Any, event: Event) -> None:

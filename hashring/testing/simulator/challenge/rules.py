@@ -22,8 +22,7 @@ from typing import Final
 from hashring.core.groups.challenge import Rules
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.world import ChallengeProcess, ChallengeWorld
-from hashring.testing.simulator.engine import Rule
-from hashring.testing.simulator.rules import Hears
+from hashring.testing.simulator.rules import Hears, Rule
 
 ChallengeRule = Rule[ChallengeWorld, ChallengeProcess]
 

@@ -19,15 +19,12 @@ from hashring.protocol.member import Stage
 from hashring.store.challenge.commands import TableReading, challenge_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
-from hashring.testing.simulator.engine import (
-    NEVER,
-    Call,
-    Fault,
-    Process,
-    Rule,
-    SimulatedLoop,
-    World,
-)
+from hashring.testing.simulator.loop import SimulatedLoop
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.rules import Rule
+from hashring.testing.simulator.virtual_time import NEVER
+from hashring.testing.simulator.world import Fault, World
 
 KEYS: Final = challenge_keys("work")
 
@@ -180,7 +177,7 @@ class Measured:
 
 
 class ChallengeWorld(World[ChallengeProcess]):
-    """A lease challenge in virtual time; see :class:`hashring.testing.simulator.engine.World`.
+    """A lease challenge in virtual time; see :class:`hashring.testing.simulator.world.World`.
 
     Args:
         fixed, faithful: make a member's protocol; a test plants its faults here.

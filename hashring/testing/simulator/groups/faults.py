@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hashring.testing.simulator.engine import Fault
 from hashring.testing.simulator.faults import FAULTS, of_process
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
 from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.world import Fault
 
 
 def _hand_over(world: GroupWorld, process: GroupProcess, event: Event) -> None:

@@ -56,10 +56,11 @@ from hashring.errors import MemberExists
 from hashring.protocol.member import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Joined, Reading
-from hashring.testing.simulator.engine import LATENCY, NEVER, Rule
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
-from hashring.testing.simulator.rules import Hears
+from hashring.testing.simulator.network import LATENCY
+from hashring.testing.simulator.rules import Hears, Rule
+from hashring.testing.simulator.virtual_time import NEVER
 
 GroupRule = Rule[GroupWorld, GroupProcess]
 

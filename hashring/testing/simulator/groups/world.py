@@ -23,17 +23,13 @@ from hashring.protocol.member import ENDED, Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Reading, group_keys, read
 from hashring.store.memory_store import MemoryServer
-from hashring.testing.simulator.engine import (
-    NEVER,
-    Call,
-    Fault,
-    Process,
-    Rule,
-    SimulatedCaller,
-    SimulatedLoop,
-    World,
-)
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
+from hashring.testing.simulator.loop import SimulatedCaller, SimulatedLoop
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.rules import Rule
+from hashring.testing.simulator.virtual_time import NEVER
+from hashring.testing.simulator.world import Fault, World
 
 T = TypeVar("T")
 
@@ -360,7 +356,7 @@ class ApplicationCaller(SimulatedCaller[GroupProcess]):
 
 
 class GroupWorld(World[GroupProcess]):
-    """A partition group in virtual time; see :class:`hashring.testing.simulator.engine.World`.
+    """A partition group in virtual time; see :class:`hashring.testing.simulator.world.World`.
 
     Args:
         machine, decider: make a member's protocol; a test plants its faults here.

@@ -6,10 +6,10 @@ from typing import Final
 
 from hashring.store.locks.commands import take_away
 from hashring.store.ring import orders
-from hashring.testing.simulator.engine import Fault
 from hashring.testing.simulator.faults import FAULTS, of_process
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
+from hashring.testing.simulator.world import Fault
 
 
 def _stay(world: RingWorld, process: RingProcess, event: Event) -> None:

@@ -35,7 +35,6 @@ from typing import Any, Final
 
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
-from hashring.testing.simulator.engine import NEVER
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.rules import (
     RECOVERY,
@@ -50,6 +49,7 @@ from hashring.testing.simulator.ring.rules import (
 )
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
 from hashring.testing.simulator.rules import Hears
+from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
 

@@ -66,7 +66,7 @@ from hashring.store.ring.commands import (
     Snapshot,
     read_members,
 )
-from hashring.testing.simulator.engine import EPOCH, LATENCY, NEVER, Rule
+from hashring.testing.simulator.network import LATENCY
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.world import (
     ALGORITHM,
@@ -75,7 +75,8 @@ from hashring.testing.simulator.ring.world import (
     RingWorld,
     members_of,
 )
-from hashring.testing.simulator.rules import Hears
+from hashring.testing.simulator.rules import Hears, Rule
+from hashring.testing.simulator.virtual_time import EPOCH, NEVER
 
 RingRule = Rule[RingWorld, RingProcess]
 

@@ -26,16 +26,9 @@ from hashring.store.keys import ring_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, read_members
 from hashring.store.ring.orders import read_drains, read_weights
-from hashring.testing.simulator.engine import (
-    NEVER,
-    Call,
-    Fault,
-    Process,
-    Rule,
-    SimulatedCaller,
-    SimulatedLoop,
-    World,
-)
+from hashring.testing.simulator.loop import SimulatedCaller, SimulatedLoop
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
 from hashring.testing.simulator.ring.history import (
     HEARTBEAT,
     TTL,
@@ -43,6 +36,9 @@ from hashring.testing.simulator.ring.history import (
     NodeHistory,
     ProcessSpec,
 )
+from hashring.testing.simulator.rules import Rule
+from hashring.testing.simulator.virtual_time import NEVER
+from hashring.testing.simulator.world import Fault, World
 
 KEYS: Final = ring_keys("accounts")
 SCORING: Final = Scoring.expiry(TTL)
@@ -255,7 +251,7 @@ class User(SimulatedCaller[RingProcess]):
 
 
 class RingWorld(World[RingProcess]):
-    """A ring in virtual time; arguments as for :class:`hashring.testing.simulator.engine.World`.
+    """A ring in virtual time; arguments as for :class:`hashring.testing.simulator.world.World`.
 
     Args:
         machine: makes a node's protocol; a test plants its faults here.

@@ -1,0 +1,120 @@
+"""A process: the loops that run in it, its clock, and how it is stopped, paused and killed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hashring.errors import RedisUnavailable
+from hashring.testing.simulator.loop import SimulatedCaller, SimulatedLoop
+from hashring.testing.simulator.network import Call, Networked
+from hashring.testing.simulator.virtual_time import NEVER
+
+if TYPE_CHECKING:
+    from hashring.testing.simulator.world import World
+
+
+class SimulatedSpec(Protocol):
+    """What a world must be told of a process.
+
+    Attributes:
+        label: what the story calls it.
+        monotonic: what its monotonic clock shows at the beginning, in seconds.
+    """
+
+    @property
+    def label(self) -> str:
+        """What the story calls it."""
+
+    @property
+    def monotonic(self) -> float:
+        """What its monotonic clock shows at the beginning, in seconds."""
+
+
+class Process(Networked):
+    """A process; subclasses say what runs in it.
+
+    Args:
+        world: where it runs.
+        spec: what it is.
+    """
+
+    def __init__(self, world: World[Any], spec: SimulatedSpec) -> None:
+        super().__init__(world, spec)
+        self.offset = spec.monotonic
+        """What its monotonic clock shows at the beginning, in seconds."""
+        self.callers: list[SimulatedCaller[Any]] = []
+        self.alive = True
+        self.stopping = False
+        self.paused_until = 0.0
+        self.calls = 0
+        """How many calls its loops have made."""
+        self.missed_at = NEVER
+        """True time at which it last missed a message, or could have: when it began to listen."""
+        self.late_at = NEVER
+        """True time at which Redis last ran a command that had been given up."""
+
+    def local(self) -> float:
+        """What its monotonic clock shows."""
+        return self.world.now + self.offset
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is stopped like by SIGSTOP; readers in it do nothing either."""
+        return self.world.now < self.paused_until
+
+    @property
+    def listens(self) -> bool:
+        """Whether Redis knows of the subscriptions of all its loops."""
+        return all(loop.listener is not None and loop.listener.stands for loop in self.loops)
+
+    @property
+    def loops(self) -> list[SimulatedLoop[Any]]:
+        """Its loops, in the order in which they were made."""
+        return [caller for caller in self.callers if isinstance(caller, SimulatedLoop)]
+
+    # --- what subclasses say ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The process begins."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """The application wants to leave."""
+        raise NotImplementedError
+
+    def show(self, loop: SimulatedLoop[Any]) -> None:
+        """A loop's machine may have changed what the application sees."""
+
+    def answered(self, call: Call, outcome: Any) -> None:
+        """A loop's machine is about to be told of an answer."""
+
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
+        """A loop's machine has nothing more to do."""
+
+    # --- what happens to it -------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL. What it has sent may still arrive."""
+        self.alive = False
+        for loop in self.loops:
+            loop.detach()
+
+    def wake(self) -> None:
+        """SIGCONT: go on where it was."""
+        if not self.alive or self.paused:
+            return
+        for caller in reversed(self.callers):
+            caller.wake()
+
+    def reset(self) -> None:
+        """Its connections are closed from the other side."""
+        error = RedisUnavailable("connection reset")
+        for caller in self.callers:
+            if caller.busy is not None:
+                caller.outcome(caller.busy, error)
+        self.unsubscribe()
+
+    def unsubscribe(self) -> None:
+        """Its subscriptions are closed from the other side."""
+        for loop in self.loops:
+            loop.unsubscribe()
