@@ -107,7 +107,8 @@ class Feed:
         rows_new = {
             name: row.html
             for name, row in rows.items()
-            if name not in self._rows or self._rows[name].shown != row.shown
+            if (before := self._rows.get(name)) is not row
+            and (before is None or before.shown != row.shown)
         }
         gone = [name for name in self._rows if name not in rows]
         with self._changed:

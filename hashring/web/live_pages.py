@@ -490,6 +490,46 @@ class GroupPage(WatchedPage[GroupView]):
         return {name: f"hr-f{color}" for name, color in self._colors.items()}
 
 
+class _Entry:
+    """A ring or group in the list; the same object while nothing new was read of it.
+
+    Attributes:
+        watcher, view: what is listed, and what was read of it last.
+        of: what it was made of.
+        id, kind, name, state, reasons, health: what the row shows.
+        order: the worst first.
+        size: how many nodes or members live.
+        row: of the table.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        watcher: RingWatcher | GroupWatcher,
+        of: tuple[Any, ...],
+        health: Health,
+        templates: Templates,
+    ) -> None:
+        view = of[0]
+        self.watcher, self.of, self.kind, self.view = watcher, of, kind, view
+        self.id = f"{kind}-{element_id(watcher.name)}"
+        self.name, self.health = watcher.name, health
+        self.state, self.reasons = health.state.value, health.reasons
+        self.order = worst_first(health)
+        self.size = 0
+        shown: list[Any] = [health.state, [reason.text for reason in health.reasons[:1]]]
+        if isinstance(view, RingView):
+            self.size = len(view.live)
+            peak = view.balance.peak_to_mean if view.balance else 0.0
+            last = view.events[-1].id if view.events else ""
+            off = [len(nodes) for nodes in (view.drained, view.away, view.expired)]
+            shown += [self.size, *off, round(peak, 2), last]
+        elif view is not None:
+            self.size = len(view.status.members)
+            shown += [self.size, view.status.partitions, view.status.generation]
+        self.row = Row(shown, partial(templates.part, f"{kind}_row", self))
+
+
 class IndexPage(LivePage):
     """The list of rings and groups.
 
@@ -500,6 +540,7 @@ class IndexPage(LivePage):
     def __init__(self, templates: Templates, service: Service) -> None:
         super().__init__(templates)
         self._service = service
+        self._entries: dict[RingWatcher | GroupWatcher, _Entry] = {}
 
     def _state(self) -> Any:
         return self._service.looks
@@ -516,13 +557,10 @@ class IndexPage(LivePage):
     def _make(self) -> tuple[float, Parts, Rows]:
         part = self._templates.part
         rings, groups = self._service.listed()
-        entries = {
-            "ring": [self._entry("ring", ring) for ring in rings],
-            "group": [self._entry("group", group) for group in groups],
-        }
-        every: list[Watcher[Any]] = [*rings, *groups]
-        known = [watcher.view.now for watcher in every if watcher.view is not None]
-        at = max(known, default=0.0)
+        entries = [self._entry("ring", ring) for ring in rings]
+        entries += [self._entry("group", group) for group in groups]
+        self._entries = {entry.watcher: entry for entry in entries}
+        at = max((entry.view.now for entry in entries if entry.view is not None), default=0.0)
         parts = {
             "failure": part("failure", failure_values(self._service.failure), at or None),
             "verdict": self._verdict(entries),
@@ -530,56 +568,37 @@ class IndexPage(LivePage):
                 "totals",
                 len(rings),
                 len(groups),
-                sum(len(ring.view.live) for ring in rings if ring.view),
-                sum(len(group.view.status.members) for group in groups if group.view),
+                sum(entry.size for entry in entries[: len(rings)]),
+                sum(entry.size for entry in entries[len(rings) :]),
             ),
         }
-        rows = {
-            entry["id"]: Row(entry["key"], partial(part, f"{kind}_row", entry))
-            for kind, found in entries.items()
-            for entry in sorted(found, key=lambda entry: entry["order"])
-        }
-        return at, parts, rows
+        # Of equal ones, those of earlier names are first.
+        entries.sort(key=lambda entry: (entry.kind != "ring", entry.order))
+        return at, parts, {entry.id: entry.row for entry in entries}
 
-    def _entry(self, kind: str, watcher: RingWatcher | GroupWatcher) -> dict[str, Any]:
-        failure = self._service.failure
+    def _entry(self, kind: str, watcher: RingWatcher | GroupWatcher) -> _Entry:
         # A ring that is looked at rarely has not met the failure yet.
         # Nor need each row say what stands above the list.
-        health = verdict_of(watcher) if failure is None else Health(State.UNKNOWN)
-        view = watcher.view
-        shown: list[Any] = [health.state, [reason.text for reason in health.reasons[:1]]]
-        if isinstance(view, RingView):
-            peak = view.balance.peak_to_mean if view.balance else 0.0
-            last = view.events[-1].id if view.events else ""
-            off = [len(nodes) for nodes in (view.drained, view.away, view.expired)]
-            shown += [len(view.live), *off, round(peak, 2), last]
-        elif view is not None:
-            shown += [len(view.status.members), view.status.partitions, view.status.generation]
-        return {
-            "id": f"{kind}-{element_id(watcher.name)}",
-            "kind": kind,
-            "name": watcher.name,
-            "view": view,
-            "health": health,
-            "state": health.state.value,
-            "reasons": health.reasons,
-            "order": worst_first(health),
-            "key": shown,
-        }
+        blind = self._service.failure is not None
+        of = (watcher.view, watcher.failure, blind)
+        known = self._entries.get(watcher)
+        if known is not None and all(a is b for a, b in zip(known.of, of, strict=True)):
+            return known
+        health = Health(State.UNKNOWN) if blind else verdict_of(watcher)
+        return _Entry(kind, watcher, of, health, self._templates)
 
-    def _verdict(self, entries: dict[str, list[dict[str, Any]]]) -> Markup:
+    def _verdict(self, every: list[_Entry]) -> Markup:
         state = self.health.state
-        every = [entry for found in entries.values() for entry in found]
-        wrong = [entry for entry in every if entry["health"].state in _WRONG]
-        wrong.sort(key=lambda entry: entry["order"])
+        wrong = [entry for entry in every if entry.health.state in _WRONG]
+        wrong.sort(key=lambda entry: entry.order)
         reasons = [
             _reason(reason)
             | {
-                "name": entry["name"],
-                "link": self._templates.link(f"/{entry['kind']}", name=entry["name"]),
+                "name": entry.name,
+                "link": self._templates.link(f"/{entry.kind}", name=entry.name),
             }
             for entry in wrong
-            for reason in entry["reasons"]
+            for reason in entry.reasons
         ]
         if self._service.failure is not None:
             reasons, headline = [], "Redis does not respond, so nothing is known."

@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+from zlib import crc32
 
+from hashring.core.replica import Replica
 from hashring.errors import HashringError, RedisUnavailable
 from hashring.store.discovery import Found, discover
 from hashring.store.group.commands import Decision, group_keys, read, read_decision
@@ -57,6 +59,21 @@ class Failure:
 
     since: float
     error: HashringError
+
+
+def until_turn(name: str, pace: float, now: float) -> float:
+    """Seconds until it is a watcher's turn to look, ``pace`` at most.
+
+    Watchers that began together would look together, again and again. By their names they have
+    turns of their own, evenly spread.
+
+    Args:
+        name: whose turn.
+        pace: seconds between two turns of the same watcher.
+        now: a monotonic clock.
+    """
+    turn = crc32(name.encode()) / 2**32
+    return pace - (now / pace - turn) % 1.0 * pace
 
 
 class Watcher(Generic[V]):
@@ -204,7 +221,9 @@ class Watcher(Generic[V]):
         if self._subscription is None:
             self._stopping.wait(INTERVAL)
             return
-        interval = INTERVAL if self.followed() else self.pace
+        interval = INTERVAL
+        if not self.followed():
+            interval = until_turn(str(self), self.pace, time.monotonic())
         patience = 0.0 if self.stopping else max(interval, _PART * self.took)
         while self._subscription.wait(patience) is not None and not self._stopping.is_set():
             patience = 0.0
@@ -242,6 +261,7 @@ class RingWatcher(Watcher[RingView]):
         self.name = name
         self._scoring = scoring
         self._events: deque[RingEvent] = deque(maxlen=EVENTS)
+        self._parsed: dict[bytes, Replica] = {}
         self.hour = LastHour(min, max, max)
         self.new_events: tuple[RingEvent, ...] = ()
 
@@ -256,7 +276,7 @@ class RingWatcher(Watcher[RingView]):
 
     def look(self) -> RingView:
         """Read the ring and what is new in its history."""
-        seen = self._store.run(snapshot(self.keys, scoring=self._scoring))
+        seen = self._store.run(snapshot(self.keys, scoring=self._scoring, parsed=self._parsed))
         if self._events:
             new = list(after(self._store, self.keys.events, self._events[-1].id))
             # After Redis came back empty the new ids may be smaller than the old ones.

@@ -30,6 +30,7 @@ from hashring.store.ring.commands import (
     forget,
     owner,
     read_members,
+    snapshot,
 )
 from tests.conftest import PATIENCE
 from tests.contract.places import (
@@ -1047,3 +1048,22 @@ def test_the_end_of_a_subscription_ends_the_wait_for_it_in_another_thread(place:
     waiting.join(PATIENCE)
     assert notices == [Unsubscribed()]
     subscription.close()
+
+
+def test_a_reading_that_knows_the_members_of_the_one_before_is_as_a_fresh_one(
+    place: Place,
+) -> None:
+    parsed: dict[bytes, Replica] = {}
+    again = snapshot(place.keys, scoring=AVAILABLE, parsed=parsed)
+    place.join("a", A, 10, 20)
+    place.join("b", B, 15)
+    first = place.store.run(again)
+    place.leave("b", B, 15)
+    place.join("c", C, 5)
+    place.zadd(b"no replica", 1.0)
+    second, fresh = place.store.run(again), place.look()
+    points = [(r.replica.point, r.replica.node) for r in second.replicas]
+    assert points == [(r.replica.point, r.replica.node) for r in fresh.replicas]
+    assert second.garbage == fresh.garbage
+    assert set(parsed) == {r.replica.member for r in fresh.replicas}
+    assert second.replicas[1].replica is first.replicas[0].replica

@@ -14,7 +14,7 @@ from hashring.web import watchers
 from hashring.web.live_pages import GroupPage, LivePages, Templates
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
-from hashring.web.watchers import Failure, RingWatcher
+from hashring.web.watchers import Failure, RingWatcher, until_turn
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Visit, put
 
@@ -181,3 +181,41 @@ def test_of_many_rings_those_that_nobody_follows_are_looked_at_less_often(
     finally:
         reader.close()
         service.stop()
+
+
+def test_watchers_have_turns_of_their_own_evenly_spread() -> None:
+    pace = 6.0
+    waits = {name: until_turn(name, pace, 1000.0) for name in map(str, range(1000))}
+    assert all(0 < wait <= pace for wait in waits.values())
+    for part in range(6):
+        assert 100 < sum(part < wait <= part + 1 for wait in waits.values()) < 250
+    for name, wait in list(waits.items())[:20]:
+        assert until_turn(name, pace, 1000.0 + wait / 2) == pytest.approx(wait / 2)
+        assert until_turn(name, pace, 1000.001 + wait) == pytest.approx(pace - 0.001)
+
+
+def test_the_list_makes_anew_only_the_rows_of_which_something_new_was_read(
+    redis: Redis, visit: Visit
+) -> None:
+    for name in ("a", "b"):
+        put(redis, "node", 0, ring=name)
+    service = visit(rings=["a", "b"]).service
+    watchers_, _ = service.listed()
+    for watcher in watchers_:
+        watcher.wait_for_first(PATIENCE)
+        watcher.stop()
+        watcher.join(PATIENCE)
+    index = LivePages(service, Templates("", "", actions=False)).index
+    (_, _, first), looks = index.current(), service.looks
+    watchers_[0].view = watchers_[0].look()
+    eventually(lambda: service.looks > looks, "the list is made again")
+    _, _, second = index.current()
+    kept = {row for row in first.values() if row in second.values()}
+    assert len(first) == len(second) == 2
+    assert len(kept) == 1
+    service.stop()
+    assert service.failure is None
+    service._pulse.failure = Failure(0.0, RedisUnavailable("gone"))
+    service._pulse.looks += 1
+    _, _, third = index.current()
+    assert all("unknown" in row.html for row in third.values())

@@ -430,26 +430,39 @@ class Snapshot:
         return tuple(r.replica for r in self.replicas if r.replica.node == node)
 
 
-def snapshot(keys: RingKeys, *, scoring: Scoring, remembered: str = "") -> Command[Snapshot]:
+def snapshot(
+    keys: RingKeys,
+    *,
+    scoring: Scoring,
+    remembered: str = "",
+    parsed: dict[bytes, Replica] | None = None,
+) -> Command[Snapshot]:
     """Read everything at one instant, and write nothing.
 
     Args:
         remembered: a name whose points of earlier are wanted as well.
+        parsed: the members that the caller's last reading parsed; kept up to date for the next.
+            Who reads a ring again and again spares itself most of the parsing.
     """
+    earlier = {} if parsed is None else parsed
 
     def read(raw: Any) -> Snapshot:
         epoch, tag, at, members, entries, memory, indexed, ordered, drained = raw
         now = int(at) / 1e6
         replicas: list[ReplicaRecord] = []
         garbage: list[tuple[bytes, str]] = []
+        now_parsed: dict[bytes, Replica] = {}
         for member, raw_score in zip(members[::2], members[1::2], strict=True):
             try:
-                replica = parse_replica(member)
+                replica = now_parsed[member] = earlier.get(member) or parse_replica(member)
             except ReplicaFormatError as error:
                 garbage.append((member, str(error)))
                 continue
             score = float(raw_score)
             replicas.append(ReplicaRecord(replica, score, score + scoring.lag - now))
+        if parsed is not None:
+            parsed.clear()
+            parsed.update(now_parsed)
         replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
         nodes = _read_nodes(entries)
         unindexed = 0 if scoring.lag else len(members) // 2 - int(indexed)

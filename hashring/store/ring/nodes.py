@@ -18,7 +18,7 @@ from hashring.core.ring import Ring
 from hashring.core.weighing import Weighed
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.tables import host_and_pid, node_rows
+from hashring.store.ring.tables import delay_of, host_and_pid, oldest_replicas
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
@@ -101,30 +101,31 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
     """
     ring = snapshot.ring() if ring is None else ring
     shares = ring.shares
-    until: dict[str, float] = {}
-    for record in snapshot.replicas:
-        name = record.replica.node
-        until[name] = min(record.expires_in, until.get(name, record.expires_in))
+    oldest = oldest_replicas(snapshot)
     rings = _Rings(snapshot, ring)
     mixed = scoring.lag > 0
-    found = [
-        _facts(
-            row.told,
-            rings,
-            mixed=mixed,
-            name=row.name,
-            host=row.host,
-            pid=row.pid,
-            replicas=row.replicas,
-            share=shares.get(row.name, 0) / RING_SIZE,
-            delay=row.delay,
-            expires_in=max(-_FAR, min(_FAR, until[row.name])),
-            expired=row.expired,
-            away=not row.expired and row.name in snapshot.nodes and snapshot.nodes[row.name].away,
+    found = []
+    for name, (record, replicas) in oldest.items():
+        node = snapshot.nodes.get(name)
+        told = node.told if node else {}
+        host, pid = host_and_pid(name, told)
+        found.append(
+            _facts(
+                told,
+                rings,
+                mixed=mixed,
+                name=name,
+                host=host,
+                pid=pid,
+                replicas=replicas,
+                share=shares.get(name, 0) / RING_SIZE,
+                delay=delay_of(snapshot, record, scoring),
+                expires_in=max(-_FAR, min(_FAR, record.expires_in)),
+                expired=record.expired,
+                away=not record.expired and node is not None and node.away,
+            )
         )
-        for row in node_rows(snapshot, scoring)
-    ]
-    for name in sorted(snapshot.drained.keys() - until.keys()):
+    for name in sorted(snapshot.drained.keys() - oldest.keys()):
         told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
         expires_in = max(-_FAR, min(_FAR, snapshot.drained[name]))
         host, pid = host_and_pid(name, told)
@@ -252,16 +253,22 @@ class _Rings:
     def __init__(self, snapshot: Snapshot, ring: Ring) -> None:
         self.tag = snapshot.stamp.tag
         self._fingerprints: dict[str, str] = {}
-        if len(ring) == len(snapshot.replicas):
+        self._replicas = snapshot.replicas
+        self._whole = ring if len(ring) == len(snapshot.replicas) else None
+        if self._whole is not None:
             self._fingerprints[ring.hash_algorithm.name] = ring.fingerprint
+
+    @cached_property
+    def _points(self) -> dict[str, list[int]]:
         # Expired ones too: a node takes them for members until a sweep.
-        self._points: dict[str, list[int]] = {}
-        for record in snapshot.replicas:
-            self._points.setdefault(record.replica.node, []).append(record.replica.point)
+        points: dict[str, list[int]] = {}
+        for record in self._replicas:
+            points.setdefault(record.replica.node, []).append(record.replica.point)
+        return points
 
     @cached_property
     def _ring(self) -> Ring:
-        return Ring(self._points)
+        return Ring(self._points) if self._whole is None else self._whole
 
     def ranges(self, name: str) -> str:
         """A digest of a node's own ranges."""

@@ -69,7 +69,7 @@ def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[Rep
         ReplicaRow(
             start=record.replica.point,
             size=size,
-            delay=_delay(snapshot, record, scoring),
+            delay=delay_of(snapshot, record, scoring),
             replica=printable(f"{record.replica.node}:{record.replica.id}"),
             expired=record.expired,
         )
@@ -80,24 +80,18 @@ def replica_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[Rep
 def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRow]:
     """The rows of the second table, in order of each node's first point."""
     sizes: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    oldest: dict[str, ReplicaRecord] = {}
     for record, size in _sized(snapshot):
-        name = record.replica.node
-        sizes[name] += size
-        counts[name] += 1
-        if name not in oldest or record.expires_in < oldest[name].expires_in:
-            oldest[name] = record
+        sizes[record.replica.node] += size
     rows = []
-    for name, record in oldest.items():
+    for name, (record, replicas) in oldest_replicas(snapshot).items():
         told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
         host, pid = host_and_pid(name, told)
         rows.append(
             NodeRow(
                 name=name,
                 size=sizes[name],
-                replicas=counts[name],
-                delay=_delay(snapshot, record, scoring),
+                replicas=replicas,
+                delay=delay_of(snapshot, record, scoring),
                 host=host,
                 pid=pid,
                 expired=record.expired,
@@ -105,6 +99,17 @@ def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRo
             )
         )
     return rows
+
+
+def oldest_replicas(snapshot: Snapshot) -> dict[str, tuple[ReplicaRecord, int]]:
+    """Of each node the replica that expires first, and how many there are; in order of each node's
+    first point."""
+    found: dict[str, tuple[ReplicaRecord, int]] = {}
+    for record in snapshot.replicas:
+        name = record.replica.node
+        oldest, count = found.get(name, (record, 0))
+        found[name] = (record if record.expires_in < oldest.expires_in else oldest, count + 1)
+    return found
 
 
 def _sized(snapshot: Snapshot) -> Iterator[tuple[ReplicaRecord, int]]:
@@ -146,7 +151,8 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -
         )
 
 
-def _delay(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
+def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
+    """Seconds since the replica's last heartbeat, as far as its score and its node's ttl tell."""
     if scoring is not None and scoring.lag:
         return _bounded(snapshot.now - record.score)
     told = snapshot.nodes.get(record.replica.node)
