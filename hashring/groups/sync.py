@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
-from hashring.groups.base import BaseMember, Stay
+from hashring.groups.base import BaseMember, Stay, logger
 from hashring.running.backend import (
     Backend,
     GeventBackend,
     Inbox,
     Latch,
     ThreadBackend,
+    is_logging,
     threads_are_greenlets,
 )
 
@@ -93,8 +94,9 @@ class LiveMember(BaseMember):
         """Leave the group.
 
         Every held partition is revoked first, with ``max_handoff_time`` to end its work. Returns
-        when the member has left; in a callback or in gevent's hub at once. Calling it again does
-        nothing. Safe in a signal handler.
+        when the member has left; in a callback, in gevent's hub, and in a signal handler that has
+        interrupted what the member needs, at once. Calling it again does nothing. Safe in a signal
+        handler.
 
         Args:
             handover: stay until others have taken over all partitions (with ``learner``: have
@@ -105,7 +107,8 @@ class LiveMember(BaseMember):
             return
         stay.stop(handover=handover)
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
-        if self._lock._is_owned() or self._caller == backend.current() or not backend.may_wait():
+        interrupted = self._lock._is_owned() or is_logging(logger)
+        if interrupted or self._caller == backend.current() or not backend.may_wait():
             return
         _wait(ended)
         # A callback that never returns must not keep anybody from leaving.

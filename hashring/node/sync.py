@@ -21,7 +21,13 @@ from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.book import Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
-from hashring.running.backend import Backend, GeventBackend, Inbox, ThreadBackend
+from hashring.running.backend import (
+    Backend,
+    GeventBackend,
+    Inbox,
+    ThreadBackend,
+    is_logging,
+)
 from hashring.store.command import Command
 from hashring.store.interface import Store
 from hashring.store.memory_store import MemoryStore
@@ -154,7 +160,8 @@ class RingNode(Node):
         Returns when the node has left, or when Redis did not answer in time: then the ring
         forgets it after its ttl. Calling it again does nothing. Safe in a signal handler, where
         it does not wait when what it interrupted is the node's own work (a question about a
-        locked key, the loop) or gevent's hub: then the node leaves once the handler has returned.
+        locked key, a call to Redis, the loop), gevent's hub, or a log handler that the loop may
+        need: then the node leaves once the handler has returned.
         In a forked child, which inherits its parent's handlers and blocks, it does nothing.
 
         Raises:
@@ -170,7 +177,7 @@ class RingNode(Node):
             self._stop_by_hand(stay=stay)
             return
         runner.stop(stay=stay)
-        if runner.may_wait() and not (self._asking is not None and self._asking.book.entered):
+        if runner.may_wait() and not self._is_interrupted(runner):
             runner.ended.wait()
             if self._runner is runner:
                 self._forget_runner()
@@ -274,12 +281,12 @@ class RingNode(Node):
         return self._run_flow(asking, asking.take_one(asked))
 
     def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
-        runner, run = self._runner, self._get_store().run
+        runner = self._runner
 
         def do(step: Command[Any] | Pause) -> Any:
             if isinstance(step, Pause):
                 return runner is None or runner.ended.wait(step.seconds)
-            return runner.backend.call_for_user(run, step) if runner else run(step)
+            return self._ask_redis(step)
 
         try:
             return run_flow(do, flow)
@@ -321,8 +328,16 @@ class RingNode(Node):
         return self._ask_redis(command).ring(config.algorithm)
 
     def _ask_redis(self, command: Command[T]) -> T:
-        runner, run = self._runner, self._get_store().run
-        return runner.backend.call_for_user(run, command) if runner else run(command)
+        runner = self._runner
+        run: Callable[[Command[T]], T] = self._get_store().run
+        if runner is None:
+            return run(command)
+        caller = runner.backend.current()
+        self._calling.append(caller)
+        try:
+            return runner.backend.call_for_user(run, command)
+        finally:
+            self._calling.remove(caller)
 
     # --- orders -------------------------------------------------------------------------------
 
@@ -444,9 +459,22 @@ class RingNode(Node):
         config = self._machine.config
         command = snapshot(config.keys, scoring=config.scoring)
         ring = config.keys.ring.decode("utf-8", "replace")
-        print("\n".join(ring_tables(ring, self._get_store().run(command), config.scoring)))
+        print("\n".join(ring_tables(ring, self._ask_redis(command), config.scoring)))
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _setup(self, name: str) -> None:
+        super()._setup(name)
+        # Who is in a call to Redis on the connections of the loop: each its thread, or greenlet.
+        self._calling: list[object] = []
+
+    def _is_interrupted(self, runner: Runner) -> bool:
+        """Whether the caller, a signal handler then, interrupted what the loop may wait for."""
+        return (
+            (self._asking is not None and self._asking.book.entered)
+            or runner.backend.current() in self._calling
+            or is_logging(logger)
+        )
 
     def _launch(self, backend: Backend, stops: int, *, strict: bool) -> Runner:
         """A runner that is ready to run; the node is its.

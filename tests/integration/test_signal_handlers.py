@@ -1,0 +1,85 @@
+"""``stop()`` in a signal handler, whatever line of the main thread the signal interrupts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hashring.store.embedded import RedisServer
+from tests.conftest import PATIENCE, ROOT
+
+PROGRAM = """
+import logging, os, signal, sys, threading, time
+import redis.connection
+from redis import Redis
+from hashring import PartitionGroup, RingNode
+
+url, what, where = sys.argv[1:]
+client = Redis.from_url(url)
+logging.basicConfig(level=logging.INFO, stream=open(os.devnull, "w"))
+
+if what == "group":
+    it = PartitionGroup(client, "orders", 8, member="a")
+else:
+    it = RingNode(client, "accounts", lock=what == "locks", ttl=20, heartbeat_interval=5)
+
+def running():
+    return it.state.value not in ("stopped", "new") if what != "group" else it._running
+
+signals = 0
+
+def stop(*_):
+    global signals
+    signals += 1
+    it.stop()
+
+signal.signal(signal.SIGTERM, stop)
+
+def interrupt():
+    if not signals and threading.current_thread() is threading.main_thread() and running():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+owns_connection = redis.connection.ConnectionPool.owns_connection
+
+def owns_and_interrupts(pool, connection):
+    # The pool calls it with its lock held.
+    interrupt()
+    return owns_connection(pool, connection)
+
+class Interrupted(logging.Handler):
+    def emit(self, record):
+        # Called with the handler's lock held.
+        interrupt()
+
+it.start()
+if where == "pool":
+    redis.connection.ConnectionPool.owns_connection = owns_and_interrupts
+    it.contains("k") if what == "locks" else it.owner("k")
+else:
+    logging.getLogger().addHandler(Interrupted())
+    logging.getLogger("application").info("working")
+while running():
+    time.sleep(0.01)
+it.stop()
+print(signals, "left")
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("locks", "pool"), ("node", "pool"), ("node", "log"), ("group", "log")],
+)
+def test_stop_never_waits_for_a_lock_that_the_interrupted_line_holds(
+    redis_server: RedisServer, what: str, where: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, redis_server.url, what, where],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.stdout, done.stderr) == ("1 left\n", "")
