@@ -54,8 +54,12 @@ def command(
     with connected(settings) as connection:
         if planned:
             _, ring = looked(connection, settings, node)
-            nobody = f"nobody would own anything: {printable(node)} is the only node on the ring"
-            show_order_plan(settings, ring, ring.without_nodes(node), nobody)
+            after, note = ring.without_nodes(node), ""
+            if not after.node_count and ring.node_count:
+                note = f"nobody would own anything: {printable(node)} is the only node on the ring"
+            elif node not in ring:
+                note = f"nothing moves: {printable(node)} is not on the ring"
+            show_order_plan(settings, ring, after, note)
             return
         status = connection.run(
             drain(

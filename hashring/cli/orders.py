@@ -79,16 +79,19 @@ def looked(connection: Connection, settings: Settings, node: str) -> tuple[Snaps
     return seen, seen.ring(ring_algorithm(seen, wire=settings.wire))
 
 
-def show_order_plan(settings: Settings, ring: Ring, after: Ring, without_nodes: str) -> None:
+def show_order_plan(
+    settings: Settings, ring: Ring, after: Ring, note: str = "", *, exact: bool | None = None
+) -> None:
     """Write what an order would do.
 
     Args:
-        without_nodes: what to say where nobody would be left.
+        note: what to say to people instead of the plan.
+        exact: see :func:`hashring.core.planning.ring_plan`.
     """
-    if not after.node_count and ring.node_count and not settings.json:
-        click.echo(without_nodes)
+    if note and not settings.json:
+        click.echo(note)
     else:
-        show_plan(settings, ring, after)
+        show_plan(settings, ring, after, exact=exact)
 
 
 def obeyed(connection: Connection, settings: Settings, node: str, status: OrderStatus) -> bool:

@@ -102,9 +102,13 @@ def command(
     show_plan(settings, ring, after)
 
 
-def show_plan(settings: Settings, ring: Ring, after: Ring) -> None:
-    """Write what becoming the other ring would do to a ring."""
-    found = ring_plan(ring, after)
+def show_plan(settings: Settings, ring: Ring, after: Ring, *, exact: bool | None = None) -> None:
+    """Write what becoming the other ring would do to a ring.
+
+    Args:
+        exact: see :func:`hashring.core.planning.ring_plan`.
+    """
+    found = ring_plan(ring, after, exact=exact)
     if settings.json:
         document({"ring": settings.ring, **plan_as_json(found)})
     else:
@@ -172,6 +176,9 @@ def plan_lines(plan: RingPlan) -> Iterator[str]:
     ]
     yield from columns(("Now", "Then", "Fair", "Node"), changed)
     yield from _more(len(plan.nodes), "node")
+    if not plan.exact:
+        yield ""
+        yield "an example: Redis does not know the points that nodes will add"
 
 
 def _more(count: int, thing: str) -> Iterator[str]:
@@ -189,6 +196,7 @@ def plan_as_json(plan: RingPlan) -> dict[str, Any]:
     return {
         "moved": plan.moved,
         "least": plan.least,
+        "exact": plan.exact,
         "flows": [{"from": before, "to": to, "part": part} for before, to, part in plan.flows],
         "nodes": [vars(node) for node in plan.nodes],
         "before": plan.before and vars(plan.before),

@@ -31,8 +31,9 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
 
     It joins at the points that it had, with its next heartbeat. A message makes it beat at once.
 
-    With --plan the figures are exact for a node with a name of its own. For others they are an
-    example, the same each time.
+    With --plan the figures are exact if Redis knows the node's points: if the node has a name of
+    its own, and the weight that it had. Otherwise they are an example, the same each time; the
+    plan says so.
 
     \b
     Examples:
@@ -42,7 +43,12 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
     with connected(settings) as connection:
         if planned:
             seen, ring = looked(connection, settings, node)
-            show_order_plan(settings, ring, undrained_ring(seen, ring, node), "nothing moves")
+            note = ""
+            if node not in seen.drained:
+                why = "does not run" if node in seen.drains else "is not drained"
+                note = f"nothing moves: {printable(node)} {why}"
+            after, exact = undrained_ring(seen, ring, node)
+            show_order_plan(settings, ring, after, note, exact=exact)
             return
         order = undrain(connection.keys, node=node, by=by or here("undrain"))
         lifted = obeyed(connection, settings, node, connection.run(order))

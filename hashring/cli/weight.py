@@ -30,7 +30,7 @@ def command(settings: Settings, node: str, weight: str, *, by: str | None, plann
     restarts. With own, the weight counts again that its own code gave it.
 
     With --plan the figures are exact for a node that gives points up. Points that a node adds are
-    an example, the same each time.
+    an example, the same each time; the plan says so.
 
     \b
     Examples:
@@ -43,7 +43,8 @@ def command(settings: Settings, node: str, weight: str, *, by: str | None, plann
         if planned:
             seen, ring = looked(connection, settings, node)
             after = weighed_ring(seen, ring, {node: value})
-            show_order_plan(settings, ring, after, "nothing moves")
+            note = "" if node in ring else f"nothing moves: {printable(node)} is not on the ring"
+            show_order_plan(settings, ring, after, note)
             return
         reply = connection.run(
             weigh(connection.keys, weights={node: value}, by=by or here("weight"))

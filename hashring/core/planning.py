@@ -170,6 +170,8 @@ class RingPlan:
         flows: from whom to whom, and how much; the greatest first. ``None`` is no node.
         nodes: those whose share changes, the greatest change first.
         before, after: how even it is; ``None`` for a ring without nodes.
+        exact: whether all points of the ring after are known. Otherwise those that nodes add are an
+            example, and so are the figures.
     """
 
     moved: float
@@ -178,10 +180,15 @@ class RingPlan:
     nodes: Sequence[NodeChange]
     before: Balance | None
     after: Balance | None
+    exact: bool
 
 
-def ring_plan(ring: Ring, after: Ring) -> RingPlan:
+def ring_plan(ring: Ring, after: Ring, *, exact: bool | None = None) -> RingPlan:
     """What becoming the other ring would do to a ring.
+
+    Args:
+        exact: whether all points of the other ring are known; unless given, whether no node has
+            more points there than here.
 
     Raises:
         ConfigError: the rings hash keys differently.
@@ -203,11 +210,18 @@ def ring_plan(ring: Ring, after: Ring) -> RingPlan:
         nodes,
         balance(ring),
         balance(after),
+        all(_count(after, name) <= _count(ring, name) for name in after.nodes)
+        if exact is None
+        else exact,
     )
 
 
 def _share(ring: Ring, node: str) -> float:
     return ring.share(node) if node in ring else 0.0
+
+
+def _count(ring: Ring, node: str) -> int:
+    return len(ring.points_of(node)) if node in ring else 0
 
 
 def _fair(ring: Ring, node: str) -> float:

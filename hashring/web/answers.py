@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hashring.core.groups.foresight import Foresight
 from hashring.core.hashing import RING_SIZE
+from hashring.core.planning import ring_plan
 from hashring.core.ring import Ring
 from hashring.health import Health, State, exit_status, worst, worst_first
 from hashring.store.ring.events import RingEvent, event_json, iso_time
@@ -161,18 +162,26 @@ def owner(watcher: RingWatcher, view: RingView, found: Lookup) -> api.Owner:
     )
 
 
-def plan(watcher: RingWatcher, view: RingView, after: Ring) -> api.PlanAnswer:
-    """What moves when a ring becomes another."""
-    flows: Counter[tuple[str | None, str | None]] = Counter()
-    for move in view.ring.moves(after):
-        flows[move.before, move.after] += move.points
+def plan(
+    watcher: RingWatcher,
+    view: RingView,
+    after: Ring,
+    *,
+    exact: bool | None = None,
+    note: str = "",
+) -> api.PlanAnswer:
+    """What moves when a ring becomes another; see :func:`hashring.core.planning.ring_plan`."""
+    found = ring_plan(view.ring, after, exact=exact)
     return api.PlanAnswer(
         ring=view.name,
         epoch=view.epoch,
-        moved=sum(flows.values()) / RING_SIZE,
+        moved=found.moved,
+        least=found.least,
+        exact=found.exact,
+        note=note or None,
         flows=[
-            api.Flow(source=before, to=to, part=points / RING_SIZE)
-            for (before, to), points in flows.most_common(MOST_MOVES)
+            api.Flow(source=before, to=to, part=part)
+            for before, to, part in found.flows[:MOST_MOVES]
         ],
         before=_shares(view.ring),
         after=_shares(after),
@@ -260,10 +269,11 @@ def group_in_list(watcher: GroupWatcher) -> api.GroupInList:
     )
 
 
-def group_plan(watcher: GroupWatcher, found: Foresight) -> api.GroupPlan:
+def group_plan(watcher: GroupWatcher, found: Foresight, note: str = "") -> api.GroupPlan:
     """What moves in a group."""
     return api.GroupPlan(
         group=watcher.name,
+        note=note or None,
         moves=[
             api.MoveAnswer(
                 partition=move.partition,

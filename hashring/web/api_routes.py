@@ -22,6 +22,7 @@ from hashring.web.openapi import (
     MOST_NODES,
     document,
 )
+from hashring.web.order_plans import GroupOrder, OrderPlans, RingOrder, weight_of
 from hashring.web.parameters import (
     address_of,
     group_of,
@@ -62,6 +63,7 @@ class ApiRoutes:
     ) -> None:
         self._service = service
         self._actions = actions
+        self._orders = OrderPlans(service)
         self._login = login
         self._streams = streams
         self._turns = turns
@@ -78,9 +80,15 @@ class ApiRoutes:
             ("/api/changes", self._changes),
             ("/api/changes/live", self._live),
             ("/api/plan", self._plan),
+            ("/api/plan/drain", self._plan_drain),
+            ("/api/plan/undrain", self._plan_undrain),
+            ("/api/plan/weight", self._plan_weight),
             ("/api/groups", self._groups),
             ("/api/group", self._group),
             ("/api/group/plan", self._group_plan),
+            ("/api/group/plan/drain", self._group_plan_drain),
+            ("/api/group/plan/undrain", self._group_plan_undrain),
+            ("/api/group/plan/weight", self._group_plan_weight),
         ):
             add(rule, view_func=view, methods=["GET"])
         add("/api/owners", view_func=self._owners, methods=["POST"])
@@ -151,6 +159,21 @@ class ApiRoutes:
             after = ring_after(view, change)
             return _json(answers.plan(watcher, view, after))
 
+    def _plan_drain(self) -> Response:
+        return self._ring_order(self._orders.drain(*_texts("ring", "node")))
+
+    def _plan_undrain(self) -> Response:
+        return self._ring_order(self._orders.undrain(*_texts("ring", "node")))
+
+    def _plan_weight(self) -> Response:
+        return self._ring_order(self._orders.weight(*_texts("ring", "node"), _weight()))
+
+    def _ring_order(self, order: RingOrder) -> Response:
+        with self._turns.turn():
+            after, exact = order.ring_after()
+            found = answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
+            return _json(found)
+
     # --- changes ------------------------------------------------------------------------------
 
     def _changes(self) -> Response:
@@ -209,6 +232,19 @@ class ApiRoutes:
             found = group_after(view, change)
             return _json(answers.group_plan(watcher, found))
 
+    def _group_plan_drain(self) -> Response:
+        return self._group_order(self._orders.group_drain(*_texts("group", "member")))
+
+    def _group_plan_undrain(self) -> Response:
+        return self._group_order(self._orders.group_undrain(*_texts("group", "member")))
+
+    def _group_plan_weight(self) -> Response:
+        return self._group_order(self._orders.group_weight(*_texts("group", "member"), _weight()))
+
+    def _group_order(self, order: GroupOrder) -> Response:
+        with self._turns.turn():
+            return _json(answers.group_plan(order.watcher, order.plan(), order.note))
+
     # --- acting -------------------------------------------------------------------------------
 
     def _act(self, what: str) -> Response:
@@ -222,6 +258,14 @@ class ApiRoutes:
 
 def _json(answer: Any) -> Response:
     return Response(msgspec.json.encode(answer), mimetype="application/json")
+
+
+def _texts(first: str, second: str) -> tuple[str, str]:
+    return text_of(request, first), text_of(request, second)
+
+
+def _weight() -> float | None:
+    return weight_of(request.args.get("weight", ""))
 
 
 W = TypeVar("W", RingWatcher, GroupWatcher)

@@ -268,11 +268,19 @@ class Flow(Answer, rename={"source": "from"}):
 
 
 class PlanAnswer(Answer):
-    """What moves, and what each node owns before and after, as parts of the ring."""
+    """What moves, and what each node owns before and after, as parts of the ring.
+
+    ``least`` would move with exactly fair shares. If ``exact`` is false, nodes add points that
+    Redis does not know, and the figures are an example. ``note`` says why nothing moves, or what
+    must be accepted before the order is given.
+    """
 
     ring: str
     epoch: Count
     moved: float
+    least: float
+    exact: bool
+    note: str | None
     flows: list[Flow]
     before: Shares
     after: Shares
@@ -373,9 +381,13 @@ class MoveAnswer(Answer):
 
 
 class GroupPlan(Answer):
-    """What moves, in how many rounds, and how many partitions each member has."""
+    """What moves, in how many rounds, and how many partitions each member has.
+
+    ``note`` is as in PlanAnswer.
+    """
 
     group: str
+    note: str | None
     moves: list[MoveAnswer]
     rounds: Count
     delay: float

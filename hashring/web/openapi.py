@@ -103,6 +103,13 @@ def _many(most: int) -> dict[str, Any]:
 
 _RING: Final = _query("ring", "The ring's name.", _NAME, required=True)
 _GROUP: Final = _query("group", "The group's name.", _NAME, required=True)
+_NODE: Final = _query("node", "The node's name.", _NAME, required=True)
+_MEMBER: Final = _query("member", "The member's name.", _NAME, required=True)
+_WEIGHT: Final = _query(
+    "weight",
+    "The new weight; its own unless given.",
+    {"type": "number", "exclusiveMinimum": 0},
+)
 _AFTER: Final = _query("after", "The last name of the page before.")
 _PLANNED: Final = (
     _query("join", "A name that joins; may come more than once.", _many(MOST_JOINING)),
@@ -215,6 +222,28 @@ def _paths() -> dict[str, Any]:
             ),
             errors=(*_READ, 409, 422),
         ),
+        "/api/plan/drain": _get(
+            "What would move if a node were drained. What nobody would own moves to null.",
+            api.PlanAnswer,
+            _RING,
+            _NODE,
+            errors=_READ,
+        ),
+        "/api/plan/undrain": _get(
+            "What would move if a drained node were to own keys again.",
+            api.PlanAnswer,
+            _RING,
+            _NODE,
+            errors=_READ,
+        ),
+        "/api/plan/weight": _get(
+            "What would move if a node had another weight.",
+            api.PlanAnswer,
+            _RING,
+            _NODE,
+            _WEIGHT,
+            errors=_READ,
+        ),
         "/api/groups": _get("All partition groups, by name.", api.Groups, *page, errors=(400,)),
         "/api/group": _get("A partition group.", api.Group, _GROUP, errors=_READ),
         "/api/group/plan": _get(
@@ -226,15 +255,39 @@ def _paths() -> dict[str, Any]:
             _query("access", "Another access type.", {"enum": [EXCLUSIVE, NON_EXCLUSIVE]}),
             errors=(*_READ, 422),
         ),
+        "/api/group/plan/drain": _get(
+            "What would move if a member were drained.",
+            api.GroupPlan,
+            _GROUP,
+            _MEMBER,
+            errors=(*_READ, 422),
+        ),
+        "/api/group/plan/undrain": _get(
+            "What would move if a drained member were to have partitions again.",
+            api.GroupPlan,
+            _GROUP,
+            _MEMBER,
+            errors=(*_READ, 422),
+        ),
+        "/api/group/plan/weight": _get(
+            "What would move if a member had another weight.",
+            api.GroupPlan,
+            _GROUP,
+            _MEMBER,
+            _WEIGHT,
+            errors=(*_READ, 422),
+        ),
         "/api/act/remove": _act("Take a node off a ring.", api.RemoveAsked),
         "/api/act/drain": _act(
-            "Order a node to run on and own nothing. GET /api/plan with the node as leave says "
-            "what moves.",
+            "Order a node to run on and own nothing. GET /api/plan/drain says what moves.",
             api.DrainAsked,
         ),
-        "/api/act/undrain": _act("Let a drained node own keys again.", api.UndrainAsked),
+        "/api/act/undrain": _act(
+            "Let a drained node own keys again. GET /api/plan/undrain says what moves.",
+            api.UndrainAsked,
+        ),
         "/api/act/weight": _act(
-            "Give a node another weight. GET /api/plan with weight says what moves.",
+            "Give a node another weight. GET /api/plan/weight says what moves.",
             api.WeightAsked,
         ),
         "/api/act/release": _act("Take a lock away from its holder.", api.ReleaseAsked),
@@ -248,13 +301,19 @@ def _paths() -> dict[str, Any]:
             api.RebalanceAsked,
         ),
         "/api/act/group-drain": _act(
-            "Order a member to hand over what it has, and give it nothing new.",
+            "Order a member to hand over what it has, and give it nothing new. "
+            "GET /api/group/plan/drain says what moves.",
             api.GroupDrainAsked,
         ),
         "/api/act/group-undrain": _act(
-            "Let a drained member have partitions again.", api.GroupUndrainAsked
+            "Let a drained member have partitions again. GET /api/group/plan/undrain says what "
+            "moves.",
+            api.GroupUndrainAsked,
         ),
-        "/api/act/group-weight": _act("Give a member another weight.", api.GroupWeightAsked),
+        "/api/act/group-weight": _act(
+            "Give a member another weight. GET /api/group/plan/weight says what moves.",
+            api.GroupWeightAsked,
+        ),
         "/healthz": _get("Whether the service lives.", api.Alive),
         "/readyz": ready,
     }

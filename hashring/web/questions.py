@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
 
 from flask import abort
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import NotFound
 
-from hashring.core.groups import orders
 from hashring.core.groups.foresight import Foresight
-from hashring.core.groups.kernel import StepOutcome
-from hashring.core.groups.state import GroupState
-from hashring.core.planning import RingPlan, ring_plan
-from hashring.errors import ConfigError, UnknownMemberError, UnknownNodeError
-from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.nodes import known_nodes, undrained_ring, weighed_ring
-from hashring.store.ring.orders import checked_weight
+from hashring.core.planning import RingPlan
 from hashring.web.formatting import shown
 from hashring.web.live_pages import Templates
-from hashring.web.parameters import group_of, ring_of
-from hashring.web.plans import group_ordered
-from hashring.web.ring_view import RingView
+from hashring.web.order_plans import OrderPlans, RingOrder, weight_of
+from hashring.web.parameters import ring_of
 from hashring.web.service import Service
 
 Given = MultiDict[str, str]
-
-_PLANNING: Final = "plan"  # who gives the orders that are only planned
 
 
 @dataclass(frozen=True)
@@ -74,6 +63,7 @@ class Questions:
 
     def __init__(self, service: Service, templates: Templates) -> None:
         self._service = service
+        self._orders = OrderPlans(service)
         self._link = templates.link
         self._asked: dict[str, Callable[[Given], Question]] = {
             "remove": self._remove,
@@ -106,20 +96,6 @@ class Questions:
         back = self._link("/ring", name=ring)
         return Question(title, text, {"ring": ring, "node": node}, back, back)
 
-    def _looked(self, given: Given) -> tuple[str, str, RingView, Snapshot]:
-        """The ring, the node, the ring as shown, and what Redis has about the node now.
-
-        Raises:
-            UnknownNodeError: there is no such node, and none of that name was there within a day.
-        """
-        ring, node = _of(given, "ring"), _of(given, "node")
-        watcher, view = ring_of(self._service, ring)
-        look = snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
-        seen = self._service.store.run(look)
-        if not seen.remembered:
-            _check_known(view, node)
-        return ring, node, view, seen
-
     def _remove(self, given: Given) -> Question:
         ring, node = _of(given, "ring"), _of(given, "node")
         _, view = ring_of(self._service, ring)
@@ -131,58 +107,37 @@ class Questions:
 
     def _drain(self, given: Given) -> Question:
         ring, node = _of(given, "ring"), _of(given, "node")
-        _, view = ring_of(self._service, ring)
-        _check_known(view, node)
+        order = self._orders.drain(ring, node)
         found = self._about_node(
             given,
             f"Drain {shown(node)} of the ring {shown(ring)}?",
             "It runs on and owns nothing. Its keys go to the other nodes at once; with locks, each "
             "key once its holder has let go of it.",
         )
-        force = ""
-        if not set(view.ring.nodes) - {node}:
-            force = "No other node is left: every key of the ring would be unserved."
-
-        def plan() -> RingPlan:
-            return ring_plan(view.ring, view.ring.without_nodes(node))
-
-        return replace(found, plan=plan, lasting=True, force=force)
+        return replace(found, plan=order.plan, lasting=True, force=order.note)
 
     def _undrain(self, given: Given) -> Question:
-        ring, node, view, seen = self._looked(given)
+        ring, node = _of(given, "ring"), _of(given, "node")
+        order = self._orders.undrain(ring, node)
         found = self._about_node(
             given,
             f"Let {shown(node)} own keys of the ring {shown(ring)} again?",
             "It joins with its next heartbeat.",
         )
-        if node not in seen.drained:
-            why = "It does not run, so nothing moves until it joins."
-            if node not in seen.drains:
-                why = "No order to drain it stands, so nothing moves."
-            return replace(found, unforeseen=why)
-
-        def plan() -> RingPlan:
-            return ring_plan(view.ring, undrained_ring(seen, view.ring, node))
-
-        return replace(found, plan=plan)
+        return _foreseen(found, order)
 
     def _weight(self, given: Given) -> Question:
-        ring, node, view, seen = self._looked(given)
-        text = given.get("weight")
+        ring, node, text = _of(given, "ring"), _of(given, "node"), given.get("weight")
         asked = f"Give {shown(node)} of the ring {shown(ring)} "
         if text is None:
+            self._orders.weight(ring, node, None)  # there is such a node
             found = self._about_node(given, f"{asked}another weight?", "")
             return replace(found, weight="", ready=False)
         weight = weight_of(text)
-        if weight is not None:
-            checked_weight(weight)
-
-        def plan() -> RingPlan:
-            return ring_plan(view.ring, weighed_ring(seen, view.ring, {node: weight}))
-
+        order = self._orders.weight(ring, node, weight)
         comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
         found = self._about_node(given, f"{asked}{_in_words(weight)}?", comes)
-        return replace(found, plan=plan, weight=text)
+        return replace(_foreseen(found, order), weight=text)
 
     def _forget(self, given: Given) -> Question:
         ring = _of(given, "ring")
@@ -214,92 +169,48 @@ class Questions:
         text = "It does not wait for the rest of its rebalance delay."
         return Question(title, text, {"group": group}, back, back)
 
-    def _about_member(
-        self,
-        given: Given,
-        title: str,
-        text: str,
-        order: Callable[[GroupState, float], StepOutcome] | None,
-    ) -> Question:
+    def _about_member(self, given: Given, title: str, text: str) -> Question:
         group, member = _of(given, "group"), _of(given, "member")
-        _, view = group_of(self._service, group)
         back = self._link("/group", name=group)
-        found = Question(title, text, {"group": group, "member": member}, back, back)
-        if order is None:
-            if member not in view.state.roster:
-                raise UnknownMemberError(member, view.state.roster)
-            return found
-        after = order(view.state, view.now).state
-        return replace(found, plan=lambda: group_ordered(view, after))
+        return Question(title, text, {"group": group, "member": member}, back, back)
 
     def _group_drain(self, given: Given) -> Question:
-        member = _of(given, "member")
-
-        def order(state: GroupState, now: float) -> StepOutcome:
-            return orders.drain(state, member, now, _PLANNING, force=True)
-
+        group, member = _of(given, "group"), _of(given, "member")
+        order = self._orders.group_drain(group, member)
         found = self._about_member(
             given,
-            f"Drain {shown(member)} of the group {shown(_of(given, 'group'))}?",
+            f"Drain {shown(member)} of the group {shown(group)}?",
             "It runs on, hands over what it has within the group's budget of handoffs, and gets "
             "nothing new.",
-            order,
         )
-        _, view = group_of(self._service, _of(given, "group"))
-        force = ""
-        try:
-            orders.drain(view.state, member, view.now, _PLANNING)
-        except ConfigError:
-            force = "No other member is left: its partitions stay with it until one joins."
-        return replace(found, lasting=True, force=force)
+        return replace(found, plan=order.plan, lasting=True, force=order.note)
 
     def _group_undrain(self, given: Given) -> Question:
-        member = _of(given, "member")
-        return self._about_member(
-            given,
-            f"Let {shown(member)} have partitions of the group {shown(_of(given, 'group'))} again?",
-            "",
-            lambda state, now: orders.undrain(state, member, now, _PLANNING),
-        )
+        group, member = _of(given, "group"), _of(given, "member")
+        order = self._orders.group_undrain(group, member)
+        asked = f"Let {shown(member)} have partitions of the group {shown(group)} again?"
+        return replace(self._about_member(given, asked, ""), plan=order.plan, unforeseen=order.note)
 
     def _group_weight(self, given: Given) -> Question:
-        member, text = _of(given, "member"), given.get("weight")
+        group, member, text = _of(given, "group"), _of(given, "member"), given.get("weight")
         weight = weight_of(text or "")
-
-        def order(state: GroupState, now: float) -> StepOutcome:
-            return orders.weigh(state, member, weight, now, _PLANNING)
-
-        asked = f"Give {shown(member)} of the group {shown(_of(given, 'group'))} "
+        order = self._orders.group_weight(group, member, weight)
+        asked = f"Give {shown(member)} of the group {shown(group)} "
         if text is None:
-            found = self._about_member(given, asked + "another weight?", "", None)
+            found = self._about_member(given, asked + "another weight?", "")
             return replace(found, weight="", ready=False)
-        return replace(
-            self._about_member(given, f"{asked}{_in_words(weight)}?", "", order), weight=text
-        )
+        found = self._about_member(given, f"{asked}{_in_words(weight)}?", "")
+        return replace(found, plan=order.plan, weight=text)
 
 
-def weight_of(text: str) -> float | None:
-    """The weight that a form has; ``None`` when it is empty.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if not text:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError("weight", shown(text), "give a number above 0") from None
+def _foreseen(question: Question, order: RingOrder) -> Question:
+    """The question with what comes of the order, or why nothing does."""
+    plan = order.plan if order.after else None
+    return replace(question, plan=plan, unforeseen=order.note)
 
 
 def _in_words(weight: float | None) -> str:
     return "its own weight again" if weight is None else f"the weight {weight:g}"
-
-
-def _check_known(view: RingView, node: str) -> None:
-    known = known_nodes(view.snapshot)
-    if node not in known:
-        raise UnknownNodeError(node, view.name, known)
 
 
 def _of(given: Given, name: str) -> str:

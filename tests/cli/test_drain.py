@@ -83,10 +83,30 @@ def test_a_plan_shows_what_would_move_and_orders_nothing(run: Run, pair: list[Ri
     drained(pair[0])
     told = run("undrain", "alder", "--plan", "--json").json
     assert told["flows"] == [{"from": "birch", "to": "alder", "part": pytest.approx(share)}]
-    assert run("drain", "alder", "--plan").out == "nothing moves\n"
+    assert run("drain", "alder", "--plan").out == "nothing moves: alder is not on the ring\n"
+    assert run("undrain", "birch", "--plan").out == "nothing moves: birch is not drained\n"
     assert run("drain", "birch", "--plan").out == (
         "nobody would own anything: birch is the only node on the ring\n"
     )
+
+
+def test_a_plan_says_whether_the_points_that_come_back_are_known(
+    run: Run, pair: list[RingNode], client: Redis
+) -> None:
+    run("drain", "alder")
+    drained(pair[0])
+    assert run("undrain", "alder", "--plan", "--json").json["exact"]
+    example = "\nan example: Redis does not know the points that nodes will add\n"
+    assert not run("undrain", "alder", "--plan").out.endswith(example)
+    # It places points for the new weight when it is back.
+    run("weight", "alder", "2")
+    assert run("undrain", "alder", "--plan").out.endswith(example)
+    # The points of a made-up name are known to its process alone.
+    with RingNode(client, "ring") as node:
+        until(lambda: node.name in run("nodes").out, "the node is on the ring")
+        run("drain", node.name)
+        drained(node)
+        assert not run("undrain", node.name, "--plan", "--json").json["exact"]
 
 
 def test_the_last_node_is_drained_only_by_force(run: Run, pair: list[RingNode]) -> None:

@@ -135,10 +135,16 @@ def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit
             ("/api/owner", {"ring": "ring", "key": "k"}),
             ("/api/changes", {"ring": "ring"}),
             ("/api/plan", {"ring": "ring", "join": ["c"], "leave": ["a"]}),
+            ("/api/plan/drain", {"ring": "ring", "node": "a"}),
+            ("/api/plan/undrain", {"ring": "ring", "node": "a"}),
+            ("/api/plan/weight", {"ring": "ring", "node": "a", "weight": 2}),
             ("/api/groups", {}),
             ("/api/group", {"group": "group"}),
             ("/api/group/plan", {"group": "group", "join": ["n"], "partitions": 7}),
             ("/api/group/plan", {"group": "group", "access": "exclusive"}),
+            ("/api/group/plan/drain", {"group": "group", "member": "m"}),
+            ("/api/group/plan/undrain", {"group": "group", "member": "m"}),
+            ("/api/group/plan/weight", {"group": "group", "member": "m", "weight": 2}),
             ("/readyz", {}),
         ):
             case = description[path]["GET"].Case(query=query)

@@ -258,3 +258,65 @@ def test_the_login_says_in_words_what_was_chosen(visit: Visit, what: str) -> Non
     )
     assert "You want to <b>" in page
     assert f"/api/act/{what}" in visitor.json("/openapi.json")["paths"]
+
+
+def test_the_api_has_the_plan_of_an_order_about_a_node(redis: Redis, visit: Visit) -> None:
+    visitor = visit(rings=["ring"], token=TOKEN)
+
+    def plan(order: str, status: int = 200, **asked: Any) -> Any:
+        return visitor.json(f"/api/plan/{order}", status, ring="ring", **asked)
+
+    with nodes_on(redis, "ring", "a", "b") as nodes:
+        eventually(lambda: visitor.json("/api/ring", ring="ring")["nodes"] == 2, "it has the nodes")
+        share = nodes[0].ring.share("a")
+        leaves = plan("drain", node="a")
+        assert leaves["flows"] == [{"from": "a", "to": "b", "part": pytest.approx(share)}]
+        assert (leaves["exact"], leaves["note"], leaves["after"]) == (True, None, {"b": 1.0})
+        assert plan("undrain", node="a")["note"] == "No order to drain it stands, so nothing moves."
+        grows = plan("weight", node="a", weight=3)
+        assert (grows["exact"], grows["after"]["a"] > share) == (False, True)
+        assert plan("weight", node="a")["moved"] == 0.0
+        assert plan("weight", node="a", weight="0.5")["exact"]
+        assert "weight" in plan("weight", 400, node="a", weight="heavy")["error"]
+        assert "weight" in plan("weight", 400, node="a", weight="nan")["error"]
+        for order in ("drain", "undrain", "weight"):
+            assert "'b'" in plan(order, 404, node="bb")["error"]
+            assert "node" in plan(order, 400)["error"]
+        assert act(visitor, "drain", ring="ring", node="a").status_code == 200
+        eventually(lambda: nodes[0].state.value == "drained", "the node obeys")
+        eventually(lambda: visitor.json("/api/ring", ring="ring")["nodes"] == 1, "it is seen")
+        last = plan("drain", node="b")
+        assert "every key of the ring would be unserved" in last["note"]
+        assert last["flows"] == [{"from": "b", "to": None, "part": 1.0}]
+        assert "not on the ring" in plan("weight", node="a", weight=2)["note"]
+        back = plan("undrain", node="a")
+        assert (back["exact"], back["after"]["a"]) == (True, pytest.approx(share))
+
+
+def test_the_api_has_the_plan_of_an_order_about_a_member(redis: Redis, visit: Visit) -> None:
+    def group(member: str) -> PartitionGroup:
+        return PartitionGroup(redis, "orders", partitions=8, member=member, rebalance_delay=0)
+
+    visitor = visit(token=TOKEN)
+
+    def plan(order: str, status: int = 200, **asked: Any) -> Any:
+        return visitor.json(f"/api/group/plan/{order}", status, group="orders", **asked)
+
+    def counts() -> list[int]:
+        told = visitor.client.get("/api/group?group=orders").json
+        return [len(member["partitions"]) for member in told.get("members", ())]
+
+    with group("m"), group("n"):
+        eventually(lambda: counts() == [4, 4], "each has half")
+        assert plan("drain", member="m")["after"] == {"m": 0, "n": 8}
+        assert plan("weight", member="m", weight=3)["after"] == {"m": 6, "n": 2}
+        assert plan("undrain", member="m")["note"] == (
+            "No order to drain it stands, so nothing moves."
+        )
+        assert "weight" in plan("weight", 400, member="m", weight="-1")["error"]
+        for order in ("drain", "undrain", "weight"):
+            assert "'m'" in plan(order, 404, member="mm")["error"]
+        assert act(visitor, "group-drain", group="orders", member="m").status_code == 200
+        eventually(lambda: counts() == [0, 8], "it hands over")
+        assert plan("undrain", member="m")["after"] == {"m": 4, "n": 4}
+        assert "No other member is left" in plan("drain", member="n")["note"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
 from hashring.core.own_ranges import ranges_fingerprint
-from hashring.core.placement import points_of_weight, random_points
+from hashring.core.placement import free_points, points_of_weight
 from hashring.core.planning import NodeShape, reweighed_ring
 from hashring.core.ring import Ring
 from hashring.core.weighing import Weighed
@@ -341,25 +341,29 @@ def known_nodes(snapshot: Snapshot) -> list[str]:
     return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
 
 
-def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
-    """The ring after the order to drain a node is lifted.
+def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> tuple[Ring, bool]:
+    """The ring after the order to drain a node is lifted, and whether that is exact.
 
-    Exact for a node whose points Redis remembers. For others the points are an example, the same
-    each time.
+    It is for a node whose points Redis remembers, which has a name of its own, if it is to have as
+    many as before. Otherwise the points are an example, the same each time.
 
     Args:
         snapshot: read with the node's name as ``remembered``.
         ring: the snapshot's.
     """
     if node not in snapshot.drained:
-        return ring
-    points: Sequence[int] = snapshot.remembered
-    if not points:
-        told = snapshot.nodes[node].told if node in snapshot.nodes else {}
-        usual = _count(told.get("n_replicas")) or _USUAL_POINTS
-        count = points_of_weight(usual, _positive(told.get("weight")) or 1.0)
-        points = random_points(ring, node, count, random.Random(f"{ring.fingerprint}:{node}"))
-    return ring.with_node(node, points)
+        return ring, True
+    shape = node_shapes(snapshot).get(node, NodeShape(_USUAL_POINTS))
+    order = snapshot.weights.get(node)
+    count = points_of_weight(shape.n_replicas, order.weight if order else shape.own_weight)
+    taken = {point for point, _ in ring.replicas()}
+    points = [point for point in snapshot.remembered if point not in taken]
+    exact = len(points) == count
+    points = points[:count]
+    rng = random.Random(f"{ring.fingerprint}:{node}")
+    if missing := count - len(points):
+        points += free_points({*taken, *points}, missing, rng)
+    return ring.with_node(node, points), exact
 
 
 def weighed_ring(snapshot: Snapshot, ring: Ring, weights: Mapping[str, float | None]) -> Ring:
