@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -20,6 +20,9 @@ from hashring.core.weighing import Evening, EvenTerms, Weighed, even_weights
 from hashring.errors import ConfigError, RedisUnavailable
 from hashring.store.ring.nodes import loads_of, ring_algorithm, weighed_ring
 from hashring.store.ring.orders import weigh
+
+_PAUSE: Final = 0.9
+"""The part of the time between two looks within which no second order is given."""
 
 
 @click.command("balance")
@@ -57,7 +60,9 @@ def command(
     It orders nothing while a node has not obeyed the last order about its weight. The history has
     each order with its reason. Repeat it until it changes nothing, some heartbeats apart: loads
     follow weights late. --every repeats it, and writes a line each time (with --json: a document
-    on a line). While Redis is away it changes nothing, and goes on afterwards.
+    on a line). A step moves about a fifth of the ring at most. There is one step in that time at
+    most, even if several people repeat it. While Redis is away it changes nothing, and goes on
+    afterwards.
 
     \b
     Examples:
@@ -96,7 +101,7 @@ def _repeat(
     away = False
     while True:
         try:
-            found = _round(settings, connection, terms, by, applies=True)
+            found = _round(settings, connection, terms, by, applies=True, pause=_PAUSE * interval)
         except RedisUnavailable as error:
             away = True
             click.echo(f"hashring: {error}", err=True)
@@ -123,6 +128,7 @@ class _Round:
         made: the weights.
         plan: what moves.
         ordered: whether the weights were ordered.
+        recent: whether they were not, since the last order was given a moment ago.
     """
 
     at: float
@@ -132,23 +138,37 @@ class _Round:
     made: Evening
     plan: RingPlan
     ordered: bool
+    recent: bool
 
 
 def _round(
-    settings: Settings, connection: Connection, terms: EvenTerms, by: str, *, applies: bool
+    settings: Settings,
+    connection: Connection,
+    terms: EvenTerms,
+    by: str,
+    *,
+    applies: bool,
+    pause: float = 0.0,
 ) -> _Round:
+    """Look, and order the weights if asked to.
+
+    Args:
+        pause: seconds since the last order about a weight, below which nothing is ordered.
+    """
     seen = connection.snapshot()
     nodes, silent, waiting = loads_of(seen, settings.scoring)
+    newest = max((seen.weights[name].since for name in nodes if name in seen.weights), default=0.0)
+    recent = seen.now - newest < pause
     made = even_weights(nodes, terms)
     ring = seen.ring(ring_algorithm(seen, wire=settings.wire))
     plan = ring_plan(ring, weighed_ring(seen, ring, made.weights))
-    ordered = applies and bool(made.weights) and not waiting
+    ordered = applies and bool(made.weights) and not waiting and not recent
     if ordered:
         reason = f"busiest load {_times(made.before)} the mean, {_times(made.after)} then"
         order = weigh(connection.keys, weights=made.weights, by=by, reason=reason)
         # A node that has gone meanwhile leaves the loads as they were: nothing is ordered.
         ordered = connection.run(order).unknown is None
-    return _Round(seen.now, nodes, silent, waiting, made, plan, ordered)
+    return _Round(seen.now, nodes, silent, waiting, made, plan, ordered, recent and not ordered)
 
 
 def _text(found: _Round) -> Iterator[str]:
@@ -193,8 +213,12 @@ def _line(found: _Round) -> str:
     load = f"busiest load {_times(made.before)} the mean"
     if found.waiting:
         return printable(f"{load}; not obeyed yet: {', '.join(found.waiting)}")
-    if not found.ordered:
+    if not made.weights:
         return f"{load}; no weight changes"
+    if found.recent:
+        return f"{load}; the last order is too new, loads follow late"
+    if not found.ordered:
+        return f"{load}; nothing ordered: a node has gone"
     return f"{load}; {counted(len(made.weights), 'weight')} ordered, {_times(made.after)} then"
 
 

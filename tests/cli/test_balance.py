@@ -102,6 +102,22 @@ def test_it_repeats_until_ctrl_c(
     assert (status, err.strip()) == (130, "")
 
 
+def test_it_takes_no_second_step_within_its_time(
+    run: Run, fleet: list[RingNode], redis_server: RedisServer
+) -> None:
+    alder, birch, _ = fleet
+    loaded(run, (alder, 3.0), (birch, 1.0))
+    run("balance", "--apply", "--by", "alice")
+    until(lambda: alder.weight < 1 < birch.weight, "the nodes obey")
+    until(lambda: not run("balance", "--json").json["waiting"], "they have said so")
+    standing = run("nodes", "--json").json["weights"]
+    command = ("balance", "--apply", "--every", "1h", "--by", "bob")
+    with ending(spawn("hashring", *command, url=redis_server.url)) as process:
+        told = line_with(process, "busiest load")
+        assert "1.50 times the mean; the last order is too new, loads follow late" in told
+    assert run("nodes", "--json").json["weights"] == standing
+
+
 def test_it_goes_on_when_redis_was_away() -> None:
     with (
         RedisServer(port=0) as server,
