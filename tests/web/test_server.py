@@ -118,6 +118,8 @@ GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 def test_half_open_requests_make_way_for_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECTIONS", 20)
+    # No connection is closed for being slow.
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 3600)
     with small_server(hello) as server, ExitStack() as stack:
         half = []
         for _ in range(60):
