@@ -248,7 +248,6 @@ class MemberMachine(ABC):
         self.error = self.failure = None
         self.changes = []
         self.hears = self._woken = False
-        self._flow = None
         self._began = self._last_tick = self._subscribe_at = now
         self._leave_at = math.inf
         self._patient = True
@@ -276,8 +275,6 @@ class MemberMachine(ABC):
     def tick(self, now: float) -> None:
         """The application makes progress."""
         self._last_tick = now
-        if self.membership.stalled:
-            self.wake()
 
     def release(self, partition: int, token: int, now: float) -> bool:
         """The application has stopped working on a partition. Whether that was news."""
@@ -333,7 +330,7 @@ class MemberMachine(ABC):
         return Subscribe(self._subscription, self.interval, io_timeout(self.membership.ttl))
 
     def _begin_what_is_due(self, now: float) -> None:
-        if self.stage is Stage.JOINED and now >= self._admitted_by:
+        if now >= self._admitted_by:
             self.admitted()
         if self.stage is Stage.WAITING and now >= self._due:
             self.failure = None

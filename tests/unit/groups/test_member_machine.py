@@ -207,6 +207,12 @@ def test_one_whose_name_is_taken_asks_again_when_it_may_be_free(
     assert (hand.stage, hand.machine.failure) == (Stage.ENTERING, None)
 
 
+def test_a_renewal_that_fails_before_it_is_counted_in_is_tried_again_as_soon() -> None:
+    hand = Hand(Decided).answer()
+    hand.run().failed(GONE, hand.now)
+    assert hand.until() == hand.now + RETRY
+
+
 # --- renewing -----------------------------------------------------------------------------------
 
 
@@ -273,6 +279,22 @@ def test_what_the_application_reports_is_passed_on_at_once() -> None:
     hand.answer(view(p1=8))
     assert hand.until() > hand.now
     hand.machine.wake()
+    assert isinstance(hand.next(), Run)
+
+
+def test_a_release_that_is_said_again_is_not_passed_on_again() -> None:
+    hand = Hand().inside(p0=7)
+    hand.machine.release(0, 7, hand.now)
+    hand.answer(view(p0=7))
+    assert not hand.machine.release(0, 7, hand.now)
+    assert hand.until() > hand.now
+
+
+def test_when_a_step_of_the_group_is_due_it_is_asked_for_at_once() -> None:
+    hand = Hand().inside()
+    hand.machine.membership.watch(hand.now + 1.0)
+    assert hand.until() == hand.now + 1.0
+    hand.now += 1.0
     assert isinstance(hand.next(), Run)
 
 
@@ -371,9 +393,11 @@ def test_work_that_does_not_end_is_lost_after_the_grace() -> None:
 
 def test_without_patience_it_leaves_at_once() -> None:
     hand = Hand().inside(p0=7)
+    hand.kinds()
     hand.machine.stop(hand.now, patient=False)
     hand.answer()
     assert hand.stage is Stage.LEFT
+    assert hand.kinds() == ["revoked", "lost"]
 
 
 def test_patience_may_end_while_it_leaves() -> None:
@@ -393,6 +417,31 @@ def test_one_that_renews_to_the_end_keeps_its_lease_while_work_ends() -> None:
     hand.now += 1.0
     hand.answer()
     assert hand.stage is Stage.LEAVING
+
+
+def test_one_that_renews_to_the_end_asks_at_once_for_what_concerns_it() -> None:
+    hand = Hand(ToTheEnd).inside(p0=7)
+    hand.machine.stop(hand.now)
+    hand.answer()
+    hand.machine.wake()
+    hand.answer()
+    assert hand.until() > hand.now
+
+
+def test_what_is_free_only_once_it_has_left_is_not_reported_before() -> None:
+    hand = Hand(ToTheEnd).inside(p0=7, p1=8)
+    hand.machine.stop(hand.now)
+    hand.answer()
+    assert hand.machine.release(0, 7, hand.now)
+    assert hand.until() > hand.now
+
+
+def test_a_departure_under_way_is_not_begun_again() -> None:
+    hand = Hand().inside()
+    hand.machine.stop(hand.now)
+    departure = hand.run()
+    hand.machine.stop(hand.now, patient=False)
+    assert hand.run() is departure
 
 
 def test_a_departure_that_is_not_answered_is_one_all_the_same() -> None:
@@ -427,6 +476,12 @@ def test_a_handover_ends_when_the_group_knows_that_nothing_is_held() -> None:
     hand.answer(view())
     hand.answer()
     assert hand.stage is Stage.LEFT
+
+
+def test_one_that_is_not_in_yet_has_nothing_to_hand_over() -> None:
+    hand = Hand()
+    hand.machine.stop(hand.now, handover=True)
+    assert hand.stage is Stage.DEPARTING
 
 
 def test_a_handover_lasts_no_longer_than_its_time() -> None:
@@ -476,3 +531,24 @@ def test_a_turn_that_the_table_does_not_have_is_a_fault() -> None:
     hand = Hand()
     with pytest.raises(LookupError, match="'gone' cannot happen while 'entering'"):
         hand.machine._turn(Turn.GONE)
+
+
+def test_one_that_left_before_it_was_in_can_hold_partitions_when_it_starts_again() -> None:
+    hand = Hand()
+    hand.machine.stop(hand.now)
+    hand.answer()
+    hand.machine.start(hand.now)
+    hand.inside(p0=7)
+    assert hand.machine.membership.held(hand.now) == {0: 7}
+
+
+def test_the_end_of_a_handover_is_forgotten_by_one_that_starts_again() -> None:
+    hand = Hand().inside()
+    hand.machine.waits_for_others = 1.0
+    hand.machine.stop(hand.now, handover=True)
+    hand.machine.stop(hand.now, patient=False)
+    hand.answer()
+    hand.now += 50.0
+    hand.machine.start(hand.now)
+    hand.inside()
+    assert hand.stage is Stage.MEMBER

@@ -1,0 +1,206 @@
+"""The protocol of a node that knows only its own ranges, fed by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hashring.core.change import ChangeKind, Stamp
+from hashring.core.own_ranges import Reach
+from hashring.core.placement import BALANCED_SAMPLES
+from hashring.node.own_ranges import machine_of
+from hashring.node.states import SightState
+from hashring.protocol.machine import Run
+from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
+from hashring.store.ring.orders import ORDERED, WeightOrder
+from tests.unit.node.test_machine import BEAT, KEYS, LOCKS, Hand, asks, seen
+
+INHERITED = 50
+"""Points of a full neighbour, after each of the node's own ranges."""
+
+
+class NearHand(Hand):
+    """Drives a node that follows no ring."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(follow=False, **options)
+        self.machine = machine_of(self.machine.config, self.dice)
+        self.length = 1000
+
+    def reaches(self) -> tuple[Reach, ...]:
+        points = sorted(replica.point for replica in self.machine.replicas)
+        return tuple(Reach(point, self.length, self.length + INHERITED) for point in points)
+
+    def reply(self, run: Run, status: BeatStatus = BeatStatus.OK, **changes: Any) -> BeatReply:
+        return super().reply(run, status, **{"ranges": self.reaches(), "nodes": 2, **changes})
+
+    def next_stamp(self) -> Stamp:
+        """Somebody changes the ring."""
+        old = self.stamp
+        self.stamp = Stamp(old.epoch + 1, f"{old.epoch + 1:02x}", 3, old.at + 1_000_000)
+        return self.stamp
+
+    def tell_near(self, kind: ChangeKind, stamp: Stamp) -> None:
+        """Redis tells the node alone how far its ranges go after a change."""
+        body = {
+            "v": 1,
+            "kind": kind.value,
+            "nodes": ["you"],
+            "points": [],
+            "epoch": stamp.epoch,
+            "tag": stamp.tag,
+            "members": stamp.members,
+            "at": str(stamp.at),
+            "prev": "",
+            "session": "",
+            "ranges": ",".join(f"{point} {own} {reach}" for point, own, reach in self.reaches()),
+        }
+        self.tell_alone(b"ranges\n" + json.dumps(body).encode())
+
+    def tell_alone(self, payload: bytes) -> None:
+        self.machine.told(self.number, KEYS.node_channel("me"), payload, self.now)
+
+    def own_length(self) -> int:
+        return sum(each.end - each.start for each in self.view.ranges) // 2
+
+
+def test_a_limit_without_locks_inherits_no_ranges_of_full_nodes() -> None:
+    hand = NearHand(locks=replace(LOCKS, locking=False))
+    hand.live()
+    assert hand.view.bounds == hand.machine.near.own_bounds
+
+
+def test_with_locks_it_may_take_keys_of_full_neighbours() -> None:
+    hand = NearHand(locks=LOCKS)
+    hand.live()
+    assert hand.view.bounds == hand.machine.near.bounds != hand.machine.near.own_bounds
+
+
+def test_the_number_of_nodes_alone_makes_a_new_view() -> None:
+    hand = NearHand()
+    hand.live()
+    deadline = hand.view.deadline
+    run = hand.beat_due()
+    sent = deadline - hand.machine.config.ttl
+    hand.answer(run, sent=sent, nodes=7)
+    assert (hand.view.deadline, hand.view.node_count) == (deadline, 7)
+
+
+@pytest.mark.parametrize(("placement", "nodes"), [("random", 0), ("balanced", BALANCED_SAMPLES)])
+def test_only_one_that_is_to_be_balanced_looks_for_busy_nodes(placement: str, nodes: int) -> None:
+    hand = NearHand(placement=placement, named=True)
+    hand.start()
+    hand.subscribe()
+    command = hand.run().command
+    assert command.script.name == "look"
+    assert command.arguments[1] == nodes
+
+
+def test_a_balanced_one_that_grows_beats_as_soon_as_it_knows_where() -> None:
+    hand = NearHand(placement="balanced")
+    hand.start()
+    hand.subscribe()
+    looked = Look(hand.stamp, None, (), (), frozenset(), 1, {"you": ((5, 1_000_000),)})
+    hand.run().done(looked, hand.now, hand.now)
+    hand.answer(hand.run())
+    hand.answer(hand.beat_due(), ordered=WeightOrder(2.0, "alice", "1000"))
+    look = hand.run()
+    look.done(replace(looked, points=3), hand.now, hand.now)
+    assert len(asks(hand.run())["members"]) == 4
+
+
+def test_a_live_one_is_told_its_ranges_again_only_when_they_differ() -> None:
+    hand = NearHand()
+    hand.live()
+    assert hand.machine.near.digest in hand.beat_due().command.arguments
+
+
+def test_a_heartbeat_that_finds_what_no_message_told_of_counts_as_a_gap() -> None:
+    hand = NearHand()
+    hand.live()
+    run = hand.beat_due()
+    hand.length = 700
+    hand.answer(run)
+    assert hand.machine.counters.gaps == 1
+    assert hand.machine.sight is SightState.DEAF
+    assert hand.own_length() == 700
+
+
+def test_a_heartbeat_that_a_message_overtook_is_no_gap() -> None:
+    hand = NearHand()
+    hand.live()
+    run = hand.beat_due()
+    hand.length = 700
+    hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
+    hand.length = 600
+    hand.answer(run)
+    assert hand.machine.counters.gaps == 0
+
+
+def test_a_message_shows_that_the_subscription_is_alive() -> None:
+    hand = NearHand()
+    hand.live()
+    run = hand.beat_due()
+    hand.length = 700
+    hand.answer(run)
+    hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
+    assert hand.machine.sight is SightState.BEHIND
+
+
+def test_a_message_as_old_as_the_newest_statement_is_dropped() -> None:
+    hand = NearHand()
+    hand.live()
+    hand.length = 700
+    hand.tell_near(ChangeKind.JOIN, hand.stamp)
+    assert hand.own_length() == 1000
+
+
+def test_changes_are_counted_by_their_cause() -> None:
+    hand = NearHand()
+    hand.live()
+    hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
+    hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
+    assert hand.machine.counters.changes == {"join": 2}
+
+
+@pytest.mark.parametrize(("kind", "beats_early"), [("join", True), ("expire", False)])
+def test_what_expires_next_is_asked_for_unless_somebody_was_first(
+    kind: str, beats_early: bool
+) -> None:
+    hand = NearHand()
+    hand.soonest = BEAT / 4
+    hand.live()
+    hand.tell_near(ChangeKind(kind), hand.next_stamp())
+    assert (hand.waits_until() < hand.now + BEAT / 2) is beats_early
+
+
+def test_an_order_is_looked_up_at_once() -> None:
+    hand = NearHand()
+    hand.live()
+    hand.tell_alone(ORDERED)
+    assert asks(hand.run())["node"] == "me"
+
+
+def test_a_live_one_is_brought_up_to_date_by_a_heartbeat() -> None:
+    hand = NearHand()
+    hand.live()
+    assert hand.machine.look_step().command.script.name == "beat"
+
+
+def test_one_that_is_not_on_the_ring_counts_the_nodes_there() -> None:
+    hand = NearHand()
+    step = hand.machine.look_step()
+    step.done(seen(hand.stamp, [(b"5:you:x", 1.0), (b"9:he:y", 1.0)]), hand.now, hand.now)
+    assert hand.view.node_count == 2
+
+
+def test_one_that_stopped_knows_of_no_nodes() -> None:
+    hand = NearHand()
+    hand.live()
+    assert hand.view.node_count == 2
+    hand.machine.stop()
+    hand.run().done(LeaveStatus.OK, hand.now, hand.now)
+    assert hand.view.node_count == 0
