@@ -16,6 +16,7 @@ from hashring.core.assignors.protocol import MemberState
 from hashring.core.change import ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
+from hashring.core.readable import counted, whole_duration
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
 from hashring.store.ring.events import RingEvent
@@ -142,7 +143,7 @@ def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Itera
     if forgotten := long_drained(drains, now):
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(forgotten), 'node')} drained for more than a day: {_listed(forgotten)}",
+            f"{counted(len(forgotten), 'node')} drained for more than a day: {_listed(forgotten)}",
             "lift the order if it was forgotten, or drain for a time",
             _command("undrain", forgotten[0], ring=ring),
         )
@@ -175,7 +176,7 @@ def _ring_reasons(
     expired = [node for node in nodes if node.expired]
     if not live:
         if not expired and events and events[-1].kind == FORGET:
-            ago = _seconds(max(0.0, now - events[-1].at))
+            ago = whole_duration(max(0.0, now - events[-1].at))
             yield Reason(State.STOPPED, f"{events[-1].by} forgot it {ago} ago")
         else:
             yield _nobody(expired, changes[-1] if changes else None, now)
@@ -199,15 +200,15 @@ def _ring_reasons(
     if unserved:
         yield Reason(
             State.DEGRADED,
-            f"{_counted(unserved, 'key')} unserved: every node is at its limit",
+            f"{counted(unserved, 'key')} unserved: every node is at its limit",
             "start another node, or raise the limit",
         )
     if expired:
         since = max(-node.expires_in for node in expired)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(expired), 'node')} expired {_at_most(expired)}{_seconds(since)} ago: "
-            f"{_names(expired)}",
+            f"{counted(len(expired), 'node')} expired "
+            f"{_at_most(expired)}{whole_duration(since)} ago: {_names(expired)}",
             "the next heartbeat of another node removes it; if it stays, remove it",
             _command("remove", expired[0].name, ring=ring),
         )
@@ -215,27 +216,27 @@ def _ring_reasons(
         first = min(away, key=lambda node: node.expires_in)
         yield Reason(
             State.CHANGING,
-            f"{_counted(len(away), 'node')} away for a restart: {_names(away)}; keys of an away "
+            f"{counted(len(away), 'node')} away for a restart: {_names(away)}; keys of an away "
             "node have no owner",
-            f"if {first.name} is not back in {_seconds(max(0.0, first.expires_in))}, other nodes "
-            "take over",
+            f"if {first.name} is not back in {whole_duration(max(0.0, first.expires_in))}, "
+            "other nodes take over",
         )
     late = [node for node in live if _is_late(node)]
     if late:
         worst_one = max(late, key=lambda node: node.delay)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(late), 'node')} late: {_names(late)}; no heartbeat for "
-            f"{_at_most(late)}{_seconds(worst_one.delay)}",
+            f"{counted(len(late), 'node')} late: {_names(late)}; no heartbeat for "
+            f"{_at_most(late)}{whole_duration(worst_one.delay)}",
             f"see whether {worst_one.name} runs and reaches Redis; it expires in "
-            f"{_seconds(max(0.0, worst_one.expires_in))} unless it renews",
+            f"{whole_duration(max(0.0, worst_one.expires_in))} unless it renews",
         )
     others = [node for node in live if node.sees is Sees.ANOTHER]
     if others:
         verb = "sees" if len(others) == 1 else "see"
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(others), 'node')} {verb} another ring than Redis has: {_names(others)}",
+            f"{counted(len(others), 'node')} {verb} another ring than Redis has: {_names(others)}",
             "compare what the nodes see",
             _command("doctor", ring=ring),
         )
@@ -254,7 +255,7 @@ def _catching_up(
     if missed:
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(missed), 'node')} did not confirm the change of {_seconds(since)} "
+            f"{counted(len(missed), 'node')} did not confirm the change of {whole_duration(since)} "
             f"ago: {_names(missed)}",
             "see why",
             _command("doctor", ring=ring),
@@ -262,8 +263,8 @@ def _catching_up(
     else:
         yield Reason(
             State.CHANGING,
-            f"{changes[-1].kind} {_seconds(since)} ago; {len(live) - len(behind)} of "
-            f"{_counted(len(live), 'node')} confirmed it",
+            f"{changes[-1].kind} {whole_duration(since)} ago; {len(live) - len(behind)} of "
+            f"{counted(len(live), 'node')} confirmed it",
         )
 
 
@@ -272,12 +273,12 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
         return Reason(
             State.DOWN,
             f"every node expired ({len(expired)}), the last one "
-            f"{_seconds(min(-node.expires_in for node in expired))} ago: no key has an owner",
+            f"{whole_duration(min(-node.expires_in for node in expired))} ago: no key has an owner",
             "start the nodes again; if the ring is not needed any more, forget it",
         )
     if last is None:
         return Reason(State.STOPPED, "no node has joined yet")
-    ago = _seconds(max(0.0, now - last.at))
+    ago = whole_duration(max(0.0, now - last.at))
     if last.change is not None and last.change.kind is ChangeKind.EXPIRE:
         return Reason(
             State.DOWN,
@@ -316,7 +317,7 @@ def _group_reasons(
     if status.unowned:
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(status.unowned), 'partition')} without an owner",
+            f"{counted(len(status.unowned), 'partition')} without an owner",
             "" if status.phase is not Phase.READY else "see why",
             "" if status.phase is not Phase.READY else _command("group", "explain", group),
         )
@@ -324,14 +325,14 @@ def _group_reasons(
     if stalled:
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
+            f"{counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
             "its process runs and its work makes no progress: see its log",
         )
     forgotten = long_drained(status.orders, now)
     if forgotten:
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(forgotten), 'member')} drained for more than a day: "
+            f"{counted(len(forgotten), 'member')} drained for more than a day: "
             f"{_listed(forgotten)}",
             "lift the order if it was forgotten, or drain for a time",
             _command("group", "undrain", group, forgotten[0]),
@@ -341,13 +342,14 @@ def _group_reasons(
         ends = max((w.until or now for w in status.waits if w.kind is WaitKind.LEASE), default=now)
         yield Reason(
             State.DEGRADED,
-            f"{_counted(len(silent), 'member')} not responding: {_listed(silent)}",
-            f"see whether its process runs; its lease ends in {_seconds(max(0.0, ends - now))}",
+            f"{counted(len(silent), 'member')} not responding: {_listed(silent)}",
+            "see whether its process runs; "
+            f"its lease ends in {whole_duration(max(0.0, ends - now))}",
         )
     if status.phase is not Phase.READY:
         until = ""
         if status.until is not None and status.until > now:
-            until = f", {_seconds(status.until - now)} more at most"
+            until = f", {whole_duration(status.until - now)} more at most"
         yield Reason(State.CHANGING, f"{status.phase.value.lower()}{until}")
 
 
@@ -379,14 +381,3 @@ def _listed(names: Sequence[str]) -> str:
 
 def _at_most(nodes: Sequence[NodeFacts]) -> str:
     return "up to " if len(nodes) > 1 else ""
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _seconds(value: float) -> str:
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if value < limit:
-            return f"{value / divisor:.0f} {unit}"
-    return f"{value / 86_400:.0f} d"

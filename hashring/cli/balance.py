@@ -11,11 +11,12 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.orders import by_option, here, span
-from hashring.cli.output import columns, counted, document, json_line, local_time
+from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan import plan_as_json, plan_lines
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.planning import RingPlan, ring_plan
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.core.weighing import Evening, EvenTerms, Weighed, even_weights
 from hashring.errors import ConfigError, RedisUnavailable
 from hashring.store.ring.nodes import loads_of, ring_algorithm, weighed_ring

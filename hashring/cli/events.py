@@ -12,9 +12,10 @@ import click
 from hashring.cli.archive import archive as archive_events
 from hashring.cli.connection import Connection, connected
 from hashring.cli.history import Ticks, event_line
-from hashring.cli.output import counted, document, json_line
+from hashring.cli.output import document, json_line
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.errors import RedisUnavailable
 from hashring.store.ring.events import EVENTS_KEPT, RingEvent, after, event_json, newest
 

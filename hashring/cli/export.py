@@ -7,8 +7,8 @@ import json
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import counted
 from hashring.cli.settings import Settings, ring_options
+from hashring.core.readable import counted
 from hashring.core.ringfile import RingFile, dump_ring
 from hashring.errors import EmptyRingError
 from hashring.files import write_ring

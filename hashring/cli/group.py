@@ -18,7 +18,6 @@ from hashring.cli.group_state import decide, plan_lines, standing
 from hashring.cli.output import (
     columns,
     confirmed,
-    counted,
     document,
     json_line,
     local_time,
@@ -36,6 +35,7 @@ from hashring.core.groups.state import (
     MemberOrder,
 )
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.errors import ConfigError, GroupFormatError, GroupMismatch, WrongKeyType
 from hashring.store.discovery import discover
 from hashring.store.group.commands import (

@@ -9,9 +9,10 @@ import click
 
 from hashring.cli.connection import connected
 from hashring.cli.orders import drain_line, weight_line
-from hashring.cli.output import columns, counted, document, local_time, percent, seconds
+from hashring.cli.output import columns, document, local_time, percent, seconds
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.store.ring.nodes import NodeFacts, node_facts, told_zones
 
 HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from hashring.core.readable import duration
+
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table as lines: all columns to the right, except the last, which may be of any width."""
@@ -19,22 +21,12 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield "  ".join([*cells, row[-1]]).rstrip()
 
 
-def counted(number: int, thing: str) -> str:
-    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
-
-
 def seconds(value: float) -> str:
     """A duration for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
     size = abs(value)
     if size < 0.0995:
         return f"{value * 1000:.0f} ms" if size >= 0.001 else f"{value * 1000:.2f} ms"
-    if size < 9.95:
-        return f"{value:.1f} s"
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if size < limit:
-            return f"{value / divisor:.0f} {unit}"
-    return f"{value / 86_400:.0f} d"
+    return duration(value)
 
 
 def local_time(at: float) -> str:

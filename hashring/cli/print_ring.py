@@ -7,8 +7,9 @@ from dataclasses import asdict
 import click
 
 from hashring.cli.connection import connected
-from hashring.cli.output import counted, document, write_text
+from hashring.cli.output import document, write_text
 from hashring.cli.settings import Settings, ring_options
+from hashring.core.readable import counted
 from hashring.drawing.ring import ring_picture
 from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.nodes import node_facts

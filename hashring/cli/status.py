@@ -8,10 +8,11 @@ from typing import Final
 import click
 
 from hashring.cli.connection import Connection, connected
-from hashring.cli.output import counted, document
+from hashring.cli.output import document
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.groups import foresight
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.errors import RedisRefused
 from hashring.health import (
     Health,

@@ -13,10 +13,11 @@ import click
 
 from hashring.cli.connection import Connection, connected
 from hashring.cli.history import Ticks, event_line
-from hashring.cli.output import counted, json_line, local_time, percent
+from hashring.cli.output import json_line, local_time, percent
 from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RedisUnavailable
 from hashring.store.ring.commands import Snapshot

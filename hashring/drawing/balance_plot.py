@@ -8,9 +8,10 @@ from math import ceil
 from typing import Final
 
 from hashring.core.balance import ExpectedLoad, balance, expected_loads, node_loads
+from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, node_colors
-from hashring.drawing.text import counted, short, shown
+from hashring.drawing.text import short, shown
 
 _WIDTH: Final = 760
 _HEIGHT: Final = 420

@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
+from hashring.core.readable import counted
 from hashring.drawing.palette import PALETTE
-from hashring.drawing.text import counted, short, shown
+from hashring.drawing.text import short, shown
 
 COLUMNS: Final = 100
 """Cells in a row, so that a row begins with the partition that its label names."""

@@ -25,9 +25,10 @@ from xml.sax.saxutils import quoteattr
 from hashring.core.balance import node_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, name_order, node_colors
-from hashring.drawing.text import counted, short, shown
+from hashring.drawing.text import short, shown
 
 _OUTER: Final = 273.0  # radius of the middle of the band of replicas
 _OUTER_WIDTH: Final = 54

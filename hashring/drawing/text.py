@@ -20,8 +20,3 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 def shown(text: str) -> str:
     """The text as XML has it."""
     return escape(text)
-
-
-def counted(number: int, thing: str) -> str:
-    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")

@@ -98,13 +98,26 @@ def _settings(
 
 
 _RANDOM: Final = secrets.SystemRandom()
-_TWINS: Final = ("lease_challenge", "async_lease_challenge")
 
 
-class FixedChallenge(BaseMember):
+class _Challenge(BaseMember):
+    """What both modes have."""
+
+    _twins = ("lease_challenge", "async_lease_challenge")
+
+    def __init__(self, redis: Any, name: str, partitions: int, **options: Any) -> None:
+        self._keys = challenge_keys(name)
+        self._partitions = partitions
+        super().__init__(redis, name, progress_timeout=None, **options)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return self._partitions
+
+
+class FixedChallenge(_Challenge):
     """The fixed mode: see :class:`hashring.protocol.challenge.FixedMachine`."""
-
-    _twins = _TWINS
 
     def __init__(
         self,
@@ -116,17 +129,15 @@ class FixedChallenge(BaseMember):
         callbacks: Callbacks,
         rules: Rules,
     ) -> None:
-        self._keys = challenge_keys(name)
         self._rules = rules
-        self._partitions = partitions
         super().__init__(
             redis,
             name,
+            partitions,
             member=member,
+            callbacks=callbacks,
             ttl=rules.ttl,
             interval=rules.interval,
-            progress_timeout=None,
-            callbacks=callbacks,
         )
 
     def _new_machine(self) -> FixedMachine:
@@ -140,16 +151,9 @@ class FixedChallenge(BaseMember):
             chance=_RANDOM.random,
         )
 
-    @property
-    def partitions(self) -> int:
-        """How many partitions there are."""
-        return self._partitions
 
-
-class FaithfulChallenge(BaseMember):
+class FaithfulChallenge(_Challenge):
     """The article's algorithm: see :class:`hashring.protocol.challenge.FaithfulMachine`."""
-
-    _twins = _TWINS
 
     def __init__(
         self,
@@ -161,17 +165,15 @@ class FaithfulChallenge(BaseMember):
         callbacks: Callbacks,
         spans: Spans,
     ) -> None:
-        self._keys = challenge_keys(name)
         self._spans = spans
-        self._partitions = partitions
         super().__init__(
             redis,
             name,
+            partitions,
             member=member,
+            callbacks=callbacks,
             ttl=spans.max_lease,
             interval=min(1.0, spans.max_lease / 3),
-            progress_timeout=None,
-            callbacks=callbacks,
         )
 
     def _new_machine(self) -> FaithfulMachine:
@@ -183,11 +185,6 @@ class FaithfulChallenge(BaseMember):
             new_suffix=_new_suffix,
             chance=_RANDOM.random,
         )
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions there are."""
-        return self._partitions
 
 
 def _new_suffix() -> str:

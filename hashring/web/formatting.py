@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Final
 
+from hashring.core import readable
 from hashring.core.printable import printable
 
 LONGEST: Final = 300
@@ -24,14 +25,8 @@ def field(value: str) -> str:
 
 
 def duration(value: float) -> str:
-    """Seconds for people: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
-    value = abs(value)
-    if value < 9.95:
-        return f"{value:.1f} s"
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if value < limit:
-            return f"{value / divisor:.0f} {unit}"
-    return f"{value / 86_400:.0f} d"
+    """Seconds from or until now: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    return readable.duration(abs(value))
 
 
 def clock(at: float) -> str:

@@ -11,9 +11,10 @@ from hashring.cli.doctor.findings import Finding, Level, problem
 from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
-from hashring.cli.output import counted, document
+from hashring.cli.output import document
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.errors import RedisRefused, WrongKeyType
 from hashring.health import long_drained
 from hashring.store.discovery import discover

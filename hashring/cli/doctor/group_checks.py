@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, ok, problem
-from hashring.cli.output import counted
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 
 _SHOWN: Final = 8
 

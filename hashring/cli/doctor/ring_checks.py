@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.orders import drain_line
-from hashring.cli.output import counted, local_time, percent, seconds
+from hashring.cli.output import local_time, percent, seconds
 from hashring.core.balance import balance
 from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
+from hashring.core.readable import counted
 from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.events import RingEvent
@@ -246,14 +247,7 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[RingE
 
 
 def _names(live: list[NodeFacts], recent: list[RingEvent]) -> Finding:
-    taken = _often(
-        recent,
-        lambda event: (
-            event.change is not None
-            and event.change.kind is ChangeKind.JOIN
-            and event.change.reason == "restart"
-        ),
-    )
+    taken = _often_joined(recent, "restart")
     if taken:
         return problem(
             "names",
@@ -278,14 +272,7 @@ def _names(live: list[NodeFacts], recent: list[RingEvent]) -> Finding:
 
 
 def _restless(recent: list[RingEvent]) -> Finding:
-    back = _often(
-        recent,
-        lambda event: (
-            event.change is not None
-            and event.change.kind is ChangeKind.JOIN
-            and event.change.reason == "return"
-        ),
-    )
+    back = _often_joined(recent, "return")
     if back:
         return problem(
             "heartbeats",
@@ -296,9 +283,13 @@ def _restless(recent: list[RingEvent]) -> Finding:
     return ok("heartbeats", f"no node was lost and came back often in {seconds(_HISTORY)}")
 
 
-def _often(events: list[RingEvent], counts: Callable[[RingEvent], bool]) -> list[str]:
+def _often_joined(events: list[RingEvent], reason: str) -> list[str]:
     seen = Counter(
-        event.change.nodes[0] for event in events if counts(event) and event.change is not None
+        event.change.nodes[0]
+        for event in events
+        if event.change is not None
+        and event.change.kind is ChangeKind.JOIN
+        and event.change.reason == reason
     )
     return sorted(name for name, times in seen.items() if times >= _OFTEN)
 

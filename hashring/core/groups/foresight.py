@@ -526,8 +526,3 @@ class _Reasons:
         if has > fair_before:
             return MoveReason.BALANCE, text
         return MoveReason.RULE, f"the assignor's rule; {text}"
-
-
-def explain(state: GroupState, facts: Facts, assignor: Assignor) -> Foresight:
-    """What is happening, and why: :func:`foresee` without any change."""
-    return foresee(state, facts, assignor)

@@ -33,6 +33,7 @@ from hashring.store.challenge.twin import ChallengeTwin, TableData
 from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld
+from tests.unit.histories import none_breaks_a_rule
 
 SPANS = Spans()
 RULES = Rules(ttl=60, interval=15, max_handoff_time=10, residency=30)
@@ -220,11 +221,7 @@ def test_the_fixed_mode_never_has_two_owners_even_while_members_come_and_go(seed
 
 
 def test_no_history_breaks_a_rule() -> None:
-    simulator = ChallengeSimulator()
-    for seed in range(60):
-        history = random_challenge_history(seed)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(ChallengeSimulator(), random_challenge_history, range(60))
 
 
 class CountsFromTheAnswer(FixedMachine):

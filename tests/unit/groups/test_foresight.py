@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hashring.core.assignors import Assignor, Balanced, Contiguous, Learner, Member, RingOwner
-from hashring.core.groups.foresight import GroupWait, MoveReason, WaitKind, explain, foresee, status
+from hashring.core.groups.foresight import GroupWait, MoveReason, WaitKind, foresee, status
 from hashring.core.groups.state import Phase
 from hashring.errors import ConfigError, UnknownMemberError
 
@@ -208,25 +208,25 @@ def test_a_move_that_waits_for_a_warm_up_says_so() -> None:
     assert found.rounds == 2
 
 
-def test_explain_says_what_is_under_way() -> None:
+def test_a_plan_of_no_change_says_what_is_under_way() -> None:
     desk = three().join("d").step().wait(2).step()
-    found = explain(desk.state, desk.facts, desk.assignor)
+    found = foresee(desk.state, desk.facts, desk.assignor)
     assert found.delay == 3.0
     assert len(found.moves) == 1
     desk.wait(3).step()
     # The handoff has begun: nothing else is to come.
-    assert explain(desk.state, desk.facts, desk.assignor).moves == ()
+    assert foresee(desk.state, desk.facts, desk.assignor).moves == ()
 
 
 def test_a_leaving_and_a_stalled_owner_are_named_as_the_reason() -> None:
     desk = three().set("a", leaving=1.0).set("b", stalled=True)
-    reasons = {m.before: m.reason for m in explain(desk.state, desk.facts, desk.assignor).moves}
+    reasons = {m.before: m.reason for m in foresee(desk.state, desk.facts, desk.assignor).moves}
     assert reasons == {"a": MoveReason.LEAVING, "b": MoveReason.STALLED}
 
 
 def test_nothing_moves_is_said_in_words() -> None:
     desk = three()
-    assert explain(desk.state, desk.facts, desk.assignor).lines() == ("nothing moves",)
+    assert foresee(desk.state, desk.facts, desk.assignor).lines() == ("nothing moves",)
 
 
 def test_a_plan_for_a_member_that_is_not_there_is_refused() -> None:

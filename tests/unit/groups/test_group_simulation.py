@@ -38,6 +38,7 @@ from hashring.testing.simulator.groups.history import (
 from hashring.testing.simulator.groups.rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY
+from tests.unit.histories import none_breaks_a_rule
 
 HISTORIES = 120
 BATCH = 60
@@ -48,20 +49,14 @@ FAULT_BUDGET = 200
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
-    simulator = GroupSimulator()
-    for seed in range(first, first + BATCH):
-        history = random_group_history(seed)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(GroupSimulator(), random_group_history, range(first, first + BATCH))
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_no_history_under_any_assignor_breaks_a_rule(name: str) -> None:
-    simulator = GroupSimulator()
-    for seed in range(1000, 1008):
-        history = random_group_history(seed, name)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(
+        GroupSimulator(), lambda seed: random_group_history(seed, name), range(1000, 1008)
+    )
 
 
 # --- how soon everything is held again ----------------------------------------------------------

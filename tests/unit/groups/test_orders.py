@@ -13,6 +13,7 @@ from hashring.core.groups.foresight import MoveReason
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.testing.simulator import GroupSimulator, ordered_group_history
+from tests.unit.histories import none_breaks_a_rule
 
 from .desk import Desk
 
@@ -194,11 +195,7 @@ def test_the_status_shows_orders_also_about_members_that_are_away() -> None:
 
 
 def test_no_history_with_orders_breaks_a_rule() -> None:
-    simulator = GroupSimulator()
-    for seed in range(60):
-        history = ordered_group_history(seed)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(GroupSimulator(), ordered_group_history, range(60))
 
 
 def found(rule: str) -> bool:

@@ -24,6 +24,7 @@ from hashring.testing.simulator import (
     with_drains,
 )
 from hashring.testing.simulator.ring.history import NodeHistory
+from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_machine import BEAT, KEYS, TTL, Hand, asks, seen
@@ -154,11 +155,7 @@ def plain(seed: int) -> NodeHistory:
     ("make", "count"), [(plain, BATCH), (of_own_ranges, BATCH), (with_locks, BATCH // 2)]
 )
 def test_no_history_of_drains_breaks_a_rule(make: Callable[[int], NodeHistory], count: int) -> None:
-    simulator = RingSimulator()
-    for seed in range(count):
-        history = make(seed)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(RingSimulator(), make, range(count))
 
 
 def found(

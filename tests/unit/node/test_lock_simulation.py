@@ -35,6 +35,7 @@ from hashring.testing.simulator.ring.history import (
 )
 from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.world import RingWorld
+from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted, planted_locks
 
 HISTORIES = 300
@@ -46,11 +47,7 @@ FAULT_BUDGET = 400
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
-    simulator = RingSimulator()
-    for seed in range(first, first + BATCH):
-        history = random_lock_history(seed)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(RingSimulator(), random_lock_history, range(first, first + BATCH))
 
 
 # --- how soon all is held -----------------------------------------------------------------------

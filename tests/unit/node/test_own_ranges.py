@@ -12,11 +12,11 @@ from hashring.core.change import ChangeKind, Stamp
 from hashring.core.own_ranges import Reach
 from hashring.core.placement import BALANCED_SAMPLES
 from hashring.node.own_ranges import machine_of
-from hashring.node.states import SightState
-from hashring.protocol.machine import Run
+from hashring.node.states import NodeState, SightState
+from hashring.protocol.machine import Run, Subscribe
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.orders import ORDERED, WeightOrder
-from tests.unit.node.test_machine import BEAT, KEYS, LOCKS, Hand, asks, seen
+from tests.unit.node.test_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen
 
 INHERITED = 50
 """Points of a full neighbour, after each of the node's own ranges."""
@@ -77,6 +77,21 @@ def test_with_locks_it_may_take_keys_of_full_neighbours() -> None:
     hand = NearHand(locks=LOCKS)
     hand.live()
     assert hand.view.bounds == hand.machine.near.bounds != hand.machine.near.own_bounds
+
+
+def test_a_fenced_one_shows_no_ranges_with_locks_either() -> None:
+    hand = NearHand(locks=LOCKS)
+    hand.live()
+    hand.wait(2 * TTL)
+    hand.next()
+    assert hand.state is NodeState.FENCED
+    assert hand.view.bounds == ()
+
+
+def test_one_that_follows_no_ring_is_never_in_doubt_of_it() -> None:
+    hand = NearHand()
+    hand.live()
+    assert not hand.machine.in_doubt
 
 
 def test_the_number_of_nodes_alone_makes_a_new_view() -> None:
@@ -148,6 +163,16 @@ def test_a_message_shows_that_the_subscription_is_alive() -> None:
     hand.answer(run)
     hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
     assert hand.machine.sight is SightState.BEHIND
+
+
+def test_one_that_no_message_told_subscribes_anew_a_heartbeat_later() -> None:
+    hand = NearHand()
+    hand.live()
+    run = hand.beat_due()
+    hand.length = 700
+    hand.answer(run)
+    hand.answer(hand.beat_due())
+    assert isinstance(hand.next(), Subscribe)
 
 
 def test_a_message_as_old_as_the_newest_statement_is_dropped() -> None:

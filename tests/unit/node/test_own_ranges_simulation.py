@@ -22,6 +22,7 @@ from hashring.testing.simulator import (
     random_history,
     random_lock_history,
 )
+from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 
 BATCH = 200
@@ -31,19 +32,15 @@ FAULT_BUDGET = 1500
 
 @pytest.mark.parametrize("first", range(0, 5 * BATCH, BATCH))
 def test_no_history_breaks_a_rule(first: int) -> None:
-    simulator = RingSimulator()
-    for seed in range(first, first + BATCH):
-        history = own_ranges(random_history(seed))
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(
+        RingSimulator(), lambda seed: own_ranges(random_history(seed)), range(first, first + BATCH)
+    )
 
 
 def test_no_history_with_locks_breaks_a_rule() -> None:
-    simulator = RingSimulator()
-    for seed in range(BATCH):
-        history = own_ranges(random_lock_history(seed))
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(
+        RingSimulator(), lambda seed: own_ranges(random_lock_history(seed)), range(BATCH)
+    )
 
 
 # --- planted faults ---------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from hashring.testing.simulator import (
     with_weights,
 )
 from hashring.testing.simulator.ring.history import NodeHistory
+from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_machine import Hand, asks, seen
@@ -240,11 +241,7 @@ def drained_too(seed: int) -> NodeHistory:
 def test_no_history_of_weights_breaks_a_rule(
     make: Callable[[int], NodeHistory], count: int
 ) -> None:
-    simulator = RingSimulator()
-    for seed in range(count):
-        history = make(seed)
-        if simulator.fails(history):
-            pytest.fail(simulator.story(history), pytrace=False)
+    none_breaks_a_rule(RingSimulator(), make, range(count))
 
 
 def test_every_kind_of_event_about_weights_comes_up() -> None:
