@@ -29,9 +29,9 @@ def duration(value: float) -> str:
     return readable.duration(abs(value))
 
 
-def clock(at: float) -> str:
-    """A time of day, UTC; with the date when that is not the day of the text's reader."""
-    return _utc(at).strftime("%H:%M:%S")
+def clock(at: float, now: float) -> str:
+    """A time of day, UTC; with the date when that is not the day of now."""
+    return _utc(at).strftime("%H:%M:%S") if _utc(at).date() == _utc(now).date() else day(at)
 
 
 def day(at: float) -> str:

@@ -29,7 +29,7 @@ from hashring.store.locks.commands import Lock
 from hashring.store.ring.commands import Snapshot
 from hashring.web import formatting
 from hashring.web.event_stream import Feed, Row
-from hashring.web.group_view import GroupView
+from hashring.web.group_view import GroupView, deeds
 from hashring.web.last_hour import (
     SAMPLES,
     SPAN,
@@ -117,6 +117,7 @@ class Templates:
             percent=formatting.percent,
             ratio=formatting.ratio,
             spans=formatting.spans,
+            deeds=deeds,
         )
         self._environment.globals.update(
             link=self.link,
@@ -445,11 +446,16 @@ class GroupPage(WatchedPage[GroupView]):
             "orders": part("orders", view),
             "waits": part("waits", view, stale),
             "grid": self._grid(view, colors),
-            "members": part("members", view, colors, stale),
             "log": part("decisions", view),
             "hour": self._hour(view),
         }
-        return parts, {}
+        rows = {}
+        blocking = set(view.status.blocking)
+        for member in view.status.members:
+            id_ = element_id(member.name)
+            shown = (member, view.now + member.expires_in, member.name in blocking, stale)
+            rows[id_] = Row(shown, partial(part, "member_row", member, id_, view, colors, stale))
+        return parts, rows
 
     def _hour(self, view: GroupView) -> Markup:
         members, unowned, handoffs, generation = self._watcher.hour.tracks(view.now)

@@ -178,19 +178,24 @@ class PageRoutes:
         if watcher is None:
             abort(404, f"There is no group {name!r}. It appears once its first member has joined.")
         page = self._pages.group(watcher)
-        version, parts, _ = page.current()
+        version, parts, rows = page.current()
         view = watcher.view
         live = {
             "feed": self._templates.link("/group/feed", name=name),
             "version": version,
             "at": 0.0 if view is None else view.now + watcher.since_seen,
         }
-        names = ("failure", "verdict", "head", "orders", "waits", "grid", "members", "log", "hour")
+        names = ("failure", "verdict", "head", "orders", "waits", "grid", "log", "hour")
         empty = dict.fromkeys(names, "")
         seen = view.now if view else None
-        part = {**empty, **parts}
         return self._page(
-            "group.html", page.health.state, name=name, part=part, seen=seen, live=live
+            "group.html",
+            page.health.state,
+            name=name,
+            part={**empty, **parts},
+            rows=Markup("".join(row.html for row in rows.values())),
+            seen=seen,
+            live=live,
         )
 
     def _group_feed(self) -> Response:

@@ -186,6 +186,9 @@ def test_a_node_that_is_clicked_says_who_would_inherit(
     expect(page.locator("#inherit")).to_contain_text("If n3 leaves")
     row(page, "n3").get_by_role("link", name="n3", exact=True).click()
     expect(page.locator("#inherit b")).to_have_count(0)
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    row(page, "n1").get_by_role("link", name="n1", exact=True).click()
+    expect(page.get_by_role("link", name="Drain it")).to_be_in_viewport()
     assert tab.wrong == []
 
 
@@ -387,11 +390,20 @@ def test_a_group_s_grid_shows_who_has_what(client: Redis, running: Running, tab:
         page = opened(tab, running, "/group?name=orders")
         expect(page.locator(".grid title").first).to_have_text("partition 0: m1")
         with PartitionGroup(client, "orders", partitions=6, member="m2", rebalance_delay=0):
-            expect(page.locator("#members tbody tr")).to_have_count(2)
+            members = page.locator("#members tbody tr")
+            expect(members).to_have_count(2)
             expect(page.locator(".grid title").filter(has_text="m2")).to_have_count(3)
             expect(page.locator("#head")).to_contain_text("Ready")
-            expect(page.locator("#log")).to_contain_text("m2")
-    assert tab.wide() == []
+            expect(page.locator("#log")).to_contain_text("from m1 for m2")
+            names = page.locator("#members").get_by_role("button", name="Member")
+            names.click()
+            expect(members.first).to_contain_text("m1")
+            names.click()
+            expect(members.first).to_contain_text("m2")
+            page.get_by_label("Filter").fill("m1")
+            expect(members).to_have_count(1)
+            page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+            assert tab.wide() == []
     assert tab.wrong == []
 
 

@@ -52,13 +52,15 @@ def test_while_redis_is_away_a_group_shows_no_state_and_nothing_that_ends_in_som
         assert watcher is not None
         assert watcher.view is not None
         page = GroupPage(Templates("", "", actions=False), watcher)
-        assert "data-until" in page.current()[1]["members"]
+        (row,) = page.current()[2].values()
+        assert "data-until" in row.html
         watcher.stop()
         watcher.join(PATIENCE)
         watcher.failure, watcher.looks = Failure(0.0, RedisUnavailable("gone")), watcher.looks + 1
-        parts = page.current()[1]
-        assert "data-until" not in parts["members"] + parts["waits"]
-        assert ">unknown<" in parts["members"]
+        _, parts, rows = page.current()
+        (row,) = rows.values()
+        assert "data-until" not in row.html + parts["waits"]
+        assert ">unknown<" in row.html
         assert "phase unknown" in parts["head"]
 
 

@@ -247,7 +247,11 @@ function ringPage() {
     if (address.searchParams.get("name") !== ring) return;
     event.preventDefault();
     asked.node = asked.node === node ? null : node; // once more lets go
-    ask(true);
+    ask(true).then(() => {
+      // On a phone the answer is far below what was tapped.
+      if (asked.node !== null && matchMedia("(max-width: 820px)").matches)
+        byId("leaves").scrollIntoView({block: "start"});
+    });
   });
   addEventListener("popstate", () => {
     asked.read();
@@ -258,7 +262,10 @@ function ringPage() {
 
 // --- tables ------------------------------------------------------------------------------------
 
-const states = {expired: 0, late: 1, unknown: 1, drained: 2, away: 3, full: 4, up: 5};
+const states = {
+  expired: 0, late: 1, unknown: 1, drained: 2, away: 3, full: 4, up: 5, // of nodes
+  stalled: 0, leaving: 3, active: 5, // of members
+};
 const byName = new Intl.Collator(undefined, {numeric: true}).compare;
 const textual = new Set(["name", "state", "sees"]);
 const tables = [];
@@ -328,7 +335,7 @@ class Table {
     if (!old.isConnected) return;
     const focused = old.contains(document.activeElement);
     old.replaceWith(row);
-    if (focused) (row.querySelector("a.node") || row).focus({preventScroll: true});
+    if (focused) (row.querySelector("a.node, a") || row).focus({preventScroll: true});
   }
 
   arrange() {
@@ -384,8 +391,8 @@ function space(height) {
 
 function dress(row, pins) {
   const link = row.querySelector("a.node");
-  const node = new URL(link.href).searchParams.get("node");
-  if (!row.dataset.into) {
+  if (link && !row.dataset.into) {
+    const node = new URL(link.href).searchParams.get("node");
     const chosen = node === asked.node;
     row.classList.toggle("chosen", chosen);
     if (chosen) link.setAttribute("aria-current", "true");
