@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from hashring.errors import ConfigError
 from hashring.store.interface import RedisCaller
+from hashring.store.keys import ring_keys
 
 _RING: Final = b":epoch"
 _GROUP: Final = b":group:state"
@@ -31,8 +33,8 @@ def discover(redis: RedisCaller) -> Iterator[Found | None]:
 
     Steps through the keys of the whole database; ``None`` comes after each step, so that the
     caller can pause. A ring is found once it has a history: not when only nodes of
-    redis-hashring are on it. Names that are not UTF-8 are passed over. Of a Redis Cluster, only the
-    server that is asked answers.
+    redis-hashring are on it. Names that no ring can have are passed over. Of a Redis Cluster, only
+    the server that is asked answers.
 
     Raises:
         StoreError: Redis cannot be asked.
@@ -60,6 +62,8 @@ def _name(key: bytes, suffix: bytes) -> str | None:
     if not whole and not (b"{" in base and b"}" in base):
         return None  # not written by a ring: its keys have braces
     try:
-        return (inner if whole else base).decode()
-    except UnicodeDecodeError:
+        name = (inner if whole else base).decode()
+        return name if ring_keys(name).epoch == base + _RING else None
+    except (UnicodeDecodeError, ConfigError):
+        # Anybody may write such a key. No ring can have the name, nor a group.
         return None

@@ -28,6 +28,7 @@ _LASTING: Final = {
     "86400": "1 day",
 }
 """How long an order to drain may stand, by the seconds that the form sends."""
+_LONGEST: Final = 32_768  # characters of an address that browsers and proxies let pass
 _ROWS: Final = 20  # of the table of what moves
 
 
@@ -97,7 +98,10 @@ class ActionRoutes:
         """Lead to the login, and from there to the question."""
         sent = {name: value for name, value in request.values.items() if name != "csrf"}
         here = self._link(f"/act/{what}", **sent)
-        return see(self._link("/login", next=here))
+        address = self._link("/login", next=here)
+        if len(address) > _LONGEST:
+            abort(413, "this form is too long to be kept while you sign in: sign in first")
+        return see(address)
 
     def _page(self, what: str, question: Question, wrong: str = "") -> str:
         plan, unforeseen = None, question.unforeseen

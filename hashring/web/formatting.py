@@ -16,6 +16,8 @@ LONGEST: Final = 300
 def shown(text: object) -> str:
     """A name or a key for a page: printable, and of bounded length. HTML is escaped elsewhere."""
     value = printable(str(text))
+    if value and not value.strip():
+        return repr(value)  # of spaces alone nothing would be seen
     return value if len(value) <= LONGEST else value[:LONGEST] + "…"
 
 

@@ -53,7 +53,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Deed:
+class Happening:
     """One thing that a decision did, to as many partitions as it is.
 
     Attributes:
@@ -77,7 +77,7 @@ class Deed:
         return "to" if self.kind in _GIVEN else "from"
 
 
-def deeds(decision: Decision) -> tuple[Deed, ...]:
+def deeds(decision: Decision) -> tuple[Happening, ...]:
     """What a decision did; the partitions of the same deed together."""
     found: dict[tuple[str, str | None, str | None, str], list[int]] = {}
     for event in decision.events:
@@ -86,7 +86,7 @@ def deeds(decision: Decision) -> tuple[Deed, ...]:
         if event.partition is not None:
             numbers.append(event.partition)
     return tuple(
-        Deed(kind, tuple(sorted(numbers)), member, to, why)
+        Happening(kind, tuple(sorted(numbers)), member, to, why)
         for (kind, member, to, why), numbers in found.items()
     )
 

@@ -182,6 +182,15 @@ _ROW_ORDER: Final = {
 }
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)
 _REASONS: Final = 8  # of the list's verdict
+_UNREADABLE: Final = Health.of(
+    [
+        Reason(
+            State.UNKNOWN,
+            "its key in Redis has no state that can be read",
+            "remove the key if no group uses it",
+        )
+    ]
+)
 
 
 def mark(state: State) -> str:
@@ -203,7 +212,9 @@ def verdict_of(watcher: Watcher[Any]) -> Health:
     """The verdict on what is watched: unknown while it cannot be read."""
     if watcher.failure is not None:
         return unreadable(watcher.failure.error)
-    return Health(State.UNKNOWN) if watcher.view is None else watcher.view.health
+    if watcher.view is not None:
+        return watcher.view.health  # type: ignore[no-any-return]
+    return _UNREADABLE if watcher.looks else Health(State.UNKNOWN)
 
 
 def failure_values(failure: Failure | None) -> dict[str, Any] | None:

@@ -388,3 +388,9 @@ def test_a_short_token_is_refused(visit: Visit) -> None:
     with pytest.raises(ConfigError, match="16 characters") as refused:
         visit(token="short")
     assert "short" not in str(refused.value).replace("16 characters", "")
+
+
+def test_a_form_too_long_for_an_address_is_refused_and_not_led_to_the_login(visit: Visit) -> None:
+    answer = visit(token=TOKEN).client.post("/act/release", data={"key": "k" * 40_000})
+    assert answer.status_code == 413
+    assert "sign in first" in answer.text

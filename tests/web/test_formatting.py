@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashring.core.groups.state import EventKind, GroupEvent
 from hashring.store.group.commands import Decision
-from hashring.web.formatting import clock
+from hashring.web.formatting import clock, shown
 from hashring.web.group_view import deeds
 
 DAY = 86_400.0
@@ -29,3 +29,9 @@ def test_a_decision_names_the_partitions_of_one_deed_together() -> None:
         ("revoked", (2, 3, 4, 9), "from", "a", "b"),
         ("granted", (1,), "to", "b", None),
     ]
+
+
+def test_a_name_of_spaces_alone_can_be_seen_and_clicked() -> None:
+    assert shown("  ") == "'  '"
+    assert shown(" a ") == " a "
+    assert shown("") == ""

@@ -221,3 +221,26 @@ def test_the_list_makes_anew_only_the_rows_of_which_something_new_was_read(
     service._pulse.looks += 1
     _, _, third = index.current()
     assert all("unknown" in row.html for row in third.values())
+
+
+@pytest.mark.parametrize("key", ["{" + "n" * 600 + "}", "}{a}", "{a}}"])
+def test_a_key_that_can_be_no_ring_s_hides_no_other_ring_and_is_no_fault(
+    redis: Redis, visit: Visit, key: str
+) -> None:
+    redis.set(f"{key}:epoch", "1 ab")
+    for name in ("0", "zz"):
+        put(redis, "a", 0, ring=name)
+        redis.set(f"{{{name}}}:epoch", "1 ab")
+    service = visit().service
+    eventually(lambda: {"0", "zz"} <= {ring.name for ring in service.listed()[0]}, "both are found")
+    eventually(lambda: service.ready, "the service is well")
+    assert service.fault == ""
+
+
+def test_a_group_without_a_state_that_can_be_read_says_so(redis: Redis, visit: Visit) -> None:
+    redis.hset("{orders}:group:state", "a", "b")
+    visitor = visit()
+    eventually(
+        lambda: "its key in Redis has no state that can be read" in visitor.page("/"),
+        "the list says why it is unknown",
+    )
