@@ -71,10 +71,15 @@ class OwnRanges:
             return self.own_bounds
         return bounds_of(_ranges((reach.point, reach.reach) for reach in self.reaches))
 
+    @property
+    def text(self) -> str:
+        """The statement as Redis writes it; empty when there is none."""
+        return ",".join(f"{point} {own} {reach}" for point, own, reach in self.reaches)
+
     @cached_property
     def digest(self) -> str:
         """SHA-1 of the statement in hex; empty when there is none."""
-        text = ",".join(f"{point} {own} {reach}" for point, own, reach in self.reaches)
+        text = self.text
         return sha1(text.encode()).hexdigest() if text else ""
 
     @property
@@ -130,10 +135,10 @@ def read_reaches(text: str) -> tuple[Reach, ...]:
     """
     found = []
     for part in text.split(",") if text else ():
-        reach = Reach(*map(int, part.split(" ")))
-        if not (0 <= reach.point < RING_SIZE and 0 <= reach.own <= RING_SIZE >= reach.reach >= 0):
+        point, own, reach = map(int, part.split(" "))
+        if not (0 <= point < RING_SIZE and 0 <= own <= RING_SIZE >= reach >= 0):
             raise ValueError(part)
-        found.append(reach)
+        found.append(Reach(point, own, reach))
     return tuple(found)
 
 

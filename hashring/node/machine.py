@@ -680,7 +680,10 @@ class NodeMachine:
             return self._look()
         config = self.config
         joining = self.state is NodeState.JOINING
-        if not self.replicas:
+        back = joining and self.claim is ClaimState.RETURNING
+        if back:
+            pass  # It has what it left there.
+        elif not self.replicas:
             self._place([], None)
         elif self._may_resize() and (step := self._resize()) is not None:
             return step
@@ -693,6 +696,7 @@ class NodeMachine:
             replicas=self.replicas,
             told=self._told(),
             joining=joining,
+            back=back,
             take_from=self._take_from if joining else "",
             **self._questions(),
             expect=self._expect,
@@ -854,6 +858,9 @@ class NodeMachine:
         if reply.status in (BeatStatus.OK, BeatStatus.DRAINED):
             self._tries = 0
             self._renewed(reply, heard, sent, now)
+        elif reply.status is BeatStatus.ABSENT:
+            self._claim(ClaimEvent.NOTHING_LEFT)
+            self._at.beat = now
         elif reply.status is BeatStatus.MOVED and self.state is not NodeState.JOINING:
             self._grow_again(now)
         elif reply.status is BeatStatus.MOVED or (
@@ -878,6 +885,7 @@ class NodeMachine:
         # node's own clock it has at most this long.
         self.deadline = sent + config.ttl
         self._started_at = self._started_at or reply.stamp.at
+        self.replicas = reply.stayed or self.replicas
         self._drop = self._left_behind = ()
         self._expect = self._fewer = None
         self._resizes = False
@@ -942,7 +950,7 @@ class NodeMachine:
         if self.state is not (NodeState.DRAINED if drained else NodeState.LIVE):
             self._enter(NodeEvent.TO_DRAIN if drained else NodeEvent.RENEWED)
         self._strict = False
-        if self.claim is ClaimState.CLAIMING:
+        if self.claim in (ClaimState.RETURNING, ClaimState.CLAIMING):
             self._claim(ClaimEvent.JOINED)
 
     def _catch_up(self, reply: BeatReply, now: float) -> None:
@@ -1048,7 +1056,8 @@ class NodeMachine:
             # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
             if self.book is not None and (step := self.book.leave(now)) is not None:
                 return Run(step.command, step.done, self._release_failed)
-            if self._may_be_on_ring:
+            # Of a node that may be back, and does not know where, the replicas expire.
+            if self._may_be_on_ring and self.replicas:
                 step = self._park_step() if self._stays else self.leave_step("stop")
                 return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
@@ -1098,8 +1107,13 @@ class NodeMachine:
             session=self.session,
             scoring=config.scoring,
             replicas=self.replicas,
+            told=self._stated_ranges(),
         )
         return Run(command, self._left, self._note)
+
+    def _stated_ranges(self) -> tuple[str, str]:
+        """A ring's tag, and the node's ranges at that tag; both empty if Redis stated none."""
+        return "", ""
 
     def _left(self, reply: LeaveStatus, sent: float, now: float) -> None:
         self.deadline = float("-inf")

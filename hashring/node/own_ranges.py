@@ -7,8 +7,9 @@ It keeps no copy of the ring, and costs the same whatever the ring's size:
 - When a neighbour joins, leaves, expires, becomes full or has room, Redis tells the node alone, on
   its own channel, how far those of its ranges go that are concerned. Each message says how things
   were at its place in history, so what is older than the newest heartbeat's answer is dropped.
-- A named node reads which points it had before it joins, and a balanced one the ranges of nodes
-  that are likely to be the busiest.
+- A named node that stopped to come back is back with one call. Any other named node reads which
+  points it had before it joins, and a balanced one the ranges of nodes that are likely to be the
+  busiest.
 - A node watches the members at the ends of its ranges. When one of them expires it beats right
   then, so a crash is noticed by those who take over, and by nobody else.
 
@@ -26,7 +27,7 @@ from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
 from hashring.core.placement import BALANCED_SAMPLES, Random, more_cuts, sampled_points
 from hashring.errors import MessageFormatError
 from hashring.node.machine import BeforeJoin, NodeConfig, NodeMachine, View
-from hashring.node.states import RENEWING, NodeEvent, NodeState, SightEvent, SightState
+from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
 from hashring.protocol.machine import Run
 from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
 
@@ -50,6 +51,8 @@ class OwnRangesMachine(NodeMachine):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.near = self._asked = self._viewed = OwnRanges()
+        # What the last heartbeat's answer stated, and the tag of the ring then.
+        self._stated = ("", OwnRanges())
 
     def start(self, now: float, *, strict: bool) -> None:
         """Begin to join; see :meth:`NodeMachine.start`."""
@@ -90,6 +93,12 @@ class OwnRangesMachine(NodeMachine):
         return self._view
 
     # --- joining ------------------------------------------------------------------------------
+
+    @property
+    def _first_claim(self) -> ClaimState:
+        # Who knows its replicas asks who has them by now.
+        fresh = self.config.named and not self.replicas
+        return ClaimState.RETURNING if fresh else super()._first_claim
 
     def _look(self) -> Run:
         """Read what the node must know before it joins, which is not the ring."""
@@ -155,6 +164,7 @@ class OwnRangesMachine(NodeMachine):
         stated = self._asked
         if reply.ranges is not None:
             stated = OwnRanges(self.name, reply.ranges)
+        self._stated = (reply.stamp.tag, stated)
         if live:
             # If no message came since a heartbeat found what none had told of, none will come.
             self._refresh_subscription(now)
@@ -171,6 +181,10 @@ class OwnRangesMachine(NodeMachine):
         self._accepted(reply.status)
         for news in heard:
             self._hear_nearby(news, now)
+
+    def _stated_ranges(self) -> tuple[str, str]:
+        tag, stated = self._stated
+        return tag, stated.text
 
     # --- messages -----------------------------------------------------------------------------
 

@@ -64,12 +64,15 @@ state          meaning                                          event -> next st
 \\                                                               entries differ -> uncertain
 =============  ===============================================  ============================
 
-Its claim to its name and its points (:data:`CLAIM`). Each ``start()`` begins one: in ``looking``
-when the points depend on what is on the ring, else in ``claiming``:
+Its claim to its name and its points (:data:`CLAIM`). Each ``start()`` begins one: in ``returning``
+when it may have stopped to come back and knows only its own ranges, in ``looking`` when the points
+depend on what is on the ring, else in ``claiming``:
 
 ==============  ======================================================  =========================
 state           meaning                                                 event -> next state
 ==============  ======================================================  =========================
+``returning``   joins as it was, if it stopped to come back             joined -> held
+\\                                                                       nothing left -> looking
 ``looking``     reads the ring: which points it may have                points chosen -> claiming
 \\                                                                       name taken -> contesting
 ``claiming``    joins with its points                                   joined -> held
@@ -251,6 +254,7 @@ SIGHT: Final = StateTable(
 class ClaimState(str, Enum):
     """How far a node is in claiming its name and its points."""
 
+    RETURNING = "returning"
     LOOKING = "looking"
     CLAIMING = "claiming"
     CONTESTING = "contesting"
@@ -261,6 +265,7 @@ class ClaimState(str, Enum):
 class ClaimEvent(str, Enum):
     """What changes a node's claim."""
 
+    NOTHING_LEFT = "nothing left"
     CHOSEN = "points chosen"
     JOINED = "joined"
     MOVED = "ring changed"
@@ -272,6 +277,7 @@ _C, _K = ClaimState, ClaimEvent
 
 CLAIM: Final = StateTable(
     {
+        _C.RETURNING: "joins as it was, if it stopped to come back",
         _C.LOOKING: "reads the ring: which points it may have",
         _C.CLAIMING: "joins with its points",
         _C.CONTESTING: "reads which of two processes with its name began first",
@@ -279,6 +285,7 @@ CLAIM: Final = StateTable(
         _C.YIELDED: "leaves its name to the other process",
     },
     {
+        _C.RETURNING: {_K.JOINED: _C.HELD, _K.NOTHING_LEFT: _C.LOOKING},
         _C.LOOKING: {_K.CHOSEN: _C.CLAIMING, _K.TAKEN: _C.CONTESTING},
         _C.CLAIMING: {_K.JOINED: _C.HELD, _K.MOVED: _C.LOOKING, _K.TAKEN: _C.CONTESTING},
         _C.CONTESTING: {

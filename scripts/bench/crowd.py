@@ -22,7 +22,7 @@ from hashring.core.own_ranges import OwnRanges
 from hashring.core.replica import Replica
 from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, beat, leave, look, park
+from hashring.store.ring.commands import Scoring, beat, leave, park
 
 KEYS = ring_keys("crowd")
 SCORING = Scoring.expiry(600.0)
@@ -72,6 +72,8 @@ class Crowd:
         self._own = own
         self._scoring = scoring
         self._digests: dict[int, str] = {}
+        self._ranges: dict[int, str] = {}
+        self._tag = ""
         self.store = RedisStore(client, 60.0)
         self._path = path
         rng = random.Random(nodes)
@@ -87,7 +89,9 @@ class Crowd:
         ]
         self._listeners: list[tuple[Any, Connection]] = []
 
-    def beat(self, number: int, *, joining: bool = False, fetch: bool = False) -> None:
+    def beat(
+        self, number: int, *, joining: bool = False, back: bool = False, fetch: bool = False
+    ) -> None:
         """A heartbeat of one of the nodes."""
         name, replicas = self.nodes[number]
         told = {
@@ -108,15 +112,18 @@ class Crowd:
                 node=name,
                 session=SESSION,
                 scoring=self._scoring,
-                replicas=replicas,
+                replicas=() if back else replicas,
                 told=told,
                 joining=joining,
+                back=back,
                 fetch=fetch,
                 digest=self._digests.get(number, "") if self._own else None,
             )
         )
         if reply.ranges is not None:
-            self._digests[number] = OwnRanges(name, reply.ranges).digest
+            near = OwnRanges(name, reply.ranges)
+            self._digests[number], self._ranges[number] = near.digest, near.text
+        self._tag = reply.stamp.tag
 
     def leave(self, number: int) -> None:
         """One of the nodes leaves."""
@@ -126,13 +133,19 @@ class Crowd:
     def stay(self, number: int) -> None:
         """One of the nodes stops to come back."""
         name, replicas = self.nodes[number]
-        command = park(KEYS, node=name, session=SESSION, scoring=self._scoring, replicas=replicas)
+        command = park(
+            KEYS,
+            node=name,
+            session=SESSION,
+            scoring=self._scoring,
+            replicas=replicas,
+            told=(self._tag, self._ranges.get(number, "")),
+        )
         self.store.run(command)
 
     def back(self, number: int) -> None:
-        """One that did so is back: it looks, and joins."""
-        self.store.run(look(KEYS, node=self.nodes[number][0]))
-        self.beat(number, joining=True)
+        """One that did so is back."""
+        self.beat(number, joining=True, back=True)
 
     def join_all(self) -> None:
         for number in range(len(self.nodes)):

@@ -163,7 +163,9 @@ class OwnWorld(Engine[OwnNode]):
 
     def _cost(self, node: OwnNode, call: Call) -> float:
         name, costs = call.command.script.name, self.costs
-        if name == "beat" and "j" not in str(call.command.arguments[2]):
+        flags = str(call.command.arguments[2])
+        finds_nothing = "b" in flags and not node.stayed
+        if name == "beat" and ("j" not in flags or finds_nothing):
             return costs.beat
         # What a look costs is in what a join does.
         joins = costs.back if node.stayed else costs.join

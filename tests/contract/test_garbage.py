@@ -150,6 +150,17 @@ def _ring() -> list[Command[Any]]:
             told=told,
         ),
         park(KEYS, node="live", session=A, scoring=SCORING, replicas=replicas("live", 10)),
+        beat(
+            KEYS,
+            node="live",
+            session=B,
+            scoring=SCORING,
+            replicas=(),
+            told=told,
+            joining=True,
+            back=True,
+            digest="",
+        ),
         look(KEYS, node="gone", nodes=5),
         look(KEYS, node="live", samples=(15, 3)),
         beat(

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from hashring.core.change import ChangeKind
-from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, park
+from hashring.core.own_ranges import OwnRanges
+from hashring.store.ring import orders
+from hashring.store.ring.commands import AWAY, BeatReply, BeatStatus, LeaveStatus, Scoring, park
 from tests.contract.places import LONG_AGO, TTL, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -15,15 +17,23 @@ A, B, C = "a" * 16, "b" * 16, "c" * 16
 NAMED: dict[str, Any] = {"told": {"named": True, "ranges": ""}}
 
 
-def stop_to_stay(place: Place, node: str, session: str, *points: int) -> LeaveStatus:
+def stop_to_stay(
+    place: Place, node: str, session: str, *points: int, told: tuple[str, str] = ("", "")
+) -> LeaveStatus:
     command = park(
         place.keys,
         node=node,
         session=session,
         scoring=Scoring.expiry(TTL),
         replicas=replicas(node, *points),
+        told=told,
     )
     return place.store.run(command)
+
+
+def come_back(place: Place, node: str, session: str) -> BeatReply:
+    """Join as a process that knows its name and no more."""
+    return place.join(node, session, back=True, digest="", **NAMED)
 
 
 def test_a_node_that_stays_is_on_the_ring_for_one_ttl_more_and_nobody_is_told(
@@ -114,3 +124,128 @@ def test_replicas_that_expired_before_it_was_back_are_a_join_like_any_other(
     channel.changes()
     place.join("n", B, 10, **NAMED)
     assert [change.reason for change in channel.changes()] == ["expired", "start"]
+
+
+# --- back with one call -----------------------------------------------------------------------
+
+
+def statement(reply: BeatReply) -> tuple[str, str]:
+    assert reply.ranges is not None
+    return reply.stamp.tag, OwnRanges("n", reply.ranges).text
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_process_that_knows_its_name_alone_is_back_with_replicas_and_ranges(
+    place: Place, channel: Listener, told: bool
+) -> None:
+    place.join("m", C, 30, **NAMED)
+    before = place.join("n", A, 10, 20, digest="", **NAMED)
+    index = place.index()
+    stop_to_stay(place, "n", A, 10, 20, told=statement(before) if told else ("", ""))
+    channel.changes()
+    reply = come_back(place, "n", B)
+    assert reply.status is BeatStatus.OK
+    assert reply.stayed == tuple(replicas("n", 10, 20))
+    assert reply.ranges == before.ranges
+    assert reply.soonest is not None
+    assert channel.payloads() == []
+    assert place.index() == index
+    entry = place.look().nodes["n"]
+    assert (entry.session, entry.away) == (B, False)
+    assert entry.told["started"] == pytest.approx(reply.stamp.at / 1e6)
+    assert [event.kind for event in place.events()][-2:] == ["stay", "back"]
+
+
+def test_ranges_that_changed_meanwhile_are_stated_anew(place: Place) -> None:
+    before = place.join("n", A, 10, 20, digest="", **NAMED)
+    stop_to_stay(place, "n", A, 10, 20, told=statement(before))
+    place.join("m", C, 15)
+    reply = come_back(place, "n", B)
+    assert [reach.own for reach in reply.ranges or ()] == [5, 2**32 - 10]
+
+
+def test_its_heartbeat_stands_for_all_its_replicas(place: Place, channel: Listener) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    stop_to_stay(place, "n", A, 10, 20)
+    come_back(place, "n", B)
+    channel.changes()
+    place.zadd(b"20:n:id20", place.now() + LONG_AGO)
+    place.beat("n", B, 10, **NAMED)
+    (change,) = channel.changes()
+    # One of its replicas expired, and the node did not.
+    assert (change.kind, change.nodes) == (ChangeKind.EXPIRE, ())
+
+
+@pytest.mark.parametrize("session", ["", A])
+def test_nothing_was_left_there_by_a_node_that_did_not_stop_to_come_back(
+    place: Place, channel: Listener, session: str
+) -> None:
+    if session:
+        place.join("n", A, 10, **NAMED)
+        channel.changes()
+    reply = come_back(place, "n", B)
+    assert (reply.status, reply.stayed) == (BeatStatus.ABSENT, ())
+    assert channel.payloads() == []
+    assert [record.session for record in place.look().nodes.values()] == [session] * bool(session)
+
+
+def test_nothing_was_left_there_once_it_has_expired(place: Place) -> None:
+    place.join("n", A, 10, **NAMED)
+    stop_to_stay(place, "n", A, 10)
+    place.age("n")
+    assert come_back(place, "n", B).status is BeatStatus.ABSENT
+    assert place.zset() == {}
+
+
+def test_replicas_that_somebody_removed_are_put_back_and_told(
+    place: Place, channel: Listener
+) -> None:
+    before = place.join("n", A, 10, 20, digest="", **NAMED)
+    stop_to_stay(place, "n", A, 10, 20, told=statement(before))
+    place.zrem(b"20:n:id20")
+    channel.changes()
+    reply = come_back(place, "n", B)
+    assert reply.ranges == before.ranges
+    assert set(place.zset()) == {b"10:n:id10", b"20:n:id20"} == set(place.index())
+    assert [change.kind for change in channel.changes()] == [ChangeKind.JOIN]
+
+
+def test_a_node_that_was_to_drain_meanwhile_is_back_off_the_ring(place: Place) -> None:
+    place.join("m", C, 30, **NAMED)
+    place.join("n", A, 10, 20, **NAMED)
+    stop_to_stay(place, "n", A, 10, 20)
+    place.store.run(orders.drain(place.keys, node="n", by="somebody"))
+    reply = come_back(place, "n", B)
+    assert (reply.status, reply.stayed) == (BeatStatus.DRAINED, tuple(replicas("n", 10, 20)))
+    assert set(place.zset()) == {b"30:m:id30"}
+
+
+GARBAGE = {
+    "no list": b'"stays":7',
+    "no members": b'"stays":{"members":[]}',
+    "no texts": b'"stays":{"members":[7]}',
+    "another's": b'"stays":{"members":["10:m:id10"]}',
+    "no replica": b'"stays":{"members":["nonsense"]}',
+    "no JSON": b'"stays":',
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_in_its_entry_is_nothing_to_come_back_to(place: Place, garbage: bytes) -> None:
+    place.join("m", C, 10, **NAMED)
+    place.join("n", A, 20, **NAMED)
+    place.hset("n", AWAY + b"{" + garbage + b"}")
+    assert come_back(place, "n", B).status is BeatStatus.ABSENT
+
+
+@pytest.mark.parametrize("ranges", [b"[]", b'"nonsense"', b'"1 2"', b'"10 99999999999 1"'])
+def test_garbage_for_its_ranges_makes_it_own_nothing_until_its_next_heartbeat(
+    place: Place, ranges: bytes
+) -> None:
+    reply = place.join("n", A, 20, digest="", **NAMED)
+    stays = b'"stays":{"members":["20:n:id20"],"tag":"%s","ranges":%s}'
+    place.hset("n", AWAY + b"{" + stays % (reply.stamp.tag.encode(), ranges) + b"}")
+    back = come_back(place, "n", B)
+    assert back.status is BeatStatus.OK
+    assert back.ranges in ((), reply.ranges)
+    assert place.beat("n", B, 20, digest="", **NAMED).ranges == reply.ranges

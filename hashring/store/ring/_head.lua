@@ -147,6 +147,16 @@ local function in_parts(command, key, arguments)
   return count
 end
 
+-- Give members a score; returns how many of them were not on the ring before.
+local function set_scores(members, score)
+  local scored = {}
+  for i, member in ipairs(members) do
+    scored[2 * i - 1] = score
+    scored[2 * i] = member
+  end
+  return in_parts('ZADD', KEYS[1], scored)
+end
+
 local function take_off_index(members)
   in_parts('ZREM', KEYS[7], members)
   in_parts('ZREM', KEYS[8], members)
@@ -242,7 +252,7 @@ end
 local function range_text(member, node, nobody_full)
   local point = string.match(member, '^%d+')
   if nobody_full then
-    local found = redis.call('ZRANGEBYSCORE', KEYS[7], point, '+inf', 'LIMIT', 0, 2)
+    local found = redis.call('ZRANGEBYSCORE', KEYS[7], point, '+inf', 'LIMIT', '0', '2')
     if found[1] == member then
       local last = found[2] or redis.call('ZRANGEBYSCORE', KEYS[7], '0', '+inf', 'LIMIT', 0, 1)[1]
       local place = place_of(last)

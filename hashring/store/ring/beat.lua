@@ -3,7 +3,8 @@
 -- ARGV  1 node          2 session (16 characters)
 --       3 flags: j join, s answer with the ring, f it holds as many keys as it may,
 --         r answer with the node's own ranges, w it has other points, for it has another weight,
---         o its own code gave it its weight
+--         o its own code gave it its weight,
+--         b with j: join with the members that the name's last process left there to come back
 --       4 the session that a join may take the name from, as it was seen; '' = from nobody
 --       5 lead: a score is now + lead    6 lag: a member is dead when its score < now - lag
 --       7 '=' and the tag the ring must have; '' = any
@@ -20,14 +21,16 @@
 --         the node's ranges when asked for: '=' for those of the digest, else 'point own reach' for
 --         each of its members, with commas between; the order about its weight (JSON) or '',
 --         then, when asked for, the ring's members as one text (JSON, which a client reads in a
---         fraction of the time that as many answers take), and the nodes that are full.
+--         fraction of the time that as many answers take), and the nodes that are full; or with b the
+--         node's members as such a text.
 --         status: ok, drained (the same, but by order the node has no member on the ring), taken (the
 --         name is in use by another session than the one seen), superseded (by another session under
---         this name), moved (the ring is not the one expected). Only the first two changed anything
---         of the node.
+--         this name), moved (the ring is not the one expected), absent (with b: nothing was left
+--         there). Only the first two changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
 local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
 local joining = string.find(flags, 'j', 1, true)
+local back = string.find(flags, 'b', 1, true)
 
 local indexed = lag == 0
 
@@ -39,6 +42,9 @@ local _, before = stamp()
 
 -- How many keys nobody serves, as a node tells it.
 local function unserved(told)
+  if not string.find(told, '"unserved"', 1, true) then
+    return 0
+  end
   local ok, info = pcall(cjson.decode, told)
   local count = ok and type(info) == 'table' and info.unserved
   return type(count) == 'number' and count > 0 and count < 2^53 and math.floor(count) or 0
@@ -56,7 +62,43 @@ local status = 'ok'
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
 local other = holder ~= '' and holder ~= session
-if other and not joining then
+local away = joining and string.sub(entry or '', 1, SESSION) == AWAY
+
+-- The members that the node left on the ring when it stopped to come back; and what its ranges were,
+-- with the ring's tag then.
+local function left_there()
+  local stays = away and told_of(entry).stays
+  local members = type(stays) == 'table' and stays.members
+  if type(members) ~= 'table' then
+    return {}
+  end
+  for _, member in ipairs(members) do
+    if type(member) ~= 'string' or node_of(member) ~= node then
+      return {}
+    end
+  end
+  return members, stays.ranges, stays.tag
+end
+
+local drop = tonumber(ARGV[14])
+local own, told = {}, ARGV[8]
+local left_ranges, left_at
+if back then
+  own, left_ranges, left_at = left_there()
+  if own[1] then
+    -- What only a process knows that has them.
+    told = '{"anchor":' .. cjson.encode(own[1]) .. ',"started":' .. seconds(now) .. ','
+      .. string.sub(told, 2)
+  end
+else
+  for i = 15 + drop, #ARGV do
+    own[#own + 1] = ARGV[i]
+  end
+end
+
+if back and not own[1] then
+  status = 'absent'
+elseif other and not joining then
   status = 'superseded'
 elseif other and holder ~= ARGV[4] then
   status = 'taken'
@@ -64,18 +106,12 @@ elseif is_to_drain(node, session, history) then
   status = 'drained'
 elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
   status = 'moved'
-elseif joining and ARGV[4] ~= '' and string.sub(entry or '', 1, SESSION) == AWAY then
+elseif away and ARGV[4] ~= '' then
   -- The holder that was seen stopped since, to come back: with its members, not with others.
   status = 'moved'
 end
 
 local full = string.find(flags, 'f', 1, true) ~= nil
-local drop = tonumber(ARGV[14])
-local own = {}
-for i = 15 + drop, #ARGV do
-  own[#own + 1] = ARGV[i]
-end
-
 local dropping = {}
 for i = 1, drop do
   dropping[i] = ARGV[14 + i]
@@ -104,10 +140,9 @@ end
 -- Write what the node tells of itself.
 local function write_entry()
   take_own_weight()
-  local told = session .. ARGV[8]
-  if entry ~= told then
-    redis.call('HSET', KEYS[3], node, told)
-    if joining and string.sub(entry or '', 1, SESSION) == AWAY then
+  if entry ~= session .. told then
+    redis.call('HSET', KEYS[3], node, session .. told)
+    if away then
       log(history, 'kind', 'back', 'by', node)
     end
     local count = unserved(ARGV[8])
@@ -124,16 +159,7 @@ if status == 'ok' then
     -- to write: so that it begins. No node has an empty name; a member, which is garbage, may.
     redis.call('SREM', KEYS[6], '')
   end
-  local score = seconds(now + lead)
-  local added = 0
-  for i = 1, #own, 500 do
-    local scored = {}
-    for j = i, math.min(i + 499, #own) do
-      scored[#scored + 1] = score
-      scored[#scored + 1] = own[j]
-    end
-    added = added + redis.call('ZADD', KEYS[1], unpack(scored))
-  end
+  local added = set_scores(own, seconds(now + lead))
   write_entry()
   -- A ring without a tag (its epoch was evicted, or deleted) gets one from the first heartbeat:
   -- two such times must not look the same to a node that slept from one to the other.
@@ -270,7 +296,11 @@ local function own_ranges()
 end
 
 local ranges, soonest = ''
-if status == 'ok' and asked then
+if status == 'ok' and type(left_ranges) == 'string' and left_ranges ~= '' and left_at == tag then
+  -- Nobody's members changed, nor who is full. Which are at the ends the next heartbeat looks up;
+  -- until then it looks after all that expire.
+  ranges, soonest = left_ranges, redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+elseif status == 'ok' and asked then
   ranges, soonest = own_ranges()
   if redis.sha1hex(ranges) == ARGV[12] then
     ranges = '='
@@ -292,5 +322,8 @@ local reply = {
 if string.find(flags, 's', 1, true) then
   reply[#reply + 1] = cjson.encode(redis.call('ZRANGE', KEYS[1], 0, -1))
   reply[#reply + 1] = redis.call('SMEMBERS', KEYS[6])
+end
+if back and accepted then
+  reply[#reply + 1] = cjson.encode(own)
 end
 return reply

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -36,8 +37,10 @@ from hashring.store.ring.orders import (
 SESSION_LENGTH: Final = 16
 AWAY: Final = b"-" * SESSION_LENGTH
 """Stands for the session in the entry of a node that stopped to come back."""
-# What the scripts know of an entry: the replica that stands for its heartbeat, and its form.
+# What the scripts know of an entry: the replica that stands for its heartbeat, what stays while the
+# node is away, and its form.
 _ANCHOR: Final = "anchor"
+_STAYS: Final = "stays"
 _ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
 
 
@@ -76,6 +79,8 @@ class BeatStatus(str, Enum):
     """As ``OK``, but by order the node has no member on the ring."""
     MOVED = "moved"
     """The ring is not the one that was expected, or the name's holder stopped to come back."""
+    ABSENT = "absent"
+    """Nothing was left on the ring to come back to."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ class BeatReply:
         ranges: how far the node's ranges go, when that was asked for; ``None`` when they are those
             of the digest.
         ordered: the weight that was ordered for the node, and stands.
+        stayed: the replicas with which it is back, when it was to come back; else empty.
     """
 
     status: BeatStatus
@@ -114,6 +120,7 @@ class BeatReply:
     all_full: bool = False
     ranges: tuple[Reach, ...] | None = None
     ordered: WeightOrder | None = None
+    stayed: tuple[Replica, ...] = ()
 
 
 def beat(
@@ -125,6 +132,7 @@ def beat(
     replicas: Iterable[Replica],
     told: Mapping[str, Any],
     joining: bool = False,
+    back: bool = False,
     take_from: str = "",
     fetch: bool = False,
     full: bool = False,
@@ -142,6 +150,9 @@ def beat(
     Args:
         told: what the node tells of itself; ``named`` true when its name is not made up.
         joining: a first beat, which may take a free name; a later one only keeps what it has.
+        back: with ``joining``, take the replicas that the last process of this name left on the
+            ring when it stopped to come back; ``replicas`` is empty then. For nodes that know only
+            their own ranges.
         take_from: with ``joining``, the session that was seen to hold the name and may lose it
             to this one; empty when nobody was seen. Naming it keeps a join that was long on its
             way from taking the name back from the session that has it by then.
@@ -173,6 +184,7 @@ def beat(
             ("r", digest is not None),
             ("w", resizes),
             ("o", own_weight is not None),
+            ("b", back),
         )
         if wanted
     )
@@ -195,26 +207,37 @@ def beat(
         *dropped,
         *members,
     )
-    return Command(script("ring", "beat"), keys.script_keys(), arguments, _read_beat)
+    return Command(
+        script("ring", "beat"), keys.script_keys(), arguments, partial(_read_beat, back=back)
+    )
 
 
-def _read_beat(raw: Any) -> BeatReply:
+def _read_beat(raw: Any, *, back: bool) -> BeatReply:
     status, epoch, tag, before, members, at, soonest, swept, history, held_off = raw[:10]
     nodes, all_full, ranges, ordered = raw[10:14]
+    stayed = tuple(map(parse_replica, _read_members(raw[14]))) if back and len(raw) > 14 else ()
+    try:
+        reaches = None if ranges == b"=" else read_reaches(text(ranges))
+    except ValueError:
+        if not back:
+            raise
+        # Somebody else wrote them into the entry of the node. The next heartbeat finds it.
+        reaches = ()
     return BeatReply(
         BeatStatus(text(status)),
         Stamp(int(epoch), text(tag), int(members), int(at)),
         text(before),
         float(soonest) if soonest else None,
         int(swept),
-        _read_members(raw[14]) if len(raw) > 14 else None,
+        _read_members(raw[14]) if len(raw) > 15 else None,
         frozenset(text(node) for node in raw[15]) if len(raw) > 15 else frozenset(),
         text(history),
         float(held_off),
         int(nodes),
         bool(int(all_full)),
-        None if ranges == b"=" else read_reaches(text(ranges)),
+        reaches,
         _read_order(ordered),
+        stayed,
     )
 
 
@@ -280,6 +303,7 @@ def park(
     session: str,
     scoring: Scoring,
     replicas: Iterable[Replica],
+    told: tuple[str, str] = ("", ""),
     events_kept: int = EVENTS_KEPT,
 ) -> Command[LeaveStatus]:
     """Give up a node's name, and leave its replicas where they are until they expire.
@@ -288,6 +312,9 @@ def park(
 
     Args:
         session: the session that must hold the name.
+        told: a ring's tag, and the text that states the node's ranges at that tag (see
+            :mod:`hashring.core.own_ranges`): while the ring has it they need not be looked up.
+            Both empty when the node was not told.
     """
     arguments: tuple[Argument, ...] = (
         node,
@@ -295,6 +322,7 @@ def park(
         scoring.lead,
         scoring.lag,
         events_kept,
+        *told,
         *(replica.member for replica in replicas),
     )
     return Command(
@@ -601,6 +629,7 @@ def holder_of(entry: bytes) -> str:
 def _read_node(entry: bytes) -> NodeRecord:
     told = told_of(entry)
     told.pop(_ANCHOR, None)
+    told.pop(_STAYS, None)
     return NodeRecord(holder_of(entry), told, entry.startswith(AWAY))
 
 

@@ -1,10 +1,12 @@
 -- A named node stops, to come back: its members stay where they are for one ttl more.
 --
 -- Nobody has the name then, so the next process under it joins with these members, and changes
--- nothing. If none does, they expire as after a crash.
+-- nothing. If none does, they expire as after a crash. For that process its entry lists them, and
+-- how far its ranges went: they still do, as long as the ring has the tag.
 --
 -- ARGV  1 node   2 session   3 lead: a score is now + lead   4 lag   5 how many events to keep
---       6... the node's members
+--       6 the ring's tag when the node was told its ranges   7 those; both '' if it follows the ring
+--       8... the node's members
 -- Answer  status (ok, superseded, absent: it is not on the ring), how many members stay.
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
 local entry = redis.call('HGET', KEYS[3], node)
@@ -12,21 +14,22 @@ local holder = holder_of(entry)
 if holder ~= session then
   return {holder == '' and 'absent' or 'superseded', 0}
 end
-local members, points = {}, {}
-for i = 6, #ARGV do
-  if redis.call('ZSCORE', KEYS[1], ARGV[i]) then
-    members[#members + 1] = ARGV[i]
-    points[#points + 1] = point_of(ARGV[i])
+local members = {}
+for i = 8, #ARGV, 1000 do
+  local last = math.min(i + 999, #ARGV)
+  for j, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV, i, last))) do
+    if score then
+      members[#members + 1] = ARGV[i + j - 1]
+    end
   end
 end
 if #members == 0 then
   return {'absent', 0}
 end
-local score = seconds(now + tonumber(ARGV[3]))
-for _, member in ipairs(members) do
-  redis.call('ZADD', KEYS[1], score, member)
-end
-redis.call('HSET', KEYS[3], node, AWAY .. string.sub(entry, SESSION + 1))
+set_scores(members, seconds(now + tonumber(ARGV[3])))
+local stays = cjson.encode({members = members, tag = ARGV[6], ranges = ARGV[7]})
+redis.call('HSET', KEYS[3], node,
+  AWAY .. '{"stays":' .. stays .. ',' .. string.sub(entry, SESSION + 2))
 log(history, 'kind', 'stay', 'by', node)
 -- Its keys are not for the heirs of a full node to take.
 if redis.call('SREM', KEYS[6], node) == 1 then
@@ -34,6 +37,10 @@ if redis.call('SREM', KEYS[6], node) == 1 then
   announce(change, 0, node, history)
   if tonumber(ARGV[4]) == 0 then
     put_on_index(members, false)
+    local points = {}
+    for i, member in ipairs(members) do
+      points[i] = point_of(member)
+    end
     tell_neighbours(points, change, node, {})
   end
 end

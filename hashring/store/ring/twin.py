@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hashring.core.own_ranges import Reach
 from hashring.core.replica import parse_replica
@@ -43,6 +43,16 @@ class RingData:
     drained: dict[bytes, float] = field(default_factory=dict)
 
 
+class _Left(NamedTuple):
+    """What a node left on the ring when it stopped to come back: its members; the ring's tag when
+    it was told its ranges, and those.
+    """
+
+    members: tuple[bytes, ...] = ()
+    tag: Any = None
+    ranges: str = ""
+
+
 class RingTwin(Twin):
     """The ring's scripts."""
 
@@ -73,13 +83,18 @@ class RingTwin(Twin):
         ring, name = self.ring, node.encode()
         indexed = lag == 0
         swept = self._sweep(self.now - lag, node, history)
-        if indexed:
-            swept += self._reconcile(node, history)
+        swept += self._reconcile(node, history) if indexed else 0
         before = ring.tag
         joining, full, own = "j" in flags, "f" in flags, members[dropping:]
-        entry = ring.nodes.get(name)
+        entry, left = ring.nodes.get(name), None
+        if "b" in flags:
+            left = self._left_there(name)
+            own = left.members
+            members, told = (*members, *own), self._told_back(told, own)
         other = holder_of(entry or b"") not in ("", session)
-        status = self._status(node, session, take_from if joining else None, history)
+        status = "absent"
+        if left is None or left.members:
+            status = self._status(node, session, take_from if joining else None, history)
         stayed = joining and take_from and (entry or b"").startswith(AWAY)
         if status == "ok" and (stayed or expect not in ("", f"={before}")):
             status = "moved"
@@ -116,10 +131,13 @@ class RingTwin(Twin):
             self._note_told(name, session, told, history, joining=joining)
             self._take_off(node, members, own, history, other=other)
             ring.drained[name] = round(self.now + lead, 6)
-        if status in ("ok", "drained"):
+        accepted = status in ("ok", "drained")
+        if accepted:
             self._hold_off(known, lock_ttl)
         asked = status == "ok" and "r" in flags
-        ranges, soonest = self._own_ranges(own, node) if asked else ("", self._soonest(status))
+        ranges, soonest = left.ranges if asked and left else "", self._soonest(status)
+        if asked and (not ranges or left is None or left.tag != ring.tag):
+            ranges, soonest = self._own_ranges(own, node)
         reply: list[Any] = [
             status.encode(),
             ring.epoch,
@@ -134,15 +152,41 @@ class RingTwin(Twin):
             max(0, len(ring.nodes) - len(ring.drained)),
             int(indexed and not ring.index.room.counted and bool(ring.members)),
             b"=" if ranges and _sha1(ranges) == digest else ranges.encode(),
-            self._order_text(node, session if status in ("ok", "drained") else None),
+            self._order_text(node, session if accepted else None),
         ]
+        return reply + self._more(flags, own, accepted=accepted)
+
+    def _more(self, flags: str, own: Iterable[bytes], *, accepted: bool) -> list[Any]:
+        """What a heartbeat's answer has besides, when it was asked for."""
+        ring = self.ring
+        more: list[Any] = []
         if "s" in flags:
             by_score = sorted(ring.members, key=lambda member: (ring.members[member], member))
-            texts = [member.decode("utf-8", "surrogateescape") for member in by_score]
-            written = json.dumps(texts, ensure_ascii=False)
-            reply.append(written.encode("utf-8", "surrogateescape"))
-            reply.append(sorted(ring.full))
-        return reply
+            more += (_texts(by_score), sorted(ring.full))
+        if "b" in flags and accepted:
+            more.append(_texts(own))
+        return more
+
+    def _told_back(self, told: str, own: tuple[bytes, ...]) -> str:
+        """What a node tells of itself that is back, with what it cannot know before."""
+        if not own:
+            return told
+        anchor = json.dumps(own[0].decode())
+        return f'{{"anchor":{anchor},"started":{self.now:.6f},{told[1:]}'
+
+    def _left_there(self, name: bytes) -> _Left:
+        """What the node left there when it stopped to come back."""
+        entry = self.ring.nodes.get(name, b"")
+        stays = told_of(entry).get("stays") if entry.startswith(AWAY) else None
+        if not isinstance(stays, dict) or not isinstance(left := stays.get("members"), list):
+            return _Left()
+        if not all(isinstance(member, str) for member in left):
+            return _Left()
+        members = tuple(member.encode("utf-8", "surrogatepass") for member in left)
+        if not all(_node_of(member) == name for member in members):
+            return _Left()
+        tag, ranges = stays.get("tag"), stays.get("ranges")
+        return _Left(members, tag, ranges if isinstance(ranges, str) else "")
 
     def _status(self, node: str, session: str, take_from: str | None, history: int) -> str:
         """How a heartbeat goes, whatever ring it expects; ``take_from`` is given by a join."""
@@ -282,8 +326,16 @@ class RingTwin(Twin):
         self._tell_neighbours(map(point_of, members), change, node, [node])
         return [b"ok", removed]
 
-    def park(
-        self, node: str, session: str, lead: float, lag: float, history: int, *members: bytes
+    def park(  # noqa: PLR0917 - ARGV of the script, in its order
+        self,
+        node: str,
+        session: str,
+        lead: float,
+        lag: float,
+        history: int,
+        tag: str,
+        ranges: str,
+        *members: bytes,
     ) -> list[Any]:
         ring, name = self.ring, node.encode()
         entry = ring.nodes.get(name, b"")
@@ -295,7 +347,9 @@ class RingTwin(Twin):
             return [b"absent", 0]
         for member in there:
             ring.members[member] = round(self.now + lead, 6)
-        ring.nodes[name] = AWAY + entry[SESSION_LENGTH:]
+        kept = [member.decode() for member in there]
+        stays = json.dumps({"members": kept, "tag": tag, "ranges": ranges})
+        ring.nodes[name] = AWAY + f'{{"stays":{stays},'.encode() + entry[SESSION_LENGTH + 1 :]
         ring.events.add(self.now, {b"kind": b"stay", b"by": name}, history)
         self._settle_full(node, tuple(there), history, full=False, indexed=lag == 0)
         return [b"ok", len(there)]
@@ -673,6 +727,12 @@ class RingTwin(Twin):
             ring.index.take_off(stale)
         soonest = min(map(ring.members.__getitem__, ends), default=None)
         return _text_of(reach for reach, _ in found), soonest
+
+
+def _texts(members: Iterable[bytes]) -> bytes:
+    """Members as one text, which may be any bytes."""
+    texts = [member.decode("utf-8", "surrogateescape") for member in members]
+    return json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
 def _node_of(member: bytes) -> bytes | None:

@@ -984,7 +984,7 @@ def test_a_node_that_stops_to_stay_gives_up_its_name_and_nothing_else() -> None:
     assert not hand.owns()
     run = hand.run()
     assert run.command.script.name == "park"
-    assert list(run.command.arguments[5:]) == replicas
+    assert list(run.command.arguments[7:]) == replicas
     run.done(LeaveStatus.OK, hand.now, hand.now)
     assert hand.state is NodeState.STOPPED
     assert isinstance(hand.next(), Finished)

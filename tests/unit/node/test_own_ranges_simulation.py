@@ -115,7 +115,17 @@ def _never_reconciles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twin.RingTwin, "_reconcile", lambda self, *rest: 0)
 
 
-SERVERS = [_tells_nobody, _tells_one, _tells_before, _never_reconciles]
+def _never_looks_at_the_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is back is told the ranges that it had, whatever changed meanwhile."""
+    left_there = twin.RingTwin._left_there
+
+    def left(self: Any, name: bytes) -> Any:
+        return left_there(self, name)._replace(tag=self.ring.tag)
+
+    monkeypatch.setattr(twin.RingTwin, "_left_there", left)
+
+
+SERVERS = [_tells_nobody, _tells_one, _tells_before, _never_reconciles, _never_looks_at_the_tag]
 
 
 @pytest.mark.parametrize("plant", SERVERS)

@@ -17,7 +17,7 @@ from hashring.core.states import StateTable
 from hashring.node import states
 from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key
-from hashring.testing.simulator import RingSimulator, random_history, with_drains
+from hashring.testing.simulator import RingSimulator, own_ranges, random_history, with_drains
 from tests.conftest import ROOT
 from tests.unit.node import test_lock_histories, test_locks, test_machine
 from tests.unit.node.bookworld import World
@@ -85,6 +85,7 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
     for seed in range(HISTORIES):
         RingSimulator().play(random_history(seed))
         RingSimulator().play(with_drains(random_history(seed)))
+        RingSimulator().play(own_ranges(random_history(seed)))
     # What takes more bad luck than histories have.
     test_machine.test_a_ring_that_may_differ_is_read_whatever_else_is_heard()
     test_machine.test_a_ring_that_may_differ_is_read_though_missing_messages_come()

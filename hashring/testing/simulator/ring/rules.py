@@ -451,6 +451,7 @@ class Placement(RingRule):
             and process.spec.placement == "balanced"
             and process.alive
             and "j" in str(command.arguments[2])
+            and not reply.stayed
             and reply.before != self._looked[label]
         ):
             raise self.broken(
@@ -483,7 +484,7 @@ class Weight(RingRule):
                 f"{process.spec.label} has another weight, and moved points: from "
                 f"{sorted(before)} to {sorted(after)}",
             )
-        members = members_of(command)
+        members = members_of(command, reply)
         newest = members == {replica.member for replica in process.machine.replicas}
         if newest and (left := (process.renewed - members) & after):
             raise self.broken(world, f"{process.spec.label} gave up {sorted(left)}, and left it")

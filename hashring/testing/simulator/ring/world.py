@@ -132,7 +132,7 @@ class RingProcess(Process):
         """The machine is about to be told of an answer."""
         if isinstance(outcome, BeatReply) and outcome.status is BeatStatus.OK:
             if call.sent >= self.renewed_sent:
-                self.renewed = members_of(call.command)
+                self.renewed = members_of(call.command, outcome)
             self.renewed_sent = max(self.renewed_sent, call.sent)
             self.renewed_at = max(self.renewed_at, call.executed or NEVER)
 
@@ -369,11 +369,12 @@ class RingWorld(World[RingProcess]):
         return super().summary(reply)
 
 
-def members_of(command: Command[Any]) -> frozenset[bytes]:
-    """The node's own members in its heartbeat."""
+def members_of(command: Command[Any], reply: BeatReply) -> frozenset[bytes]:
+    """The node's own members that its heartbeat renewed."""
     dropped = int(command.arguments[13])
     members = command.arguments[14 + dropped :]
-    return frozenset(member for member in members if isinstance(member, bytes))
+    given = frozenset(member for member in members if isinstance(member, bytes))
+    return given.union(replica.member for replica in reply.stayed)
 
 
 def _seen(view: View) -> str:
