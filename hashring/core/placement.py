@@ -13,14 +13,15 @@ A node whose weight changes keeps its points, or as many of them as it may have:
 points, as a joiner places them, and a lighter one gives some up. So only what it gains or gives up
 moves.
 
-A joiner need not look at the whole ring: the owners of some points drawn at random are likely to be
-among the busiest, since a node is drawn in proportion to its share (the power of many choices).
+A joiner need not look at the whole ring: it looks at stretches of it that begin at random points,
+and cuts the longest ranges there. A node's share is the sum of many ranges, so it stays near the
+fair one when no range stays long.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
@@ -162,23 +163,50 @@ def balanced_cuts(
     return tuple(sorted(chosen))
 
 
-BALANCED_SAMPLES: Final = 64
-"""How many points :func:`sampled_points` wants to know the owners of."""
+BALANCED_WHOLE: Final = 2048
+"""A joiner sees the whole of a ring of at most so many replicas."""
+
+BALANCED_STRETCHES: Final = 16
+"""At how many points it looks at a larger ring."""
+
+BALANCED_STRETCH: Final = 16
+"""How many ranges it sees from each of these points on."""
+
+
+def stretch_ranges(
+    stretches: Iterable[Sequence[tuple[int, str]]], *, closed: bool = False
+) -> Mapping[str, tuple[tuple[int, int], ...]]:
+    """The ranges in stretches of a ring, by owner: start and length of each, rising.
+
+    Args:
+        stretches: point and node of each replica, in their order around the ring. The last one of
+            a stretch is where the last range ends.
+        closed: the last one is followed by the first one: a stretch is the whole ring.
+    """
+    found: dict[str, set[tuple[int, int]]] = {}
+    for stretch in stretches:
+        owners: dict[int, str] = {}
+        for point, node in stretch:
+            owners[point] = max(owners.get(point, ""), node, key=str.encode)
+        starts = list(owners)
+        for start, end in zip(starts, starts[1:] + starts[:1] * closed, strict=False):
+            length = (end - start) % RING_SIZE or RING_SIZE
+            found.setdefault(owners[start], set()).add((start, length))
+    return {node: tuple(sorted(ranges)) for node, ranges in found.items()}
 
 
 def sampled_points(
     owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int, rng: Random
 ) -> tuple[int, ...]:
-    """The points of a balanced join beside nodes of which only some were looked at, rising.
+    """The points of a balanced join to a ring of which only some was looked at, rising.
 
     Args:
-        owned: start and length of each range of the nodes that were looked at, the joiner not
-            among them: the owners of points drawn at random, or all nodes.
+        owned: start and length of the ranges that were looked at, by owner, the joiner not among
+            them.
         points: how many points all nodes of the ring have.
         count: how many points the joiner places.
 
-    Not guaranteed: that the joiner takes from the busiest node. 64 samples miss the busiest
-    twentieth of the ring once in 27 joins.
+    Not guaranteed: that the joiner takes from the busiest node.
     """
     if any(owned.values()):
         return balanced_cuts(owned, points, count)

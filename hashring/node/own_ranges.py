@@ -8,8 +8,7 @@ It keeps no copy of the ring, and costs the same whatever the ring's size:
   its own channel, how far those of its ranges go that are concerned. Each message says how things
   were at its place in history, so what is older than the newest heartbeat's answer is dropped.
 - A named node that stopped to come back is back with one call. Any other named node reads which
-  points it had before it joins, and a balanced one the ranges of nodes that are likely to be the
-  busiest.
+  points it had before it joins, and a balanced one stretches of the ring.
 - A node watches the members at the ends of its ranges. When one of them expires it beats right
   then, so a crash is noticed by those who take over, and by nobody else.
 
@@ -24,11 +23,19 @@ from typing import Any
 from hashring.core.change import ChangeKind
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
-from hashring.core.placement import BALANCED_SAMPLES, Random, more_cuts, sampled_points
+from hashring.core.placement import (
+    BALANCED_STRETCH,
+    BALANCED_STRETCHES,
+    BALANCED_WHOLE,
+    Random,
+    more_cuts,
+    sampled_points,
+)
 from hashring.errors import MessageFormatError
 from hashring.node.machine import BeforeJoin, NodeConfig, NodeMachine, View
 from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
 from hashring.protocol.machine import Run
+from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
 
 
@@ -102,10 +109,20 @@ class OwnRangesMachine(NodeMachine):
 
     def _look(self) -> Run:
         """Read what the node must know before it joins, which is not the ring."""
-        nodes = BALANCED_SAMPLES if self.config.placement == "balanced" else 0
-        samples = [self.rng.randrange(RING_SIZE) for _ in range(nodes)]
-        command = look(self.config.keys, node=self.name, nodes=nodes, samples=samples)
+        if self.config.placement == "balanced":
+            return Run(self._look_around(), self._found, self._beat_failed)
+        command = look(self.config.keys, node=self.name)
         return Run(command, self._found, self._beat_failed)
+
+    def _look_around(self) -> Command[Look]:
+        starts = [self.rng.randrange(RING_SIZE) for _ in range(BALANCED_STRETCHES)]
+        return look(
+            self.config.keys,
+            node=self.name,
+            whole=BALANCED_WHOLE,
+            count=BALANCED_STRETCH,
+            starts=starts,
+        )
 
     def _found(self, reply: Look, sent: float, now: float) -> None:
         self._choose(
@@ -130,10 +147,8 @@ class OwnRangesMachine(NodeMachine):
         return bool(self.near.reaches)
 
     def _grow_evenly(self, missing: int) -> Run | None:
-        """Look where points take from the busiest nodes."""
-        samples = [self.rng.randrange(RING_SIZE) for _ in range(BALANCED_SAMPLES)]
-        command = look(self.config.keys, node=self.name, nodes=BALANCED_SAMPLES, samples=samples)
-        return Run(command, self._found_room, self._beat_failed)
+        """Look where points take from those that have much."""
+        return Run(self._look_around(), self._found_room, self._beat_failed)
 
     def _found_room(self, reply: Look, sent: float, now: float) -> None:
         missing = self.points - len(self.replicas)

@@ -161,8 +161,8 @@ def _ring() -> list[Command[Any]]:
             back=True,
             digest="",
         ),
-        look(KEYS, node="gone", nodes=5),
-        look(KEYS, node="live", samples=(15, 3)),
+        look(KEYS, node="gone", whole=5),
+        look(KEYS, node="live", whole=1, count=2, starts=(15, 3)),
         beat(
             KEYS,
             node="live",

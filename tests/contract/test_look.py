@@ -17,8 +17,8 @@ A, B, C = "a" * 16, "b" * 16, "c" * 16
 NAMED: dict[str, Any] = {"told": {"named": True, "ranges": ""}}
 
 
-def look_for(place: Place, node: str, nodes: int = 0, *samples: int) -> Look:
-    return place.store.run(look(place.keys, node=node, nodes=nodes, samples=samples))
+def look_for(place: Place, node: str, whole: int = 0, count: int = 0, *starts: int) -> Look:
+    return place.store.run(look(place.keys, node=node, whole=whole, count=count, starts=starts))
 
 
 def test_a_fresh_name_finds_nothing_of_its_own(place: Place) -> None:
@@ -75,7 +75,8 @@ def test_replicas_that_expired_are_found_until_they_are_swept(place: Place) -> N
 def test_a_look_before_a_join_changes_nothing(place: Place) -> None:
     place.join("n", A, 10, **NAMED)
     before = (place.zset(), place.index(), place.placed(), place.raw_events())
-    look_for(place, "n", 8, 5, 50)
+    look_for(place, "n", 8)
+    look_for(place, "n", 1, 1, 50)
     assert (place.zset(), place.index(), place.placed(), place.raw_events()) == before
 
 
@@ -88,7 +89,7 @@ def test_the_ranges_of_all_nodes_are_those_of_the_ring(place: Place, seed: int) 
         on[name] = sorted(rng.sample(range(40), 3))
         place.join(name, A, *on[name], full=rng.random() < 0.3)
     ring = Ring(on)
-    found = look_for(place, "x", 6)
+    found = look_for(place, "x", 18)
     assert set(found.ranges) == set(on)
     for name, ranges in found.ranges.items():
         assert sum(length for _, length in ranges) == ring.shares[name]
@@ -102,15 +103,31 @@ def test_the_own_ranges_are_not_among_those_to_take_from(place: Place) -> None:
     assert look_for(place, "n", 2).ranges == {"m": ((20, 2**32 - 10),)}
 
 
-def test_of_a_large_ring_the_owners_of_the_samples_are_looked_at(place: Place) -> None:
+@pytest.mark.parametrize("full", ["", "b", "abcd"])
+def test_of_a_large_ring_stretches_are_looked_at(place: Place, full: str) -> None:
     for number, name in enumerate("abcd"):
-        place.join(name, A, 100 * number + 100, 100 * number + 150)
-    found = look_for(place, "x", 3, 160, 199, 250, 50)
+        place.join(name, A, 100 * number + 100, 100 * number + 150, full=name in full)
+    found = look_for(place, "x", 7, 2, 110, 351)
     assert found.ranges == {
-        "a": ((100, 50), (150, 50)),
-        "b": ((200, 50), (250, 50)),
+        "a": ((150, 50),),
+        "b": ((200, 50),),
         "d": ((400, 50), (450, 2**32 - 350)),
     }
+
+
+@pytest.mark.parametrize("full", ["", "b"])
+def test_a_stretch_goes_on_behind_the_top_of_the_ring(place: Place, full: str) -> None:
+    for number, name in enumerate("abcd"):
+        place.join(name, A, 100 * number + 100, full=name in full)
+    found = look_for(place, "x", 3, 3, 350)
+    assert found.ranges == {"d": ((400, 2**32 - 300),), "a": ((100, 100),), "b": ((200, 100),)}
+
+
+def test_what_is_no_replica_is_in_no_stretch(place: Place) -> None:
+    place.join("n", A, 10, 20)
+    place.zadd(b"garbage", place.now() + 60)
+    place.beat("n", A, 10, 20)
+    assert look_for(place, "x", 2).ranges == {"n": ((10, 10), (20, 2**32 - 10))}
 
 
 # --- where nodes are --------------------------------------------------------------------------

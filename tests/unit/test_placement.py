@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import (
-    BALANCED_SAMPLES,
+    BALANCED_STRETCH,
+    BALANCED_STRETCHES,
+    BALANCED_WHOLE,
     PLACEMENTS,
     balanced_points,
     check_placement,
@@ -20,6 +24,7 @@ from hashring.core.placement import (
     points_of_weight,
     random_points,
     sampled_points,
+    stretch_ranges,
 )
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
@@ -225,21 +230,56 @@ def test_a_first_joiner_spreads_its_points() -> None:
     assert sampled_points({}, 0, 4, Script(7)) == (7, 7 + 2**30, 7 + 2**31, 7 + 3 * 2**30)
 
 
+@given(rings, st.integers(0, TOP))
+def test_the_whole_ring_is_one_stretch(ring: Ring, start: int) -> None:
+    replicas = list(ring.replicas())
+    turned = sorted(replicas, key=lambda replica: (replica[0] - start) % RING_SIZE)
+    ranges = stretch_ranges([turned], closed=True)
+    assert {name: sum(length for _, length in each) for name, each in ranges.items()} == {
+        name: share for name, share in ring.shares.items() if share
+    }
+
+
+def test_stretches_that_overlap_have_each_range_once_and_none_that_has_no_end() -> None:
+    stretches = [[(10, "a"), (20, "b"), (30, "a")], [(20, "b"), (30, "a"), (30, "b"), (35, "c")]]
+    assert stretch_ranges(stretches) == {"a": ((10, 10),), "b": ((20, 10), (30, 5))}
+
+
+def test_a_stretch_may_go_over_the_top() -> None:
+    assert stretch_ranges([[(TOP, "a"), (3, "b")]]) == {"a": ((TOP, 4),)}
+
+
+def looked_around(ring: Ring, rng: random.Random) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """What a joiner sees of a ring that is too large to be seen whole."""
+    replicas = list(ring.replicas())
+    stretches = []
+    for _ in range(BALANCED_STRETCHES):
+        first = bisect_left(replicas, (rng.randrange(RING_SIZE), ""))
+        around = replicas[first:] + replicas[:first]
+        stretches.append(around[: BALANCED_STRETCH + 1])
+    return stretch_ranges(stretches)
+
+
 @pytest.mark.parametrize("seed", range(2))
-def test_joiners_that_look_at_the_owners_of_samples_keep_the_ring_within_a_third_of_fair(
+def test_joiners_that_look_at_stretches_keep_the_ring_far_nearer_to_fair_than_chance(
     seed: int,
 ) -> None:
     rng = random.Random(seed)
-    ring = Ring()
-    for number in range(200):
+    nodes = BALANCED_WHOLE // 16
+    ring = Ring({"first": _spread(rng)})
+    even, chance = ring, ring
+    for number in range(nodes + 72):
         name = f"n{number}"
-        seen = {}
-        if number:
-            drawn = (rng.randrange(RING_SIZE) for _ in range(BALANCED_SAMPLES))
-            wanted = {ring.owner_of_point(point) for point in drawn}
-            seen = {node: spans for node, spans in around(ring).items() if node in wanted}
+        seen = around(ring) if len(ring) <= BALANCED_WHOLE else looked_around(ring, rng)
         ring = ring.with_node(name, sampled_points(seen, len(ring), 16, rng))
-    assert peak(ring) <= 1.3
+        even = even.with_node(name, balanced_points(even, name, 16, rng))
+        chance = chance.with_node(name, random_points(chance, name, 16, rng))
+    assert peak(even) <= peak(ring) <= 1.3
+    assert peak(chance) > 1.6
+
+
+def _spread(rng: random.Random) -> tuple[int, ...]:
+    return sampled_points({}, 0, 16, rng)
 
 
 # --- another weight -----------------------------------------------------------------------------

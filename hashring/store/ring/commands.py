@@ -19,6 +19,7 @@ from typing import Any, Final
 from hashring.core.change import Stamp
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import Reach, read_reaches
+from hashring.core.placement import stretch_ranges
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.ring import Ring
 from hashring.errors import ReplicaFormatError
@@ -532,7 +533,8 @@ class Look:
         remembered: points that the name had when it went; empty when unknown.
         taken: those of the points of either that other nodes have.
         points: how many replicas are on the ring.
-        ranges: own ranges of other nodes, by name: point and length of each, neighbours not merged.
+        ranges: own ranges of other nodes, by name, as far as they lie in the stretches that were
+            read: point and length of each, neighbours not merged.
         ordered: the weight that was ordered for the node.
     """
 
@@ -547,26 +549,27 @@ class Look:
 
 
 def look(
-    keys: RingKeys, *, node: str, nodes: int = 0, samples: Iterable[int] = ()
+    keys: RingKeys, *, node: str, whole: int = 0, count: int = 0, starts: Iterable[int] = ()
 ) -> Command[Look]:
     """Read what a node must know before it joins, at one instant, and write nothing.
 
-    What it costs depends on the node's own points, and on ``nodes`` or ``samples``; not on the
+    What it costs depends on the node's own points, and on what is wanted of others; not on the
     ring's size. Not for a ring in the form of redis-hashring, which has no index.
 
     Args:
-        nodes: if the ring has at most so many nodes, the ranges of all are wanted.
-        samples: points; if the ring has more nodes than that, the ranges of the owners of these
-            are wanted.
+        whole: if the ring has at most so many replicas, the ranges of all are wanted; 0 for none.
+        count, starts: if it has more than that, the ranges of so many replicas are wanted, from
+            each of these points on.
     """
 
     def read(raw: Any) -> Look:
         epoch, tag, at, members, entry, memory, own, taken, points, ordered = raw[:10]
         record = _read_node(entry) if entry else None
-        ranges = {}
-        for name, spans in zip(raw[10::2], raw[11::2], strict=True):
-            if (each := text(name)) != node:
-                ranges[each] = _read_spans(text(spans))
+        stretches = [_read_stretch(stretch) for stretch in raw[10:]]
+        # A replica more, for the end of the last range.
+        closed = int(points) <= max(whole, count)
+        ranges = dict(stretch_ranges(stretches, closed=closed))
+        ranges.pop(node, None)
         return Look(
             Stamp(int(epoch), text(tag), int(members), int(at)),
             record,
@@ -578,13 +581,20 @@ def look(
             _read_order(ordered),
         )
 
-    arguments: tuple[Argument, ...] = (node, nodes, *samples)
+    arguments: tuple[Argument, ...] = (node, whole, count + 1, *starts)
     return Command(script("ring", "look"), keys.script_keys(), arguments, read)
 
 
-def _read_spans(spans: str) -> tuple[tuple[int, int], ...]:
-    pairs = (span.split(" ") for span in spans.split(",") if span)
-    return tuple(sorted({(int(point), int(length)) for point, length in pairs if int(length)}))
+def _read_stretch(members: Iterable[bytes]) -> list[tuple[int, str]]:
+    """Point and node of each replica."""
+    found = []
+    for member in members:
+        try:
+            point, node, _ = parse_parts(member)
+        except ReplicaFormatError:
+            continue  # Somebody else put it on the index.
+        found.append((point, node))
+    return found
 
 
 def owner(keys: RingKeys, point: int) -> Command[str | None]:

@@ -1,14 +1,14 @@
--- What a node must know of the ring before it joins: what was its own, and ranges of busy nodes.
+-- What a node must know of the ring before it joins: what was its own, and stretches of the ring.
 -- Costs the same whatever the ring's size.
 --
--- ARGV  1 node          2 the most nodes whose ranges are wanted; 0 = none
---       3... points: if the ring has more nodes than that, the owners of these are wanted
+-- ARGV  1 node          2 a ring of at most so many replicas is wanted whole; 0 = no stretch is
+--       3 of a larger ring: how many replicas of each stretch      4... where the stretches begin
 -- Answer  epoch, tag, Redis time in microseconds, members of the ring, the node's entry or '',
 --         the remembered points (JSON) or '', its members, which of its points and of those
 --         remembered another node has, how many replicas are on the index, the order about its
 --         weight (JSON) or '',
---         then for each wanted node its name and 'point length,...' of its ranges.
-local node, most = ARGV[1], tonumber(ARGV[2])
+--         then each stretch as an array of its members, by point; of a whole ring one.
+local node, whole = ARGV[1], tonumber(ARGV[2])
 local entry = redis.call('HGET', KEYS[3], node)
 local place = redis.call('HGET', KEYS[9], node)
 local memory = redis.call('HGET', KEYS[5], node)
@@ -72,60 +72,43 @@ local reply = {
   ordered and cjson.encode(ordered) or '',
 }
 
--- The node of the last replica up to a point, around the ring.
-local function owner_of(point)
-  for _, from in ipairs({decimal(point), '+inf'}) do
-    local owner, last
-    for i = 7, 8 do
-      local found = redis.call('ZREVRANGEBYSCORE', KEYS[i], from, '0', 'LIMIT', 0, 1)[1]
-      local start = found and place_of(found)
-      if start and (not last or start > last) then
-        owner, last = node_of(found), start
+local nobody_full = redis.call('ZCARD', KEYS[8]) == 0
+
+-- So many members of the index from a point on, by point.
+local function stretch(from, to, count)
+  local limit = decimal(count)
+  local found = redis.call('ZRANGEBYSCORE', KEYS[7], from, to, 'LIMIT', '0', limit)
+  if nobody_full then
+    return found
+  end
+  local full = redis.call('ZRANGEBYSCORE', KEYS[8], from, to, 'LIMIT', '0', limit)
+  local at, merged = {1, 1}, {}
+  local lists = {found, full}
+  while #merged < count do
+    local first, second = found[at[1]], full[at[2]]
+    if not first and not second then
+      break
+    end
+    local next_of = (not second or first and place_of(first) <= place_of(second)) and 1 or 2
+    merged[#merged + 1] = lists[next_of][at[next_of]]
+    at[next_of] = at[next_of] + 1
+  end
+  return merged
+end
+
+if whole > 0 and reply[9] <= whole then
+  reply[#reply + 1] = stretch('0', '+inf', whole)
+elseif whole > 0 then
+  local count = tonumber(ARGV[3])
+  for i = 4, #ARGV do
+    local found = stretch(ARGV[i], '+inf', count)
+    if #found < count then
+      -- It goes on behind the top of the ring.
+      for _, member in ipairs(stretch('0', '(' .. ARGV[i], count - #found)) do
+        found[#found + 1] = member
       end
     end
-    if owner then
-      return owner
-    end
+    reply[#reply + 1] = found
   end
-end
-
--- The own range of a node's point, as 'point length'; nothing where it has none. Asked of some
--- thousand points, so there is a short way: when nobody is full, and nobody else is on the point.
-local nobody_full = redis.call('ZCARD', KEYS[8]) == 0
-local function range_at(point, name)
-  if nobody_full then
-    local found = redis.call('ZRANGEBYSCORE', KEYS[7], point, '+inf', 'LIMIT', 0, 2)
-    local prefix = point .. ':' .. name .. ':'
-    local last = found[2] and string.match(found[2], '^%d+')
-    if last and last ~= point and string.sub(found[1], 1, #prefix) == prefix
-      and not string.find(found[1], ':', #prefix + 1, true) then
-      return point .. ' ' .. decimal(tonumber(last) - tonumber(point))
-    end
-  end
-  if here(tonumber(point), name)[1] then
-    return point .. ' ' .. decimal((reach_of(tonumber(point), name)))
-  end
-end
-
-local wanted = {}
-if most > 0 and redis.call('HLEN', KEYS[9]) <= most then
-  wanted = redis.call('HKEYS', KEYS[9])
-else
-  local seen = {}
-  for i = 3, #ARGV do
-    local owner = owner_of(tonumber(ARGV[i]))
-    if owner and not seen[owner] then
-      seen[owner] = true
-      wanted[#wanted + 1] = owner
-    end
-  end
-end
-for _, name in ipairs(wanted) do
-  local ranges = {}
-  for _, point in ipairs(numbers(redis.call('HGET', KEYS[9], name))) do
-    ranges[#ranges + 1] = range_at(decimal(point), name)
-  end
-  reply[#reply + 1] = name
-  reply[#reply + 1] = table.concat(ranges, ',')
 end
 return reply

@@ -78,14 +78,6 @@ class PointIndex:
             return found[before][0]
         return found[-1][0] if found and found[-1][0] >= 0 else None
 
-    def up_to(self, point: int) -> tuple[int, bytes] | None:
-        """The last member up to a point, around the ring, with its point."""
-        found = self._sorted
-        if not found or found[-1][0] < 0:
-            return None
-        before = bisect_left(found, (point + 1, b"")) - 1
-        return found[before] if before >= 0 and found[before][0] >= 0 else found[-1]
-
     def places(self) -> set[int]:
         """All points on it."""
         return {point for point, _ in self._sorted if point >= 0}
@@ -142,12 +134,11 @@ class Index:
         """The members at a point, those of nodes with room first."""
         return [*self.room.at(point), *self.full.at(point)]
 
-    def last_node(self, point: int) -> bytes | None:
-        """The node of the last replica up to a point, around the ring; ``None`` without any."""
-        lasts = [last for each in (self.room, self.full) if (last := each.up_to(point))]
-        if not lasts:
-            return None
-        return _name_of(min(lasts, key=lambda last: (point - last[0]) % RING_SIZE)[1])
+    def around(self) -> list[tuple[int, bytes]]:
+        """All replicas with their points, by rising point, those of nodes with room first."""
+        both = [*self.room.items(), *self.full.items()]
+        counted = [(point, member) for member, point in both if point >= 0]
+        return sorted(counted, key=lambda each: (each[0], each[1] in self.full, each[1]))
 
     def owner(self, point: int, members: dict[bytes, float]) -> str:
         """The node that owns a point; empty when there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -394,7 +395,7 @@ class RingTwin(Twin):
             ],
         ]
 
-    def look(self, node: str, most: int, *points: int) -> list[Any]:
+    def look(self, node: str, whole: int, count: int, *points: int) -> list[Any]:
         ring, name = self.ring, node.encode()
         entry, place, memory = (part.get(name) for part in (ring.nodes, ring.places, ring.left))
         own, taken = self._look_at(name, _numbers(place))
@@ -415,19 +416,13 @@ class RingTwin(Twin):
             ring.index.room.counted + ring.index.full.counted,
             self._order_text(node, holder_of(entry or b"")),
         ]
-        if most and len(ring.places) <= most:
-            wanted = list(ring.places)
-        else:
-            owners = [ring.index.last_node(point) for point in points]
-            wanted = list(dict.fromkeys(owner for owner in owners if owner is not None))
-        for each in wanted:
-            reaches = [
-                ring.index.reach(point, each.decode(), is_full=each in ring.full)[0]
-                for point in _numbers(ring.places.get(each))
-                if self._here(point, each)
-            ]
-            text = ",".join(f"{reach.point} {reach.own}" for reach in reaches)
-            reply += (each, text.encode())
+        around = ring.index.around()
+        if whole and len(around) <= whole:
+            reply.append([member for _, member in around])
+        elif whole:
+            for point in points:
+                first = bisect_left(around, point, key=lambda each: each[0])
+                reply.append([member for _, member in (around[first:] + around[:first])[:count]])
         return reply
 
     def drain(  # noqa: PLR0917 - ARGV of the script, in its order
