@@ -9,6 +9,8 @@ costs at rest.
     python scripts/bench/groups.py moves
     python scripts/bench/groups.py crowd [--members 500] [--partitions 10000]
 
+A crowd says how far it is, and is given up when one change takes more than five minutes.
+
 Members are threads of this process on one embedded Redis; in a crowd, tasks of the event loops of a
 few processes.
 A partition's pause is the time in which none of them holds it, looked at all the time by a thread
@@ -23,6 +25,7 @@ import argparse
 import asyncio
 import gc
 import multiprocessing
+import sys
 import threading
 import time
 from collections import Counter
@@ -198,6 +201,9 @@ CROWD: dict[str, Any] = {
 }
 PROCESSES, AT_ONCE = 5, 2
 """Of members that start, each process starts so many at the same moment."""
+PATIENCE, SAID_EVERY = 300.0, 10.0
+"""Seconds after which a crowd that has not come to rest is given up, and between two lines that say
+how far it is."""
 
 
 async def _start(member: AsyncPartitionGroup) -> None:
@@ -253,6 +259,7 @@ class Crowd:
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
         self.homes: dict[str, int] = {}
+        self.doing, self.began, self.said = "the first member", time.perf_counter(), 0.0
         started = multiprocessing.get_context("spawn")
         # The last is for the member that crashes.
         for _ in range(PROCESSES + 1):
@@ -263,14 +270,45 @@ class Crowd:
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
+
+    def begin(self) -> None:
+        """Wait until the processes are there, one after the other, and start the first member."""
         for number in range(len(self.pipes)):
             self.ask({number: ("start", [])})
+        self.add(1)
+        self.rest(1)
 
     def ask(self, orders: dict[int, tuple[str, list[str]]]) -> list[Any]:
         """Have processes do something, at the same time; what they answer."""
         for number, order in orders.items():
             self.pipes[number].send(order)
-        return [self.pipes[number].recv() for number in orders]
+        answers = []
+        for number in orders:
+            while not self.pipes[number].poll(1.0):
+                self.say_how_far()
+            answers.append(self.pipes[number].recv())
+        return answers
+
+    def say_how_far(self) -> None:
+        """Say now and then how far the crowd is, and give it up when that takes too long.
+
+        Raises:
+            TimeoutError: it took too long.
+        """
+        took = time.perf_counter() - self.began
+        if took < self.said + SAID_EVERY:
+            return
+        self.said = took
+        count, phase = self.at_a_glance()
+        told = f"{self.doing}: {count} members, {phase}, {self.generation()} decisions so far"
+        print(f"  … {took:.0f} s, {told}", file=sys.stderr, flush=True)
+        if took > PATIENCE:
+            raise TimeoutError(f"the crowd did not come to rest in {PATIENCE:g} s. {told}")
+
+    def at_a_glance(self) -> tuple[int, str]:
+        """How many members there are, and the group's phase; for next to nothing."""
+        phase = self.client.hget("{bench}:group:state", "phase") or b"no phase"
+        return self.client.zcard("{bench}:group:leases"), phase.decode()
 
     def every(self, order: str) -> list[Any]:
         """Ask every process that lives."""
@@ -303,6 +341,10 @@ class Crowd:
         """Wait until the partitions are shared out evenly among so many."""
         while True:
             time.sleep(0.5)
+            self.say_how_far()
+            if self.at_a_glance() != (members, Phase.READY.value):
+                continue
+            # This costs what the members need, so it is not asked all the time.
             status = self.looks.status()
             ready = status.phase is Phase.READY and len(status.members) == members
             # Nobody decides at the very moment at which a lease ends.
@@ -324,6 +366,7 @@ class Crowd:
         """Do it, wait until the group has come to rest, and print what that cost."""
         before, decided = self.held(), self.generation()
         cpu, burnt, began = _cpu(self.client), self.burnt(), time.perf_counter()
+        self.doing, self.began, self.said = what, began, 0.0
         deed()
         self.rest(members)
         took = time.perf_counter() - began
@@ -343,6 +386,8 @@ class Crowd:
             if process.is_alive():
                 pipe.send(None)
                 process.terminate()
+                process.join(5)
+                process.kill()
             process.join()
 
 
@@ -351,26 +396,33 @@ def crowd() -> None:
     members, partitions = MANY.members, MANY.partitions
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         crowd = Crowd(server, client, partitions)
-        crowd.add(1)
-        crowd.rest(1)
-        print(
-            f"{partitions} partitions, members in {PROCESSES} processes\n"
-            f"{'what':>8}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
-            f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
-        )
-        crowd.measured("start", members, lambda: crowd.add(members - 1))
-        crowd.measured("join", members + 1, lambda: crowd.add(1))
-        crowd.measured("leave", members, crowd.leave)
-        crowd.measured("(invite)", members + 1, crowd.invite)
-        crowd.measured("crash", members, crowd.crash)
-        cpu, burnt = _cpu(client), crowd.burnt()
-        time.sleep(REST)
-        cpu, burnt = _cpu(client) - cpu, crowd.burnt() - burnt
-        print(
-            f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
-            f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
-        )
-        crowd.end()
+        try:
+            _change_crowd(crowd, client, members, partitions)
+        except TimeoutError as error:
+            sys.exit(f"groups.py crowd: {error}")
+        finally:
+            crowd.end()
+
+
+def _change_crowd(crowd: Crowd, client: Redis, members: int, partitions: int) -> None:
+    crowd.begin()
+    print(
+        f"{partitions} partitions, members in {PROCESSES} processes\n"
+        f"{'what':>8}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
+        f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
+    )
+    crowd.measured("start", members, lambda: crowd.add(members - 1))
+    crowd.measured("join", members + 1, lambda: crowd.add(1))
+    crowd.measured("leave", members, crowd.leave)
+    crowd.measured("(invite)", members + 1, crowd.invite)
+    crowd.measured("crash", members, crowd.crash)
+    cpu, burnt = _cpu(client), crowd.burnt()
+    time.sleep(REST)
+    cpu, burnt = _cpu(client) - cpu, crowd.burnt() - burnt
+    print(
+        f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
+        f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
+    )
 
 
 def _cpu(client: Redis) -> float:

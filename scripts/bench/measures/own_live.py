@@ -27,6 +27,9 @@ SHORT = {"ttl": 3.0, "heartbeat_interval": 1.0}
 AT_ONCE = 25
 """How many nodes a process starts at a time."""
 JOINS, CRASHES, RESTARTS = 20, 3, 100
+QUIET = 1.0
+"""Seconds that a change has before all nodes are asked: to compare them with a ring of thousands of
+nodes keeps their processes busy, and what came then would count as late."""
 LOOK = 0.2
 """Seconds between two looks at whether all are right again after a wipe."""
 
@@ -113,7 +116,7 @@ def live(run: Run, nodes: int, result: Result) -> Iterator[tuple[str, Redis, Fle
         run.say(f"starting {nodes:,} live nodes in {PROCESSES} processes")
         empty, began = fleet.cost()[1], time.perf_counter()
         while fleet.size < nodes:
-            part = min(250, (nodes - fleet.size) // PROCESSES)
+            part = min(250, max(1, (nodes - fleet.size) // PROCESSES))
             fleet.ask_all("start", part)
             fleet.sizes = [size + part for size in fleet.sizes]
         fleet.ask_all("right", 0.0)
@@ -139,6 +142,7 @@ def joins(run: Run, nodes: int, fleet: Fleet, url: str, result: Result) -> None:
         for _ in range(3 if run.quick else JOINS):
             time.sleep(0.1)
             began = joiner.ask(0, "start", 1)
+            time.sleep(QUIET)
             found += waits(fleet, began)
         for _ in range(4 if run.quick else JOINS + 1):
             joiner.ask(0, "stop_last")
@@ -158,10 +162,13 @@ def crashes(run: Run, nodes: int, fleet: Fleet, url: str, result: Result) -> Non
             victim.ask(0, "start", 1)
             fleet.ask_all("right", 0.0)
             killed = victim.kill()
-        time.sleep(SHORT["ttl"])
+        # Until the latest moment at which its keys may have owners again.
+        time.sleep(sum(SHORT.values()) + QUIET)
         deadline = time.perf_counter() + 2 * HEARTBEAT
         while not (found := waits(fleet, killed)) and time.perf_counter() < deadline:
             time.sleep(LOOK)
+        if not found:
+            raise TimeoutError("nobody took over from a node that crashed")
         last.append(max(found))
     limit = sum(SHORT.values())
     result.add(
