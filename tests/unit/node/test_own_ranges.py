@@ -10,10 +10,12 @@ import pytest
 
 from hashring.core.change import ChangeKind, Stamp
 from hashring.core.own_ranges import Reach
-from hashring.core.placement import BALANCED_SAMPLES
+from hashring.core.placement import BALANCED_WHOLE
+from hashring.core.replica import Replica
+from hashring.errors import RedisUnavailable
 from hashring.node.own_ranges import machine_of
 from hashring.node.states import NodeState, SightState
-from hashring.protocol.machine import Run, Subscribe
+from hashring.protocol.machine import Finished, Run, Subscribe
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.orders import ORDERED, WeightOrder
 from tests.unit.node.test_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen
@@ -104,14 +106,38 @@ def test_the_number_of_nodes_alone_makes_a_new_view() -> None:
     assert (hand.view.deadline, hand.view.node_count) == (deadline, 7)
 
 
-@pytest.mark.parametrize(("placement", "nodes"), [("random", 0), ("balanced", BALANCED_SAMPLES)])
-def test_only_one_that_is_to_be_balanced_looks_for_busy_nodes(placement: str, nodes: int) -> None:
+@pytest.mark.parametrize(("placement", "whole"), [("random", 0), ("balanced", BALANCED_WHOLE)])
+def test_only_one_that_is_to_be_balanced_looks_around(placement: str, whole: int) -> None:
     hand = NearHand(placement=placement, named=True)
     hand.start()
     hand.subscribe()
+    hand.answer(hand.run(), status=BeatStatus.ABSENT)
     command = hand.run().command
     assert command.script.name == "look"
-    assert command.arguments[1] == nodes
+    assert command.arguments[1] == whole
+
+
+def test_one_that_stopped_to_come_back_is_back_with_one_call() -> None:
+    hand = NearHand(named=True)
+    hand.start()
+    hand.subscribe()
+    run = hand.run()
+    assert run.command.arguments[2] == "jrb"
+    assert not asks(run)["members"]
+    stayed = (Replica(5, "me", "old"), Replica(9, "me", "old"))
+    hand.answer(run, stayed=stayed, ranges=(Reach(5, 4, 4), Reach(9, 1, 1)))
+    assert hand.state is NodeState.LIVE
+    assert hand.machine.replicas == stayed
+    assert [(each.start, each.end) for each in hand.view.ranges] == [(5, 10)]
+
+
+def test_one_that_may_be_back_and_does_not_know_where_leaves_to_the_ttl() -> None:
+    hand = NearHand(named=True)
+    hand.start()
+    hand.subscribe()
+    hand.run().failed(RedisUnavailable("no answer"), hand.now)
+    hand.machine.stop()
+    assert isinstance(hand.next(), Finished)
 
 
 def test_a_balanced_one_that_grows_beats_as_soon_as_it_knows_where() -> None:
