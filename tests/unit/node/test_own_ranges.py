@@ -181,6 +181,43 @@ def test_a_heartbeat_that_a_message_overtook_is_no_gap() -> None:
     assert hand.machine.counters.gaps == 0
 
 
+def test_what_its_own_heartbeat_swept_is_no_gap() -> None:
+    hand = NearHand()
+    hand.live()
+    run = hand.beat_due()
+    hand.length = 700
+    hand.answer(run, swept=1)
+    assert hand.machine.counters.gaps == 0
+
+
+def test_a_message_that_is_newer_than_the_answer_that_it_overtook_counts() -> None:
+    hand = NearHand()
+    hand.live()
+    run = hand.beat_due()
+    before = hand.reply(run)
+    hand.length = 700
+    hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
+    run.done(before, hand.now, hand.now)
+    assert hand.own_length() == 700
+
+
+def test_a_message_that_cannot_be_read_is_counted_and_changes_nothing() -> None:
+    hand = NearHand()
+    hand.live()
+    hand.tell_alone(b"ranges\n{}")
+    assert hand.machine.counters.bad_messages == 1
+    assert hand.own_length() == 1000
+
+
+def test_a_message_from_after_a_failover_to_a_slower_clock_counts() -> None:
+    hand = NearHand()
+    hand.live()
+    hand.length = 700
+    later = hand.next_stamp()
+    hand.tell_near(ChangeKind.JOIN, replace(later, at=later.at - 1_500_000))
+    assert hand.own_length() == 700
+
+
 def test_a_message_shows_that_the_subscription_is_alive() -> None:
     hand = NearHand()
     hand.live()

@@ -1,0 +1,97 @@
+"""The life of a group's member, fed by hand, on the twin of Redis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hashring.core.assignors import Balanced
+from hashring.core.groups.state import Terms
+from hashring.protocol.group import Decided, Decider, GroupMachine
+from hashring.protocol.machine import Machine, Run, Subscribe, Wait
+from hashring.protocol.member import Stage
+from hashring.store.group.commands import group_keys
+from hashring.store.memory_store import MemoryServer
+
+KEYS = group_keys("orders")
+TERMS = Terms(8, rebalance_delay=0.0)
+INTERVAL = 2.0
+NEWS = Decided(0, None, None, news=True, due=None)
+
+
+class Hand:
+    """Drives one member and its decider."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now = 1000.0
+        self.warms_up = False
+        self.server = MemoryServer(lambda: self.now)
+        self.decider = Decider("orders", KEYS, "m", Balanced(), self.report)
+        settings: dict[str, Any] = {
+            "weight": 1.0,
+            "terms": TERMS,
+            "counted": True,
+            "migrate": False,
+            "interval": INTERVAL,
+            "progress_timeout": None,
+            "decider": self.decider,
+            "ask": self.decider.ask,
+            "new_session": lambda: "a" * 16,
+            "warms_up": lambda: self.warms_up,
+        }
+        self.machine = GroupMachine("orders", KEYS, "m", **(settings | options))
+
+    def report(self, decided: Decided) -> None:
+        self.machine.decided(decided)
+
+    def play(self, machine: Machine) -> float:
+        """Do what a machine asks for, until it waits; until when."""
+        while not isinstance(step := machine.next(self.now), Wait):
+            if isinstance(step, Subscribe):
+                machine.subscribed(step.number, self.now)
+            else:
+                assert isinstance(step, Run), step
+                step.done(self.server.run(step.command), self.now, self.now)
+        return step.until
+
+    def inside(self) -> Hand:
+        self.machine.start(self.now)
+        self.play(self.machine)
+        self.play(self.decider)
+        self.play(self.machine)
+        assert self.machine.stage is Stage.MEMBER
+        return self
+
+    def asks_at_once(self) -> bool:
+        return isinstance(self.machine.next(self.now), Run)
+
+
+def test_terms_that_are_offered_before_it_starts_are_its_own() -> None:
+    hand = Hand()
+    offered = replace(TERMS, partitions=16)
+    hand.machine.offer(offered)
+    assert hand.machine.terms == offered
+
+
+def test_terms_that_are_offered_to_a_member_are_taken_up_with_its_renewal() -> None:
+    hand = Hand().inside()
+    hand.machine.offer(replace(TERMS, partitions=16))
+    assert hand.machine.terms == TERMS
+    assert hand.asks_at_once()
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_one_that_hears_no_messages_asks_when_its_decider_has_news(hears: bool) -> None:
+    hand = Hand().inside()
+    hand.machine.hears = hears
+    hand.machine.decided(NEWS)
+    assert hand.asks_at_once() is not hears
+
+
+def test_a_turn_without_news_wakes_nobody() -> None:
+    hand = Hand().inside()
+    hand.machine.hears = False
+    hand.machine.decided(replace(NEWS, news=False))
+    assert not hand.asks_at_once()
