@@ -209,7 +209,7 @@ def _ring_reasons(
             State.DEGRADED,
             f"{counted(len(expired), 'node')} expired "
             f"{_at_most(expired)}{whole_duration(since)} ago: {_names(expired)}",
-            "the next heartbeat of another node removes it; if it stays, remove it",
+            "if no other node's heartbeat removes it, remove it",
             _command("remove", expired[0].name, ring=ring),
         )
     if away := [node for node in live if node.away]:
@@ -246,7 +246,8 @@ def _ring_reasons(
 def _catching_up(
     ring: str, live: list[NodeFacts], changes: list[RingEvent], now: float
 ) -> Iterator[Reason]:
-    behind = [node for node in live if node.sees is Sees.OLDER]
+    owners = [node for node in live if not node.drained and not node.away]
+    behind = [node for node in owners if node.sees is Sees.OLDER]
     if not behind or not changes:
         return
     since = max(0.0, now - changes[-1].at)
@@ -261,10 +262,12 @@ def _catching_up(
             _command("doctor", ring=ring),
         )
     else:
+        # A node that has not reported yet has confirmed nothing.
+        confirmed = sum(node.sees is Sees.CURRENT for node in owners)
         yield Reason(
             State.CHANGING,
-            f"{changes[-1].kind} {whole_duration(since)} ago; {len(live) - len(behind)} of "
-            f"{counted(len(live), 'node')} confirmed it",
+            f"{changes[-1].kind} {whole_duration(since)} ago; {confirmed:,} of "
+            f"{counted(len(owners), 'node')} confirmed it",
         )
 
 

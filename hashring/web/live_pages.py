@@ -25,6 +25,7 @@ from hashring.drawing.palette import node_colors
 from hashring.drawing.ring import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
+from hashring.store.group.commands import Decision
 from hashring.store.locks.commands import Lock
 from hashring.store.ring.commands import Snapshot
 from hashring.web import formatting
@@ -448,7 +449,25 @@ def _points(snapshot: Snapshot, node: str) -> tuple[int, ...]:
 
 
 class GroupPage(WatchedPage[GroupView]):
-    """The page of a partition group."""
+    """The page of a partition group.
+
+    Args:
+        watcher: the group's.
+    """
+
+    def __init__(self, templates: Templates, watcher: GroupWatcher) -> None:
+        super().__init__(templates, watcher)
+        self._log_of: tuple[Sequence[Decision], str] = ((), "")
+        self._log_made = Markup()
+
+    def _log(self, view: GroupView) -> Markup:
+        # A decision of a large group has thousands of events.
+        decisions, day = self._log_of
+        today = formatting.day(view.now)[:10]
+        if decisions is not view.decisions or day != today:
+            self._log_of = view.decisions, today
+            self._log_made = self._templates.part("decisions", view)
+        return self._log_made
 
     def _made_of(self, view: GroupView, *, stale: bool) -> tuple[Parts, Rows]:
         part, colors = self._templates.part, self._colors_of(view)
@@ -457,7 +476,7 @@ class GroupPage(WatchedPage[GroupView]):
             "orders": part("orders", view),
             "waits": part("waits", view, stale),
             "grid": self._grid(view, colors),
-            "log": part("decisions", view),
+            "log": self._log(view),
             "hour": self._hour(view),
         }
         rows = {}

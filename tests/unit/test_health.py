@@ -106,6 +106,11 @@ def test_after_a_change_a_ring_is_changing_until_half_a_ttl_has_passed() -> None
         State.CHANGING,
         "join 29 s ago; 1 of 2 nodes confirmed it",
     )
+    # Neither has a node confirmed it that reports nothing, and drained ones own nothing.
+    silent, drained = replace(WELL, name="c", sees=Sees.UNKNOWN), replace(behind, drained=True)
+    health = verdict(WELL, behind, silent, drained, events=(event(ChangeKind.JOIN, 29),))
+    assert text(health) == "join 29 s ago; 1 of 3 nodes confirmed it"
+    assert verdict(WELL, drained, events=(event(ChangeKind.JOIN, 99),)).state is State.HEALTHY
     health = verdict(WELL, behind, events=(event(ChangeKind.JOIN, 31),))
     assert (health.state, text(health)) == (
         State.DEGRADED,
