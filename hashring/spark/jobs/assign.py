@@ -1,0 +1,108 @@
+"""The jobs that write rows with their owners: assign, reassign and compact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.ring import Ring
+from hashring.core.ringfile import RingFile
+from hashring.errors import ConfigError
+from hashring.spark.answers import Outcome
+from hashring.spark.compaction import compact
+from hashring.spark.counting import Counts
+from hashring.spark.files import Input, local_path
+from hashring.spark.jobs.facts import ring_facts
+from hashring.spark.jobs.frames import check_keys
+from hashring.spark.keys import check_free
+from hashring.spark.output import Output, check_distinct
+from hashring.spark.owner_columns import partition_by_owner, with_owner
+from hashring.spark.reassign import CELL, by_cell, check_cells, keep_ring, reassign
+from hashring.spark.report import Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def assign_job(
+    source: Input,
+    ring: Ring | RingFile,
+    output: Output,
+    *,
+    key: str = "key",
+    by_owner: bool = False,
+    cells: int | None = None,
+) -> Outcome:
+    """Write every row with the point and owner of its key.
+
+    Args:
+        by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
+        cells: write so many directories ``cell=<number>`` of rows in order of their points, for
+            :func:`reassign_job`; a power of two.
+    """
+    kept = RingFile(ring) if isinstance(ring, Ring) else ring
+    ring = kept.ring
+    df, bad_records = source.counted()
+    output.check(df.sparkSession)
+    check_distinct(df)
+    if cells is not None:
+        check_cells(cells)
+        check_free(df, CELL)
+        local = None if output.path is None else local_path(df.sparkSession, output.path)
+        if by_owner or local is None or output.mode == "append":
+            raise ConfigError(
+                "cells", cells, "give a new path on this machine, and not by owner as well"
+            )
+    owned = partition_by_owner(df, ring, key) if by_owner else with_owner(df, ring, key)
+    check_keys(source, key)
+    counts = Counts(owned, rows=F.count(F.lit(1)), owned=F.count("owner"))
+    if cells is None:
+        output.write(counts.frame, ["owner"] if by_owner else [])
+    else:
+        wanted = replace(output, format="parquet")
+        wanted.write(
+            by_cell(counts.frame, cells), [CELL], lambda place: keep_ring(place, kept, cells)
+        )
+    told = counts.get()
+    rows, with_key = told["rows"], told["owned"]
+    facts = [
+        ("rows written", rows),
+        ("rows without a key", rows - with_key),
+        ("bad records left out", bad_records()),
+        *ring_facts(ring),
+    ]
+    report = Report("Owners assigned")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
+def reassign_job(spark: SparkSession, path: str, ring: RingFile) -> Outcome:
+    """Give rows that were written in cells their owners on another ring."""
+    found = reassign(spark, path, ring)
+    facts: list[tuple[str, Any]] = [
+        ("rows that moved", found.moved),
+        ("rows read", found.rows),
+        ("files read", found.files),
+        ("cells rewritten", found.touched),
+        ("cells", found.cells),
+        ("ring fingerprint before", found.before.fingerprint),
+        *ring_facts(ring.ring),
+    ]
+    report = Report("Owners reassigned")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
+def compact_job(spark: SparkSession, path: str, size: int, format: str = "parquet") -> Outcome:
+    """Merge the small batches of a stream's output."""
+    found = compact(spark, path, size, format)
+    facts: list[tuple[str, Any]] = [
+        ("directories before", found.before),
+        ("directories now", found.after),
+        ("rows merged", found.rows),
+    ]
+    report = Report("Batches merged")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)

@@ -1,0 +1,199 @@
+"""The jobs that count the keys of each node: histogram and load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.ring import Ring
+from hashring.spark.answers import Outcome, Table
+from hashring.spark.counting import Counts
+from hashring.spark.files import Input
+from hashring.spark.histogram import DEFAULT_BUCKETS, load_of_histogram, point_histogram
+from hashring.spark.jobs.facts import key_name, ring_facts
+from hashring.spark.jobs.frames import check_keys
+from hashring.spark.load import hot_keys, load
+from hashring.spark.output import Output
+from hashring.spark.report import Report
+
+PICTURED_NODES: Final = 200
+"""Of more, a report shows a histogram instead of a picture and a row each."""
+
+
+def histogram_job(
+    source: Input,
+    output: Output,
+    *,
+    key: str = "key",
+    weight: str | None = None,
+    hash_algorithm: str = "crc-32",
+    buckets: int = DEFAULT_BUCKETS,
+) -> Outcome:
+    """Write how many rows each bucket of points has, for :func:`load_job`."""
+    df, bad_records = source.counted()
+    output.check(df.sparkSession)
+    made = point_histogram(df, key, weight, hash_algorithm=hash_algorithm, buckets=buckets)
+    check_keys(source, key)
+    counts = Counts(
+        made,
+        filled=F.count("start"),
+        rows=F.sum("keys"),
+        lost=F.sum(F.when(F.col("start").isNull(), F.col("keys")).otherwise(0)),
+        bad=F.sum("bad_weights"),
+    )
+    output.write(counts.frame.coalesce(1))
+    told = counts.get()
+    facts: list[tuple[str, Any]] = [
+        ("rows", told["rows"]),
+        ("rows without a key", told["lost"]),
+        ("unusable weights", told["bad"]),
+        ("bad records left out", bad_records()),
+        ("buckets", buckets),
+        ("buckets with any row", told["filled"]),
+        ("hash", hash_algorithm),
+    ]
+    report = Report("Histogram of points")
+    report.facts(facts)
+    return Outcome(tuple(facts), report)
+
+
+def load_job(
+    source: Input,
+    ring: Ring,
+    output: Output | None = None,
+    *,
+    key: str = "key",
+    weight: str | None = None,
+    hottest: int = 20,
+    histogram: Input | None = None,
+) -> Outcome:
+    """The load of every node, and the hottest keys.
+
+    Args:
+        hottest: how many; 0 leaves them out, and spares reading the rows twice more.
+        histogram: of the points of these rows; then only rows in buckets where the owner changes
+            are counted again.
+    """
+    df, bad_records = source.counted() if histogram is None else (source.frame, lambda: 0)
+    if output:
+        output.check(df.sparkSession)
+    if histogram is None:
+        loads = load(df, ring, key, weight)
+    else:
+        loads = load_of_histogram(histogram.frame, ring, df, key, weight)
+    hot = hot_keys(source.frame, ring, key, weight, hottest) if hottest else None
+    check_keys(source, key)
+    rows = loads.collect()
+    hottest_rows = hot.collect() if hot else []
+    if output:
+        spark = df.sparkSession
+        output.write(spark.createDataFrame(rows, loads.schema).coalesce(1))
+
+    on_ring = sorted((r for r in rows if r["node"] is not None), key=lambda r: -r["weight"])
+    lost = sum(r["keys"] for r in rows if r["node"] is None)
+    peak = max(r["share"] / r["fair_share"] for r in on_ring)
+    facts: list[tuple[str, Any]] = [
+        ("rows", sum(r["keys"] for r in rows)),
+        ("weight", sum(r["weight"] for r in on_ring)),
+        ("rows without a key", lost),
+        ("unusable weights", sum(r["bad_weights"] for r in rows)),
+        ("bad records left out", bad_records()),
+        *ring_facts(ring),
+        ("peak to fair share", peak),
+        ("busiest node", on_ring[0]["node"]),
+    ]
+    if hottest_rows:
+        top = hottest_rows[0]
+        facts.append(("hottest key", key_name(top["key"])))
+        part = f"{100 * top['of_mean']:.2f}%"
+        facts.append(("hottest key's part of a node's mean load", part))
+    report = Report("Load of the ring")
+    report.facts(facts)
+    if ring.node_count <= PICTURED_NODES:
+        report.ring(ring)
+    _load_section(report, on_ring)
+    if hottest_rows:
+        _hot_section(report, hottest_rows)
+    nodes = Table(
+        "busiest nodes",
+        ("node", "keys", "weight", "share", "fair share", "of fair"),
+        [
+            (r["node"], r["keys"], r["weight"], r["share"], r["fair_share"],
+             r["share"] / r["fair_share"])
+            for r in on_ring
+        ],
+        summed=("keys", "weight", "share", "fair share"),
+        percent=("share", "fair share", "of fair"),
+        bar="share",
+    )  # fmt: skip
+    keys = Table(
+        "hottest keys",
+        ("key", "rows", "weight", "of all", "of a node's mean", "owner"),
+        [
+            (key_name(r["key"]), r["rows"], r["weight"], r["share"], r["of_mean"], r["owner"])
+            for r in hottest_rows
+        ],
+        percent=("of all", "of a node's mean"),
+    )
+    return Outcome(tuple(facts), report, (nodes, keys) if hottest_rows else (nodes,))
+
+
+def _load_section(report: Report, rows: Sequence[Any]) -> None:
+    report.section(
+        "Share of each node",
+        "Bars: the node's part of all weight. Marks: its fair share, by its number of points.",
+    )
+    if len(rows) > PICTURED_NODES:
+        report.histogram(
+            "Nodes by their share over their fair share",
+            [r["share"] / r["fair_share"] for r in rows],
+        )
+    report.bars(
+        "Share of each node against its fair share",
+        [(r["node"], r["share"], r["fair_share"]) for r in rows],
+    )
+    report.table(
+        ["node", "keys", "weight", "share", "fair share", "share / fair", "part of the ring"],
+        [
+            (
+                r["node"],
+                r["keys"],
+                r["weight"],
+                f"{100 * r['share']:.2f}%",
+                f"{100 * r['fair_share']:.2f}%",
+                r["share"] / r["fair_share"],
+                f"{100 * r['ring_share']:.2f}%",
+            )
+            for r in rows
+        ],
+        most=PICTURED_NODES,
+    )
+
+
+def _hot_section(report: Report, rows: Sequence[Any]) -> None:
+    report.section(
+        "Hottest keys",
+        "In parts of a node's mean load: above 100%, the key alone is more than a node's fair "
+        "share, and no placement of points can help.",
+    )
+    names = [key_name(r["key"]) for r in rows]
+    report.bars(
+        "Hottest keys",
+        [(name, r["of_mean"], None) for name, r in zip(names, rows, strict=True)],
+    )
+    report.table(
+        ["key", "rows", "weight", "part of all", "part of a node's mean", "owner"],
+        [
+            (
+                name,
+                r["rows"],
+                r["weight"],
+                f"{100 * r['share']:.3f}%",
+                f"{100 * r['of_mean']:.2f}%",
+                r["owner"],
+            )
+            for name, r in zip(names, rows, strict=True)
+        ],
+    )

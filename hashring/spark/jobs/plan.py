@@ -1,0 +1,102 @@
+"""The job that tells what a change of the ring would move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hashring.core.ring import Ring
+from hashring.spark.answers import Outcome, Table
+from hashring.spark.files import Input
+from hashring.spark.jobs.frames import check_keys
+from hashring.spark.output import Output
+from hashring.spark.plan import moves_section, plan, plan_of_histogram
+from hashring.spark.report import Report
+
+
+def plan_job(
+    source: Input,
+    ring: Ring,
+    output: Output | None = None,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    key: str = "key",
+    weight: str | None = None,
+    n_replicas: int = 16,
+    placement: str = "random",
+    seed: int = 0,
+    histogram: Input | None = None,
+) -> Outcome:
+    """What moves if nodes join, leave or change their weight.
+
+    Args:
+        histogram: as for :func:`load_job`.
+    """
+    join, leave = tuple(join), tuple(leave)
+    df, bad_records = source.counted() if histogram is None else (source.frame, lambda: 0)
+    if output:
+        output.check(df.sparkSession)
+    check_keys(source, key)
+    asked: dict[str, Any] = {
+        "join": join,
+        "leave": leave,
+        "weights": weights,
+        "key": key,
+        "weight": weight,
+        "n_replicas": n_replicas,
+        "placement": placement,
+        "seed": seed,
+    }
+    if histogram is None:
+        found = plan(df, ring, **asked)
+    else:
+        found = plan_of_histogram(histogram.frame, ring, df, **asked)
+    if output:
+        output.write(found.moves.coalesce(1))
+    moves = found.moves.collect()
+    nodes = found.nodes.collect()
+    part = found.moved_weight / found.weight if found.weight else 0.0
+    least = found.least_weight / found.weight if found.weight else 0.0
+    facts: list[tuple[str, Any]] = [
+        ("rows", found.keys + found.rows_without_key),
+        ("rows that move", found.moved_keys),
+        ("part of the weight that moves", f"{100 * part:.3f}%"),
+        ("least that must move to get these loads", f"{100 * least:.3f}%"),
+        ("least with fair shares before and after", f"{100 * found.fair_share_moved:.3f}%"),
+        ("rows without a key", found.rows_without_key),
+        ("unusable weights", found.bad_weights),
+        ("bad records left out", bad_records()),
+        ("nodes before", found.before.node_count),
+        ("nodes after", found.after.node_count),
+        ("placement of joining nodes", f"{placement}, seed {seed}"),
+    ]
+    report = Report(_plan_title(join, leave, weights or {}))
+    report.facts(facts)
+    moves_section(report, moves, nodes)
+    moved = Table(
+        "moves",
+        ("from", "to", "rows", "weight"),
+        [(r["before"], r["after"], r["keys"], r["weight"]) for r in moves],
+        summed=("rows", "weight"),
+        bar="rows",
+    )
+    changed = Table(
+        "nodes by rows that they gain or lose",
+        ("node", "rows before", "rows after", "gained", "lost"),
+        [
+            (r["node"], r["keys_before"], r["keys_after"], r["gained_keys"], r["lost_keys"])
+            for r in sorted(nodes, key=lambda r: -(r["gained_keys"] + r["lost_keys"]))
+        ],
+        summed=("rows before", "rows after", "gained", "lost"),
+    )
+    return Outcome(tuple(facts), report, (moved, changed))
+
+
+def _plan_title(join: Sequence[str], leave: Sequence[str], weights: Mapping[str, float]) -> str:
+    parts = [(", ".join(join), "joins" if len(join) == 1 else "join")] if join else []
+    parts += [(", ".join(leave), "leaves" if len(leave) == 1 else "leave")] if leave else []
+    changed = [f"{node} to {weight:g}" for node, weight in weights.items() if node not in join]
+    parts += [(", ".join(changed), "in weight")] if changed else []
+    return "Plan: " + "; ".join(f"{who} {what}" for who, what in parts)
