@@ -37,8 +37,8 @@ from hashring.core.history import Period, RingHistory, Version, ring_history
 from hashring.core.ringfile import RingFile
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.keys import column_type, quoted
-from hashring.spark.range_lookup import look_up
-from hashring.spark.range_table import Longs, RangeTable, range_table
+from hashring.spark.range_lookup import look_up, told_of
+from hashring.spark.range_table import DEEP_STEP, Longs, RangeTable, range_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,6 +94,17 @@ class AsOf:
             open period). All null for a null point or time and for a time before the history.
             And ``full`` BOOLEAN: whether the owner held as many keys as it may.
         """
+        return self.told(self.located(df, point, at))
+
+    def located(self, df: DataFrame, point: str, at: str) -> DataFrame:
+        """The first half of :meth:`with_period`: add columns that :meth:`told` reads.
+
+        Both halves in one stage of Spark make a method longer than Java compiles: what can be
+        between them, such as a window, speeds up both.
+
+        Args:
+            point, at: as for :meth:`with_period`.
+        """
         names = [F.col(quoted(name)) for name in df.columns]
         offset = F.least(F.col(quoted(at)), F.lit(self.ends)) - F.lit(self.begins)
         timed = df.select(*names, F.when(offset >= 0, offset).alias(_AT))
@@ -106,12 +117,16 @@ class AsOf:
         )
         stripped = look_up(placed, _STRIP, self._strips, _PERIOD)
         inside = F.col(quoted(point)).bitwiseAND((1 << self._cell_shift) - 1)
-        located = stripped.select(
+        within = stripped.select(
             *kept, (F.shiftleft(F.col(_PERIOD), self._cell_shift) + inside).alias(_STRIP)
         )
-        found = look_up(located, _STRIP, self._periods, _PERIOD, self._attributes, keep_code=False)
+        return look_up(within, _STRIP, self._periods, _PERIOD).drop(_STRIP)
+
+    def told(self, located: DataFrame) -> DataFrame:
+        """The second half of :meth:`with_period`: the period's columns in place of its number."""
+        found = told_of(located, _PERIOD, self._attributes)
         if self._full is None:
-            return found.drop(_STRIP).withColumn("full", F.lit(False))
+            return found.withColumn("full", F.lit(False))
         held = F.when(
             F.col("owner") != NOBODY,
             F.shiftleft(F.col("owner").cast("bigint"), self._version_bits) + F.col(_VERSION),
@@ -143,15 +158,22 @@ def as_of(history: RingHistory) -> AsOf:
     last = np.append(times[1:] != times[:-1], True)
     begins, ends = int(times[0]), int(times[-1])
     time_table = range_table(
-        times[last] - begins, np.flatnonzero(last), max((ends - begins).bit_length(), 1)
+        times[last] - begins,
+        np.flatnonzero(last),
+        max((ends - begins).bit_length(), 1),
+        deep_step=DEEP_STEP,
     )
 
     cell_bits = _cell_bits(periods, len(versions))
     shift = 32 - cell_bits
     version_bits = (len(versions) + 1).bit_length()
     strips, pieces, which = _strips(periods, shift, version_bits)
-    strip_table = range_table(strips, np.arange(len(strips)), cell_bits + version_bits)
-    period_table = range_table(pieces, which, max(len(strips) - 1, 1).bit_length() + shift)
+    strip_table = range_table(
+        strips, np.arange(len(strips)), cell_bits + version_bits, deep_step=DEEP_STEP
+    )
+    period_table = range_table(
+        pieces, which, max(len(strips) - 1, 1).bit_length() + shift, deep_step=DEEP_STEP
+    )
 
     ends_at = np.append(times, NEVER)
     return AsOf(

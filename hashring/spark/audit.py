@@ -169,7 +169,8 @@ def work_slices(
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
     reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
-    return find_slices(_judgeable(reasoned), _Marks(asof).of("end", "node"), rows)
+    keys = work.select(key_text(work, key).alias("key"))
+    return find_slices(keys, _judgeable(reasoned), _Marks(asof).of("end", "node"), rows)
 
 
 def counted_audit(
@@ -304,11 +305,22 @@ class _Marks:
         return F.shiftright(F.col(mark), self._bits) + self._zero
 
 
+def _without_nulls(rows: DataFrame) -> DataFrame:
+    """Rows that have no null, in columns that say so: Spark writes no code that looks for one."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    return rows.select(
+        *(
+            F.coalesce(name, F.lit("" if name == "key" else 0).cast(kind)).alias(name)
+            for name, kind in kinds.items()
+        )
+    )
+
+
 def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
     cut = slices.cut(work) if slices else work
     # By point first: two keys differ in it at once, which two texts do late.
-    hashed = cut.withColumn("point", key_point(cut, "key", asof.algorithm))
+    hashed = _without_nulls(cut.withColumn("point", key_point(cut, "key", asof.algorithm)))
     earlier = (
         Window.partitionBy("point", "key", *([SLICE] if slices else []))
         .orderBy("start", "end", "node")
@@ -324,26 +336,20 @@ def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     marked = hashed.withColumn("mark", marks.of("end", "node"))
     led = marked.withColumn("leader", F.max("mark").over(earlier))
     trail = F.when(node_of("leader") != F.col("node"), F.least("mark", "leader"))
-    trailed = led.withColumn("trail", trail).withColumn("rival", F.max("trail").over(earlier))
+    # Between the windows, since Java compiles no method as long as all of this would make.
+    located = asof.located(led.withColumn("trail", trail), "point", "start")
+    trailed = located.withColumn("rival", F.max("trail").over(earlier))
     other = F.when(node_of("leader") == F.col("node"), F.col("rival")).otherwise(F.col("leader"))
     opposed = trailed.withColumn("other", other)
     if slices:
         opposed = opposed.where(F.col("start") > BEFORE)
     meets = (end_of("other") > F.col("start")) & (F.col("end") > F.col("start"))
-    met = opposed.select(
-        "key",
-        "point",
-        "node",
-        "start",
-        "end",
-        F.when(
-            F.col("leader").isNotNull(),
-            F.greatest(F.col("start") - end_of("leader"), F.lit(0)),
-        ).alias("gap"),
-        F.when(meets, node_of("other")).alias("other"),
-        F.when(meets, F.least(F.col("end"), end_of("other")) - F.col("start")).alias("overlap"),
+    gap = F.when(
+        F.col("leader").isNotNull(), F.greatest(F.col("start") - end_of("leader"), F.lit(0))
     )
-    placed = asof.with_period(met, "point", "start")
+    overlap = F.when(meets, F.least(F.col("end"), end_of("other")) - F.col("start"))
+    met = F.when(meets, node_of("other"))
+    placed = asof.told(opposed.withColumns({"gap": gap, "other": met, "overlap": overlap}))
 
     own = F.col("owner") == F.col("node")
     problem = (

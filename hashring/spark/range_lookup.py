@@ -293,30 +293,17 @@ def with_code(
     return out.drop(*(_word(index) for index in range(len(words))))
 
 
-def look_up(
-    df: DataFrame,
-    number: str,
-    table: RangeTable,
-    code: str,
-    attributes: Mapping[str, Any] | None = None,
-    *,
-    keep_code: bool = True,
-) -> DataFrame:
-    """Add the code of each number, and what is attributed to it, from a broadcast row.
+def look_up(df: DataFrame, number: str, table: RangeTable, code: str) -> DataFrame:
+    """Add the code of each number from a broadcast row.
 
     Args:
         number: a BIGINT column, in ``[0, 2**table.bits)`` or null.
         code: the name of the column to add, BIGINT; null where the number is.
-        attributes: for each column to add, an array (numpy, Arrow or a list) indexed by code.
-        keep_code: whether the code itself stays in the result.
 
     The rows, their order and their partitioning stay as they are.
     """
-    attributes = dict(attributes or {})
     arrays = table_arrays(table)
-    row = one_row(df.sparkSession, arrays | {f"{_CODES}_{n}": a for n, a in attributes.items()})
     kept = [quoted(name) for name in df.columns]
-    held = [quoted(f"{_CODES}_{name}") for name in attributes]
     left = list(arrays)
     at = Sql(quoted(number))
 
@@ -324,9 +311,10 @@ def look_up(
     def step(out: DataFrame, expression: Sql, name: str, *done: str) -> DataFrame:
         for array in done:
             left.remove(array)
-        return out.selectExpr(*kept, *held, *left, f"{expression} AS {quoted(name)}")
+        return out.selectExpr(*kept, *left, f"{expression} AS {quoted(name)}")
 
     f = SqlFunctions
+    row = one_row(df.sparkSession, arrays)
     index = f.shiftright(at, table.offset_bits).cast("int")
     out = step(df.crossJoin(F.broadcast(row)), f.get(_ROOT, index), _WORD, _ROOT)
     for level, (shift, bits) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
@@ -338,11 +326,25 @@ def look_up(
     if table.codes is not None:
         left.remove(_CODES)
     found = Sql(f"if(spark_partition_id() >= 0, {found.cast('bigint')}, NULL)")
-    out = step(out, found, code)
-    if not attributes:
-        return out
-    told = (
-        f"{f.get(array, Sql(quoted(code)).cast('int'))} AS {quoted(name)}"
-        for array, name in zip(held, attributes, strict=True)
+    return step(out, found, code)
+
+
+def told_of(df: DataFrame, code: str, attributes: Mapping[str, Any]) -> DataFrame:
+    """Put what is attributed to a code in its place, from a broadcast row.
+
+    Args:
+        code: a BIGINT column, or null.
+        attributes: for each column to add, an array (numpy, Arrow or a list) indexed by code.
+
+    The rows, their order and their partitioning stay as they are.
+    """
+    held = {f"{_CODES}_{name}": array for name, array in attributes.items()}
+    row = one_row(df.sparkSession, held)
+    index = Sql(quoted(code)).cast("int")
+    return df.crossJoin(F.broadcast(row)).selectExpr(
+        *(quoted(name) for name in df.columns if name != code),
+        *(
+            f"{SqlFunctions.get(quoted(array), index)} AS {quoted(name)}"
+            for array, name in zip(held, attributes, strict=True)
+        ),
     )
-    return out.selectExpr(*kept, *([quoted(code)] if keep_code else []), *told)

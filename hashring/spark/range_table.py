@@ -39,8 +39,8 @@ RESOLVED: Final = 1 << 62
 STEP: Final = 4
 """Bits that each level below the root resolves, unless told."""
 DEEP_STEP: Final = 8
-"""The same for the second level of a ring's table and all below, which only clustered points need:
-an expression doubles with each level."""
+"""The same for the second level and all below, which only clustered points need: an expression
+doubles with each level, and a plan of several lookups has to stay as short as Java compiles."""
 MAX_SLOTS: Final = 3
 MIN_ROOT_BITS: Final = 12
 MAX_RING_ROOT_BITS: Final = 20

@@ -103,12 +103,16 @@ def _sliced(work: DataFrame, hot: DataFrame, how: str = "left") -> DataFrame:
     return joined.withColumn(SLICE, F.coalesce(inside, F.lit(0)))
 
 
-def find_slices(work: DataFrame, mark: Column, rows: int = SLICE_ROWS) -> Slices | None:
+def find_slices(
+    keys: DataFrame, work: DataFrame, mark: Column, rows: int = SLICE_ROWS
+) -> Slices | None:
     """Cut the work of each key that has more than so many rows. Reads the keys at once.
 
     Only if there may be such a key, it reads the work twice more, of likely keys only.
 
     Args:
+        keys: ``key`` of all rows, of those that cannot be judged, too, and null: without a reason
+            to reject a row, Spark reads no other column.
         work: ``key`` STRING or BINARY, ``node`` INT, ``start`` and ``end`` in microseconds.
         mark: a number that orders rows by end and node.
 
@@ -121,8 +125,8 @@ def find_slices(work: DataFrame, mark: Column, rows: int = SLICE_ROWS) -> Slices
     if rows < 1:
         raise ConfigError("rows", rows, "give rows, at least 1")
     bucket = F.crc32("key") % F.lit(_BUCKETS)
-    counted = work.groupBy(bucket.alias(_BUCKET)).count().where(F.col("count") > rows)
-    full = [row[_BUCKET] for row in counted.collect()]
+    counted = keys.groupBy(bucket.alias(_BUCKET)).count().where(F.col("count") > rows)
+    full = [row[_BUCKET] for row in counted.collect() if row[_BUCKET] is not None]
     if not full:
         return None
     # A hundredth of the rows at each end may lie far from the others.
@@ -134,14 +138,14 @@ def find_slices(work: DataFrame, mark: Column, rows: int = SLICE_ROWS) -> Slices
         .where(F.col("rows") > rows)
         .collect()
     )
-    keys = []
+    hot_keys = []
     for row in found:
         first, last = row["ends"]
         count = 2 * -(-row["rows"] // rows)
-        keys.append(_HotKey(row["key"], first, (last - first) // count + 1, count - 1))
-    if not keys:
+        hot_keys.append(_HotKey(row["key"], first, (last - first) // count + 1, count - 1))
+    if not hot_keys:
         return None
-    made = Slices(tuple(keys), (), isinstance(work.schema["key"].dataType, BinaryType))
+    made = Slices(tuple(hot_keys), (), isinstance(work.schema["key"].dataType, BinaryType))
     latest = (
         _sliced(work, made._frame(work), "inner")
         .groupBy("key", SLICE, "node")
@@ -157,12 +161,12 @@ def find_slices(work: DataFrame, mark: Column, rows: int = SLICE_ROWS) -> Slices
         for row in latest.collect()
     }
     states = []
-    for hot in keys:
+    for hot in hot_keys:
         before: list[tuple[int, int, int]] = []
         for number in range(hot.last + 1):
             states += [(hot.key, number, node, end) for _, end, node in before]
             before = _two_latest([*before, *ends_of.get((_hashable(hot.key), number), ())])
-    return Slices(tuple(keys), tuple(states), made.is_binary)
+    return Slices(tuple(hot_keys), tuple(states), made.is_binary)
 
 
 def _hashable(key: Any) -> Any:

@@ -374,6 +374,30 @@ def test_only_a_key_with_more_rows_than_a_task_should_sort_is_cut(spark, history
     assert (found.rows, found["keys"], found.overlapping) == (5, 2, 0)
 
 
+def test_java_compiles_every_method_of_an_audit(spark):
+    """It interprets a method of more than 8000 bytes, many times slower, and Spark writes such."""
+    day, made = 86_400_000_000, []
+    for burst in range(40):
+        for i in range(8):
+            # Changes and points close together, which take the most levels of a table.
+            points = [(burst % 4 << 30) + burst * 64 + i * 8 + j for j in range(4)]
+            stamp = burst * day + i
+            made.append(change(len(made) + 1, "join", (f"n{burst}-{i}",), points, at=stamp))
+    made.append(change(len(made) + 1, "full", ("n0-0",), at=41 * day))
+    made = ring_history(made)
+    log = [("hello", "n0-0", 12.0 + i, 13.0 + i) for i in range(4)]
+    work = spark.createDataFrame(log, LOG)
+    found = audit(work, made, slices=work_slices(work, made, rows=3))
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # which plans while it runs
+    try:
+        for name in ("findings", "counts"):
+            stages = getattr(found, name)._jdf.queryExecution().debug().codegenToSeq()
+            sizes = [stages.apply(i)._3().maxMethodCodeSize() for i in range(stages.size())]
+            assert 0 < max(sizes) < 8000, name
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+
+
 def test_the_summary_adds_up(spark):
     rng = random.Random(9)
     history, last = random_history(rng, ["a", "b", "c"], 30)
