@@ -135,7 +135,7 @@ def test_the_lines_of_consoles_can_be_typed_as_they_are(page: Path) -> None:
     for line in console_lines(page):
         command, words = command_of(line)
         # Raises what a user would read.
-        command.make_context(command.name, words)
+        command.make_context(command.name, words, **main.context_settings)
 
 
 def runs_here(line: str) -> bool:
