@@ -58,7 +58,7 @@ def drain(
     def order(state: GroupState, now: float) -> StepOutcome:
         return orders.drain(state, member, now, who, seconds=seconds, force=force)
 
-    _give(settings, group, order, planned, f"{member} is to hand over what it has")
+    _give(settings, group, order, f"{member} is to hand over what it has", planned=planned)
 
 
 @click.command("undrain")
@@ -80,7 +80,14 @@ def undrain(settings: Settings, group: str, member: str, *, by: str | None, plan
     def order(state: GroupState, now: float) -> StepOutcome:
         return orders.undrain(state, member, now, who)
 
-    _give(settings, group, order, planned, f"{member} is to have partitions again")
+    _give(
+        settings,
+        group,
+        order,
+        f"{member} is to have partitions again",
+        f"{member} was not drained",
+        planned=planned,
+    )
 
 
 @click.command("weight")
@@ -114,15 +121,39 @@ def weigh(
         return orders.weigh(state, member, value, now, who)
 
     what = "its own weight" if value is None else f"the weight {value:g}"
-    _give(settings, group, order, planned, f"{member} is to have {what}")
+    is_to_have, has = f"{member} is to have {what}", f"{member} has {what}"
+    _give(settings, group, order, is_to_have, has, planned=planned)
 
 
-def _give(settings: Settings, group: str, order: Order, planned: bool, what: str) -> None:
+def _give(
+    settings: Settings,
+    group: str,
+    order: Order,
+    what: str,
+    unchanged: str = "",
+    *,
+    planned: bool,
+) -> None:
+    """Give an order, or show what it would do.
+
+    Args:
+        what: what to say once it is given.
+        unchanged: what to say when it changes nothing.
+    """
+    changed = False
+
+    def noted(state: GroupState, now: float) -> StepOutcome:
+        nonlocal changed
+        outcome = order(state, now)
+        changed = outcome.state is not state
+        return outcome
+
     with connected(settings) as connection:
         if planned:
             _show_plan(settings, connection, group, order)
             return
-        state = decide(connection, group, order)
+        state = decide(connection, group, noted)
+    what = what if changed else unchanged
     if settings.json:
         document({"group": group, "orders": {n: asdict(o) for n, o in state.orders.items()}})
     else:

@@ -59,6 +59,8 @@ def test_a_weight_stands_until_it_is_taken_back(ask: Ask, pair: Pair) -> None:
     )
     assert ask("weight", "orders", "a", "own").exit_code == 0
     eventually(lambda: [len(group.held) for group in pair] == [4, 4], "even again")
+    assert ask("weight", "orders", "a", "own").output == "orders: a has its own weight\n"
+    assert ask("undrain", "orders", "a").output == "orders: a was not drained\n"
 
 
 def test_a_member_drains_and_weighs_itself(pair: Pair) -> None:
