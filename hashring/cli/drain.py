@@ -52,6 +52,14 @@ def command(
     """
     seconds = None if lasting is None else span(lasting)
     with connected(settings) as connection:
+        given = drain(
+            connection.keys,
+            node=node,
+            by=by or here("drain"),
+            seconds=seconds,
+            force=force,
+            lag=settings.scoring.lag,
+        )
         if planned:
             _, ring = looked(connection, settings, node)
             after, note = ring.without_nodes(node), ""
@@ -61,17 +69,7 @@ def command(
                 note = f"nothing moves: {printable(node)} is not on the ring"
             show_order_plan(settings, ring, after, note)
             return
-        status = connection.run(
-            drain(
-                connection.keys,
-                node=node,
-                by=by or here("drain"),
-                seconds=seconds,
-                force=force,
-                lag=settings.scoring.lag,
-            )
-        )
-        obeyed(connection, settings, node, status)
+        obeyed(connection, settings, node, connection.run(given))
         order = connection.snapshot().drains.get(node)
     text = f"{printable(node)} is to drain"
     if order is not None and order.until is not None:

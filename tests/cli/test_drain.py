@@ -133,3 +133,4 @@ def test_an_unknown_node_is_refused_with_names_near_it(
 @pytest.mark.parametrize("time", ["soon", "-3s", "0s"])
 def test_a_time_that_is_none_is_refused(run: Run, pair: list[RingNode], time: str) -> None:
     assert "give a" in run("drain", "alder", "--for", time, status=2).err
+    assert "give a" in run("drain", "alder", "--for", time, "--plan", status=2).err

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from hashring.core.assignors.protocol import Member, is_finite
 from hashring.core.groups.kernel import StepOutcome
@@ -19,6 +20,12 @@ from hashring.core.groups.state import (
     MemberOrder,
 )
 from hashring.errors import ConfigError, UnknownMemberError
+
+LONGEST: Final = 1e9
+"""Seconds for which a drain may be ordered at most; without an end it lasts longer."""
+
+GREATEST_WEIGHT: Final = 1000.0
+"""The greatest weight that may be ordered."""
 
 
 def drain(
@@ -42,8 +49,10 @@ def drain(
         UnknownMemberError: the group has no such member.
         ConfigError: the time is none; or no other member is left, without ``force``.
     """
-    if seconds is not None and not (is_finite(seconds) and seconds > 0):
-        raise ConfigError("for", seconds, "give a positive number of seconds")
+    if seconds is not None and not (is_finite(seconds) and 0 < seconds <= LONGEST):
+        raise ConfigError(
+            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
+        )
     _check_known(state, member)
     standing = state.orders_at(now)
     others = [
@@ -91,13 +100,17 @@ def weigh(state: GroupState, member: str, weight: float | None, now: float, by: 
 
     Raises:
         UnknownMemberError: the group has no such member, and no order about it.
-        ConfigError: the weight is no finite number above 0.
+        ConfigError: the weight is no number above 0, or above :data:`GREATEST_WEIGHT`.
     """
     standing = state.orders_at(now)
     if member not in standing:
         _check_known(state, member)
     if weight is not None:
         weight = float(Member(member, weight=weight).weight)
+        if weight > GREATEST_WEIGHT:
+            raise ConfigError(
+                "weight", weight, f"give a number above 0, {GREATEST_WEIGHT:.0f} at most"
+            )
     order = replace(standing.get(member, NOTHING), by=by, weight=weight)
     if order.weight == standing.get(member, NOTHING).weight:
         return StepOutcome(state, (), None)

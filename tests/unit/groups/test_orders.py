@@ -128,7 +128,14 @@ def test_an_order_about_somebody_unknown_is_refused_with_a_near_name() -> None:
             order(desk, "z")
 
 
-@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, "2h", True])
+def test_a_weight_that_no_assignor_could_count_with_is_refused() -> None:
+    for weight in (1000.5, 1e308):
+        with pytest.raises(ConfigError, match=r"weight=.*: give a number above 0, 1000 at most"):
+            weigh(three(), "a", weight)
+    assert weigh(three(), "a", 1000.0).state.orders["a"].weight == 1000.0
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, 1e10, "2h", True])
 def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
     with pytest.raises(ConfigError, match=r"for=.*: give a positive number of seconds"):
         drain(three(), "a", seconds=seconds)
