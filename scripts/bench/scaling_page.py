@@ -230,6 +230,11 @@ def _own_ranges(values: dict[str, float], measured: str) -> str:
             in_place(),
         )
     )
+    greeted = (
+        f" Nor are the two connections of a node that starts: {1e3 * values['connections']:.2g} ms of Redis each time."
+        if "connections" in values
+        else ""
+    )
     head = cells("nodes", *(f"{n:,}" for n in sizes))
     widths = " ".join(["34", *["22"] * len(sizes)])
     return f"""
@@ -247,7 +252,7 @@ the ends of the node's ranges.
 
 {head}{rows}
 A bare heartbeat renews 16 members, and does nothing else. The bytes are replies and messages of Redis. The time to
-write to a connection for each neighbour is not included, and no ring of more than 10,000 followers was
+write to a connection for each neighbour is not included.{greeted} No ring of more than 10,000 followers was
 measured. Compare the ratios: a busy machine makes all times longer.
 
 {measured}

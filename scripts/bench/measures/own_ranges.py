@@ -66,6 +66,19 @@ def heartbeat(nodes: int, count: int, scoring: Scoring) -> float:
         return spent(client, count, lambda number: crowd.beat(number * step))[0]
 
 
+def connections(count: int) -> float:
+    """Seconds of Redis for the two connections of a node: made, greeted, one of them subscribed."""
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+
+        def connect(number: int) -> None:
+            with Redis(unix_socket_path=str(server.socket)) as node, node.pubsub() as listener:
+                node.ping()
+                listener.subscribe(KEYS.node_channel(str(number)))
+                listener.get_message(timeout=5.0)
+
+        return spent(client, count, connect)[0]
+
+
 def changes(nodes: int, count: int, *, own: bool) -> dict[str, Cost]:
     """Seconds of Redis and bytes of a heartbeat, a leave, a join and a crash."""
     with crowd_of(nodes, own=own) as (crowd, client), client.pubsub() as neighbours:
@@ -122,6 +135,11 @@ def note(values: dict[str, float], kind: str, nodes: int, found: dict[str, Cost]
 def take(run: Run) -> Result:
     result = Result()
     values = result.values
+    values["connections"] = connections(20 if run.quick else 200)
+    result.add(
+        "the two connections of a node that starts: time of Redis",
+        f"{values['connections'] * 1e3:.2f} ms",
+    )
     for nodes in (50, 200) if run.quick else SIZES:
         run.say(f"{nodes:,} nodes: followers")
         beats = 50 if run.quick else 500
