@@ -56,6 +56,7 @@ from hashring.store.interface import Message, Store, Subscribed
 from hashring.store.redis_store import RedisStore
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import PATIENCE, servers
+from tests.contract.places import RealPlace
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
@@ -502,6 +503,19 @@ def test_members_whose_lease_has_ended_are_forgotten_with_the_decision(
     store.run(join(keys, facts("b", B), replace(TERMS, ttl=1e-6)))
     step(store, keys)
     assert [member.name for member in store.run(read(keys)).facts.members] == ["a"]
+
+
+def test_nothing_is_left_of_what_an_expired_member_was_told(
+    real: RealPlace, keys: GroupKeys
+) -> None:
+    store = real.store
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys)
+    assert set(real.client.hkeys(keys.views)) == {b"a", b"b"}
+    store.run(beat(keys, facts("b", B), 1e-6))
+    step(store, keys)
+    assert set(real.client.hkeys(keys.views)) == {b"a"}
 
 
 def test_a_decision_is_told_on_the_channel(store: Store, keys: GroupKeys) -> None:

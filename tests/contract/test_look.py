@@ -146,6 +146,14 @@ def test_where_nodes_are_is_written_down_until_they_go(place: Place) -> None:
     assert place.placed() == {b"o": b"40"}
 
 
+def test_a_heartbeat_that_finds_a_node_expired_forgets_where_it_was(place: Place) -> None:
+    place.join("n", A, 10)
+    place.join("m", B, 30)
+    place.age("n")
+    place.beat("m", B, 30)
+    assert place.placed() == {b"m": b"30"}
+
+
 def test_a_sweep_forgets_where_nodes_are_that_are_not_on_the_ring(place: Place) -> None:
     place.join("n", A, 10)
     place.place(b"5", "ghost")
