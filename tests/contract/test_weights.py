@@ -131,6 +131,18 @@ def test_an_order_about_a_made_up_name_counts_for_its_process(place: Place) -> N
     assert dict(place.look().weights) == {}
 
 
+def test_an_order_about_a_process_that_has_just_crashed_outlasts_orders_about_others(
+    place: Place,
+) -> None:
+    place.join("h:1", A, 10)
+    place.join("h:2", B, 30)
+    weigh(place, **{"h:1": 2})
+    place.age("h:1")
+    place.sweep()
+    weigh(place, **{"h:2": 3})
+    assert set(place.look().weights) == {"h:1", "h:2"}
+
+
 def test_a_drained_node_hears_of_its_weight(place: Place) -> None:
     two(place)
     place.store.run(orders.drain(place.keys, node="a", by="alice"))

@@ -13,7 +13,7 @@ from typing import Any
 
 from hashring.core.ring import Ring, bounds_of
 from hashring.errors import RedisUnavailable, StoreError
-from hashring.protocol.locks.book import LockBook, LockConfig, Take, Verdict
+from hashring.protocol.locks.book import Asked, LockBook, LockConfig, Take, Verdict
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
@@ -166,12 +166,13 @@ class Node:
         return verdict is Verdict.YES
 
     def select(self, keys: Iterable[bytes]) -> list[bytes]:
-        asked = list(keys)
-        verdicts = [self.ask(key) for key in asked]
-        self.arrive(
-            self.take(*(k for k, v in zip(asked, verdicts, strict=True) if v is Verdict.TAKE))
-        )
-        return [k for k in asked if k in self.book.held and self.ask(k) is Verdict.YES]
+        asked = [(key, point(key), number) for number, key in enumerate(keys)]
+        _, wanted = self.ask_many(asked)
+        self.arrive(self.book.take(wanted, self.world.now))
+        return [key for key, _, _ in self.ask_many(a for a in asked if a[0] in self.book.held)[0]]
+
+    def ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Asked]]:
+        return self.book.ask_many(asked, self.bounds, self.until, self.world.now)
 
     def pin(self, key: bytes) -> Lease:
         assert self.contains(key)

@@ -111,6 +111,30 @@ def test_a_key_held_by_another_is_not_asked_of_redis_again_until_it_is_freed(wor
     assert world.calls() == calls + 2
 
 
+def test_a_selection_leaves_out_what_another_holds(world: World) -> None:
+    _, b = moved_to_b(world)
+    assert not b.contains(b"b0")
+    assert b.select([b"b0", b"b1"]) == [b"b1"]
+
+
+def test_many_keys_have_the_verdicts_that_each_has_alone(world: World) -> None:
+    a, b = moved_to_b(world)
+    assert a.contains(b"a0")
+    assert not b.contains(b"b0")
+    keys = [b"a0", b"a1", b"b0", b"b1"]
+    for node in (a, b):
+        asked = [(key, point(key), number) for number, key in enumerate(keys)]
+        verdicts = [node.ask(key) for key in keys]
+        yes, to_take = node.ask_many(asked)
+        assert yes == [each for each, v in zip(asked, verdicts, strict=True) if v is YES]
+        assert to_take == [each for each, v in zip(asked, verdicts, strict=True) if v is TAKE]
+
+
+def test_a_selection_leaves_out_a_held_key_that_is_another_nodes_now(world: World) -> None:
+    a, _ = moved_to_b(world)
+    assert a.select([b"a0", b"b0"]) == [b"a0"]
+
+
 def test_a_key_that_is_freed_before_the_answer_that_another_holds_it_is_taken_at_once(
     world: World,
 ) -> None:
