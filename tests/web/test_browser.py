@@ -585,8 +585,18 @@ def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, sc
             "/plan/group?group=axes&join=x",
             "/login",
             "/nothing",
+            "/act/remove?ring=axe&node=dead",
+            "/act/drain?ring=axe&node=well",
+            "/act/weight?ring=axe&node=well&weight=2",
+            "/act/group-weight?group=axes&member=m&weight=2",
+            "/act/rebalance?group=axes",
         ):
             page.goto(running.url + path)
+            if "/act/" in path and "/login" in page.url:
+                page.get_by_label("Your name").fill("ada")
+                page.get_by_label("Token").fill(TOKEN)
+                page.get_by_role("button", name="Sign in").click()
+                page.wait_for_url(f"**{path}")
             found = Axe().run(page).response["violations"]
             assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
     context.close()
