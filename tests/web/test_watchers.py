@@ -215,10 +215,10 @@ def test_the_list_makes_anew_only_the_rows_of_which_something_new_was_read(
     kept = {row for row in first.values() if row in second.values()}
     assert len(first) == len(second) == 2
     assert len(kept) == 1
-    service.stop()
-    assert service.failure is None
-    service._pulse.failure = Failure(0.0, RedisUnavailable("gone"))
-    service._pulse.looks += 1
+    pulse = service._pulse
+    pulse.stop()
+    pulse.join(PATIENCE)
+    pulse.failure, pulse.looks = Failure(0.0, RedisUnavailable("gone")), pulse.looks + 1
     _, _, third = index.current()
     assert all("unknown" in row.html for row in third.values())
 
