@@ -616,7 +616,7 @@ class IndexPage(LivePage):
         # A ring that is looked at rarely has not met the failure yet.
         # Nor need each row say what stands above the list.
         blind = self._service.failure is not None
-        of = (watcher.view, watcher.failure, blind)
+        of = (watcher.view, watcher.failure, watcher.looks > 0, blind)
         known = self._entries.get(watcher)
         if known is not None and all(a is b for a, b in zip(known.of, of, strict=True)):
             return known

@@ -240,6 +240,7 @@ def test_a_key_that_can_be_no_ring_s_hides_no_other_ring_and_is_no_fault(
 def test_a_group_without_a_state_that_can_be_read_says_so(redis: Redis, visit: Visit) -> None:
     redis.hset("{orders}:group:state", "a", "b")
     visitor = visit()
+    visitor.page("/")
     eventually(
         lambda: "its key in Redis has no state that can be read" in visitor.page("/"),
         "the list says why it is unknown",
