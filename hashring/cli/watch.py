@@ -25,7 +25,7 @@ from hashring.store.ring.events import RingEvent, after, event_json, iso_time, n
 from hashring.store.ring.nodes import NodeFacts, node_facts
 
 _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
-_PART: Final = 20  # reading the ring may take one part in so many of the time
+_PART: Final = 20  # reading the ring may take 1/20 of the time
 _EVENTS: Final = 8  # on the screen
 _NODES_IN_LINE: Final = 12
 

@@ -96,7 +96,7 @@ def expected_peak_to_mean(counts: tuple[tuple[int, int], ...]) -> float:
     """The greatest ratio of a share to its fair share, on average over random points.
 
     Args:
-        counts: pairs of a number of points and how many nodes have so many.
+        counts: pairs of a number of points and how many nodes have that number.
 
     Exact but for the numeric integration, whose error is far below 0.001.
     """

@@ -31,7 +31,7 @@ Cells = npt.NDArray[np.uint16]
 
 # Two bytes as they follow each other in memory, whatever the machine.
 _PAIR: Final = np.dtype("<u2")
-# Picking by number costs so many times more than passing over a key.
+# How many times more it costs to pick by number than to pass over a key.
 _FEW: Final = 8
 
 

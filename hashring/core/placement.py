@@ -164,7 +164,7 @@ def balanced_cuts(
 
 
 BALANCED_WHOLE: Final = 2048
-"""A joiner sees the whole of a ring of at most so many replicas."""
+"""Up to this many replicas, a joiner reads the whole ring."""
 
 BALANCED_STRETCHES: Final = 16
 """At how many points it looks at a larger ring."""

@@ -16,7 +16,7 @@ COLUMNS: Final = 100
 
 _CELL: Final = 10
 _LEFT: Final = 52  # room for labels
-_LABELLED: Final = 5  # every so many rows
+_LABELLED: Final = 5  # rows from one label to the next
 
 
 def partition_grid(

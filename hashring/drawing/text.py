@@ -11,7 +11,7 @@ _LONGEST_NAME: Final = 80
 
 
 def short(text: str, longest: int = _LONGEST_NAME) -> str:
-    """Anybody's text as it may be shown: printable, and cut to so many characters."""
+    """Anybody's text as it may be shown: printable, and cut to ``longest`` characters."""
     # Cut before escaping, so that a name of a megabyte costs nothing.
     cut = printable(text[: longest + 1])
     return cut if len(text) <= longest and len(cut) <= longest else cut[: longest - 1] + "…"

@@ -27,7 +27,7 @@ STALE: Final = 30.0
 """Seconds after which a reading that nothing newer follows has no series any more."""
 
 NODES_SHOWN: Final = 1000
-"""Of a ring or group with more nodes or members, only so many have series of their own."""
+"""In a larger ring or group, only this many nodes or members have their own series."""
 
 _RING: Final = ("ring",)
 _NODE: Final = ("ring", "node")
@@ -201,7 +201,7 @@ class FleetCollector(Collector):
     # --- what the reader calls ------------------------------------------------------------------
 
     def redis_answered(self, seconds: float) -> None:
-        """Redis answered, after so many seconds."""
+        """Redis answered, after ``seconds``."""
         with self._lock:
             self._up = True
             self._round_trips.observe(seconds)

@@ -50,7 +50,7 @@ def committed(what: str, attempt: Callable[[], Flow[T | None]], tries: int = TRI
 
 @dataclass(frozen=True)
 class Pause:
-    """Let so many seconds pass; the reply is whether the flow is to give up."""
+    """Wait for some seconds; the reply is whether the flow is to give up."""
 
     seconds: float
 

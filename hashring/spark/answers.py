@@ -30,7 +30,7 @@ class Table:
     bar: str | None = None
 
     def rest(self, first: int) -> dict[str, Any]:
-        """The sums of the rows after the first so many."""
+        """The sums of the rows from number ``first`` on."""
         at = [self.columns.index(name) for name in self.summed]
         left = self.rows[first:]
         return {self.columns[i]: sum(row[i] for row in left) for i in at}

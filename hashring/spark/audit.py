@@ -153,11 +153,11 @@ def work_slices(
     end: str = "end",
     rows: int = SLICE_ROWS,
 ) -> Slices | None:
-    """Look for keys with more than so many rows, and cut their work into slices of time.
+    """Look for keys with more rows than a limit, and cut their work into slices of time.
 
     Reads the keys of the log at once, and again the work of likely keys, if there are any. Then
-    :func:`audit` spreads such a key over tasks of at most about so many rows, as far as its work
-    is spread over time.
+    :func:`audit` spreads such a key over tasks of about that size at most, as far as its work is
+    spread over time.
 
     The other arguments and the errors are those of :func:`audit`.
 

@@ -55,7 +55,7 @@ def newest_batch(place: Path) -> int:
 def compact(
     spark: SparkSession, path: str, size: int = DEFAULT_BYTES, format: str = "parquet"
 ) -> Compacted:
-    """Merge neighbouring batches of a stream until each has about so many bytes.
+    """Merge neighbouring batches of a stream until each has about the wanted size in bytes.
 
     The stream may go on meanwhile. A reader may miss the merged rows for a moment, and never sees
     one twice. Killed and started again, it ends right.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CELL: Final = "cell"
 MOST_CELLS: Final = 2**16
 MOST_RANGES: Final = 64
-"""Of more ranges, neighbours are joined: Spark compiles a filter of so many parts."""
+"""The most parts of a filter, which Spark compiles; above it, neighbouring ranges are joined."""
 _CODE: Final = "__hashring_code"
 _RING, _COUNT = "_ring.json", "_cells"
 
@@ -101,7 +101,7 @@ def within(point: Column, ranges: Iterable[Range]) -> Column:
 
 
 def joined(ranges: Sequence[Range], most: int) -> list[Range]:
-    """At most so many ranges that cover the given ones (rising, disjoint), as tightly as can be."""
+    """At most ``most`` ranges, as tight as can be, that cover these rising, disjoint ones."""
     if not ranges:
         return []
     gaps = sorted(

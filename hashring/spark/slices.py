@@ -106,7 +106,7 @@ def _sliced(work: DataFrame, hot: DataFrame, how: str = "left") -> DataFrame:
 def find_slices(
     keys: DataFrame, work: DataFrame, mark: Column, rows: int = SLICE_ROWS
 ) -> Slices | None:
-    """Cut the work of each key that has more than so many rows. Reads the keys at once.
+    """Cut the work of each key that has more rows than a limit. Reads the keys at once.
 
     Only if there may be such a key, it reads the work twice more, of likely keys only.
 
@@ -117,7 +117,7 @@ def find_slices(
         mark: a number that orders rows by end and node.
 
     Returns:
-        ``None`` if no key has so many rows.
+        ``None`` if no key has that many rows.
 
     Raises:
         ConfigError: ``rows`` is below 1.

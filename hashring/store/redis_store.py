@@ -34,7 +34,7 @@ from hashring.store.interface import (
 T = TypeVar("T")
 
 # A client keeps to its timeouts, but a call may have many: of each sentinel, each node of a
-# cluster, each step of a handshake. After so many times the timeout, a call of an asyncio client
+# cluster, each step of a handshake. After this many timeouts, a call of an asyncio client
 # is given up.
 _GIVE_UP: Final = 10
 

@@ -1,4 +1,4 @@
-"""Requests that cost much work: only so much each, and only so many at once."""
+"""Requests that cost much work: each has a limit, and only a few run at once."""
 
 from __future__ import annotations
 

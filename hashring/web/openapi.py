@@ -167,7 +167,7 @@ def _paths() -> dict[str, Any]:
         "description": "One does not; which, why, and since when.",
         "content": _schema(api.Ready),
     }
-    page = (_AFTER, _query("count", "At most so many.", _whole(1, MOST)))
+    page = (_AFTER, _query("count", "The most to return.", _whole(1, MOST)))
     return {
         "/api/status": _get("The verdict on all rings and groups.", api.Overview),
         "/api/rings": _get("All rings, by name.", api.Rings, *page, errors=(400,)),
@@ -177,7 +177,7 @@ def _paths() -> dict[str, Any]:
             api.Nodes,
             _RING,
             _AFTER,
-            _query("count", "At most so many.", _whole(1, MOST_NODES)),
+            _query("count", "The most to return.", _whole(1, MOST_NODES)),
             errors=_READ,
         ),
         "/api/owner": _get(
@@ -198,7 +198,7 @@ def _paths() -> dict[str, Any]:
             api.Changes,
             _RING,
             _query("after", "The id of a change: those after it."),
-            _query("count", "The last so many of them.", _whole(1, EVENTS)),
+            _query("count", "How many of the last ones to return.", _whole(1, EVENTS)),
             errors=_READ,
         ),
         "/api/changes/live": live,

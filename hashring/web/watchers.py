@@ -40,7 +40,7 @@ EVENTS: Final = 500
 DECISIONS: Final = 20
 """How many of a group's last decisions a watcher keeps."""
 
-_PART: Final = 10  # without messages, looking takes one part in so many of the time at most
+_PART: Final = 10  # without messages, looking takes 1/10 of the time at most
 _LEAST_PAUSE: Final = 0.05  # seconds between two looks, however fast changes come
 _RETRY: Final = 0.5  # seconds
 _SCAN_INTERVAL: Final = 10.0
@@ -129,7 +129,7 @@ class Watcher(Generic[V]):
             subscription.end()
 
     def join(self, timeout: float) -> None:
-        """Wait for the end, so many seconds at most."""
+        """Wait for the end, ``timeout`` seconds at most."""
         self._thread.join(timeout)
 
     def wait_for_first(self, timeout: float) -> None:

@@ -25,7 +25,7 @@ _DEVIATIONS: Final = 4.0
 _TRAVEL: Final = 1.0  # seconds a change may take from Redis to a node
 _LATE_SWEEP: Final = 1.0  # seconds after which somebody alive should have swept what expired
 _HISTORY: Final = 600.0  # seconds of history that are looked at
-_OFTEN: Final = 3  # so many times in that history is no accident
+_OFTEN: Final = 3  # times in that history: more is no accident
 _SHOWN: Final = 8
 
 

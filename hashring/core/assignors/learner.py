@@ -302,7 +302,7 @@ class _Targeting:
         self._move(over, self._most)
 
     def _move(self, times: int, bound: Mapping[str, int]) -> None:
-        """Move one from a member above the bound to the least below it, so many times.
+        """Move ``times`` partitions, each from a member above the bound to the least below it.
 
         There always are two such members: the lower bounds add up to at most all partitions, the
         upper ones to at least all. A donor never becomes a receiver on the way, nor the reverse,

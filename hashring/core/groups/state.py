@@ -90,7 +90,7 @@ def check_access(access: str) -> str:
 
 
 def check_partitions(partitions: int) -> int:
-    """The count itself, when a group may have so many partitions.
+    """The count itself, if a group may have that many partitions.
 
     Raises:
         ConfigError: it is no whole number from 1 to a million.

@@ -43,7 +43,7 @@ class Limit:
         self._refused_at = -NEVER
 
     def reached(self, count: int) -> bool:
-        """Whether a node that holds so many keys may hold no more."""
+        """Whether a node that holds ``count`` keys may hold no more."""
         return self.most is not None and count >= self.most
 
     def refuse(self, key: bytes, point: int, *, own: bool, now: float) -> None:
@@ -86,7 +86,7 @@ class Limit:
         return list(self._keys.values())
 
     def found(self, held: int, sample: int) -> None:
-        """Of so many refused keys, so many are held."""
+        """Note how many keys of a sample of refused ones are held."""
         # Of more than were looked up, the same part is taken to be held.
         self.unserved = round(self.refused * (1 - held / sample))
 

@@ -39,8 +39,8 @@ def assign_job(
 
     Args:
         by_owner: one directory ``owner=<node>`` a node, which that node can read alone.
-        cells: write so many directories ``cell=<number>`` of rows in order of their points, for
-            :func:`reassign_job`; a power of two.
+        cells: how many directories ``cell=<number>`` to write, of rows in order of their points,
+            for :func:`reassign_job`; a power of two.
     """
     kept = RingFile(ring) if isinstance(ring, Ring) else ring
     ring = kept.ring

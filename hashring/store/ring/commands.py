@@ -557,8 +557,8 @@ def look(
     ring's size. Not for a ring in the form of redis-hashring, which has no index.
 
     Args:
-        whole: if the ring has at most so many replicas, the ranges of all are wanted; 0 for none.
-        count, starts: if it has more than that, the ranges of so many replicas are wanted, from
+        whole: up to this many replicas, the ranges of all are wanted; 0 for none.
+        count, starts: on a larger ring, the ranges of this many replicas are wanted, from
             each of these points on.
     """
 
