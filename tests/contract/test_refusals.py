@@ -97,7 +97,7 @@ def test_a_key_of_another_type(start: Start) -> None:
         RedisFence(client).write("fence", 1, ["HSET", "fenced", "field", "value"])
 
     for work, doing in (
-        (node, "look of ring 'ring'"),
+        (node, "beat of ring 'ring'"),
         (group, "group_read of key '{g}:group:state'"),
         (write, "fenced write to 'fence'"),
     ):
