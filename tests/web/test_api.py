@@ -33,6 +33,27 @@ def test_a_named_ring_is_listed_before_it_has_nodes(visit: Visit) -> None:
     assert "no node has joined yet" in visitor.page("/ring", name="later")
 
 
+def test_rings_and_nodes_come_in_pages(redis: Redis, visit: Visit) -> None:
+    names = ["a", "b", "c", "é", "\U0001f600"]
+    for point, name in enumerate(names):
+        put(redis, name, point)
+    visitor = visit(rings=names)
+
+    def pages(of: str, key: str, **more: str) -> list[list[str]]:
+        found, after = [], ""
+        while True:
+            answer = visitor.json(
+                f"/api/{of}", count=2, **more, **({"after": after} if after else {})
+            )
+            found.append([each[key] for each in answer[of]])
+            if answer["next"] is None:
+                return found
+            after = answer["next"]
+
+    assert pages("nodes", "name", ring="ring") == [names[:2], names[2:4], names[4:]]
+    assert pages("rings", "ring") == [["a", "b"], ["c", "ring"], names[3:]]
+
+
 def test_a_ring_that_was_not_found_yet_is_looked_for(redis: Redis, visit: Visit) -> None:
     visitor = visit()
     visitor.json("/api/ring", 404, ring="new")
