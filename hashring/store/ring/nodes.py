@@ -107,16 +107,12 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
     found = []
     for name, (record, replicas) in oldest.items():
         node = snapshot.nodes.get(name)
-        told = node.told if node else {}
-        host, pid = host_and_pid(name, told)
         found.append(
             _facts(
-                told,
+                _told(snapshot, name),
                 rings,
                 mixed=mixed,
                 name=name,
-                host=host,
-                pid=pid,
                 replicas=replicas,
                 share=shares.get(name, 0) / RING_SIZE,
                 delay=delay_of(snapshot, record, scoring),
@@ -126,9 +122,8 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
             )
         )
     for name in sorted(snapshot.drained.keys() - oldest.keys()):
-        told = dict(snapshot.nodes[name].told) if name in snapshot.nodes else {}
+        told = _told(snapshot, name)
         expires_in = max(-_FAR, min(_FAR, snapshot.drained[name]))
-        host, pid = host_and_pid(name, told)
         lasts = scoring.lag or _number(told.get("ttl")) or expires_in
         found.append(
             _facts(
@@ -136,8 +131,6 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
                 rings,
                 mixed=mixed,
                 name=name,
-                host=host,
-                pid=pid,
                 replicas=0,
                 share=0.0,
                 delay=max(0.0, lasts - expires_in),
@@ -149,10 +142,22 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
     return found
 
 
-def _facts(told: Mapping[str, Any], rings: _Rings, *, mixed: bool, **seen: Any) -> NodeFacts:
+def _told(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
+    """What a node reports in its entry; empty without one."""
+    node = snapshot.nodes.get(name)
+    return node.told if node else {}
+
+
+def _facts(
+    told: Mapping[str, Any], rings: _Rings, *, mixed: bool, name: str, **seen: Any
+) -> NodeFacts:
     """A node's facts: what Redis shows of it, and what it tells."""
+    host, pid = host_and_pid(name, told)
     return NodeFacts(
         **seen,
+        name=name,
+        host=host,
+        pid=pid,
         ttl=_number(told.get("ttl")),
         weight=_number(told.get("weight")),
         started=_number(told.get("started")),
@@ -163,7 +168,7 @@ def _facts(told: Mapping[str, Any], rings: _Rings, *, mixed: bool, **seen: Any) 
         unserved=_count(told.get("unserved")) or 0,
         fingerprint=_fingerprint(told.get("sees")),
         # What it saw when it ran says nothing of a node that is away.
-        sees=Sees.UNKNOWN if seen.get("away") else _sees(seen["name"], told, rings, mixed=mixed),
+        sees=Sees.UNKNOWN if seen.get("away") else _sees(name, told, rings, mixed=mixed),
         zone=_text(told.get("zone")),
         load=_load(told.get("load")),
     )
@@ -174,7 +179,7 @@ def node_shapes(snapshot: Snapshot) -> dict[str, NodeShape]:
     points = Counter(record.replica.node for record in snapshot.replicas)
     found = {}
     for name in snapshot.nodes.keys() | points.keys():
-        told = snapshot.nodes[name].told if name in snapshot.nodes else {}
+        told = _told(snapshot, name)
         weight = _positive(told.get("weight")) or 1.0
         usual = _count(told.get("n_replicas")) or round((points[name] or _USUAL_POINTS) / weight)
         found[name] = NodeShape(

@@ -45,8 +45,12 @@ class RingData:
 
 
 class _Left(NamedTuple):
-    """What a node left on the ring when it stopped to come back: its members; the ring's tag when
-    it was told its ranges, and those.
+    """What a node left on the ring when it stopped to come back.
+
+    Attributes:
+        members: the node's.
+        tag: the ring's tag when the node last received its ranges.
+        ranges: the node's ranges at that tag.
     """
 
     members: tuple[bytes, ...] = ()

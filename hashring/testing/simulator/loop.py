@@ -150,7 +150,7 @@ class SimulatedLoop(SimulatedCaller[P]):
             self.listener.detach()
 
     def completed(self, call: Call, outcome: Any) -> None:
-        """The machine is told how its call went."""
+        """Pass the outcome of a call on to the machine."""
         process, step = self.process, self._step
         assert step is not None
         self._step = None

@@ -54,7 +54,7 @@ class Rule(Generic[W, P]):
         """What the process' application may see has changed, or the process has ended."""
 
     def told_yes(self, world: W, process: P, keys: Sequence[bytes]) -> None:
-        """The process' application was told that it may work on these keys."""
+        """The process allowed its application to work on these keys."""
 
     def healed(self, world: W) -> None:
         """All is well again since the promised time to recover."""

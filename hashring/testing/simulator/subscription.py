@@ -142,7 +142,7 @@ class SimulatedSubscription:
             world.at(max(at, world.hang_until), lambda: self.stands and answer())
 
     def lose(self, error: RedisUnavailable | None) -> None:
-        """It is gone, and the loop's machine is told, unless another was made since."""
+        """End it, and report that to the machine unless the loop has a newer subscription."""
         loop = self._loop
         if loop.listener is self and not self.ended:
             self.ended = True

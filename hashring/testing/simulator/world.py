@@ -119,7 +119,7 @@ class World(VirtualTime, Generic[P]):
             rule.shown(self, process)
 
     def told_yes(self, process: P, keys: Sequence[bytes]) -> None:
-        """The process' application was told that it may work on these keys."""
+        """The process allowed its application to work on these keys."""
         if self.story is not None and keys:
             self.say(process, f"may work on {b' '.join(keys).decode()}")
         for rule in self.rules:

@@ -27,8 +27,8 @@ another is warm.
 **Needed.** With a learner no partition changes its owner while every member has its share.
 
 **Told.** What an application was given and has not ended is what its process holds, at rest; it is
-told in turns that it is active and that it is not, and the last of that is true. If work is not
-ended in time, the application is told that the partition is lost.
+told in turns that it is active and that it is not, and the last of that is true. If the
+application does not end its work in time, it receives ``on_lost``.
 
 **As before.** While there are as many members as when the group was Ready, nothing is handed off.
 
