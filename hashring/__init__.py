@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from hashring.core.groups.challenge import Rules, Spans
     from hashring.core.groups.foresight import Foresight, GroupStatus
-    from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+    from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.replica import Replica
@@ -169,8 +169,8 @@ _HOMES: Final = {
     "NodeSuperseded": "hashring.errors",
     "NotHeld": "hashring.errors",
     "OutOfMemory": "hashring.errors",
-    "PartitionChange": "hashring.core.groups.membership",
-    "PartitionChangeKind": "hashring.core.groups.membership",
+    "PartitionChange": "hashring.core.groups.held_partitions",
+    "PartitionChangeKind": "hashring.core.groups.held_partitions",
     "PartitionGroup": "hashring.groups.live",
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",

@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Final, Literal
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.change import ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.core.readable import counted, whole_duration
+from hashring.core.ring_change import ChangeKind
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
 from hashring.store.ring.events import RingEvent

@@ -353,7 +353,7 @@ CONTAINS_WAY = {
 }
 CONTAINS_BESIDE = (
     "core/hashing.py",
-    "core/states.py",
+    "core/state_table.py",
     "node/locks.py",
     "protocol/flow.py",
     "protocol/locks/key.py",
@@ -371,8 +371,8 @@ CHANGE_WAY = {
     "node/reader.py": "one assignment: the next answer uses it",
 }
 CHANGE_BESIDE = (
-    "core/bulk.py",
-    "core/change.py",
+    "core/select_keys.py",
+    "core/ring_change.py",
     "core/ring.py",
     "node/log.py",
     "node/runner.py",
@@ -381,13 +381,13 @@ CHANGE_BESIDE = (
     "store/keys.py",
 )
 HANDOFF_WAY = {
-    "core/groups/kernel.py": "asks the owner for a partition",
+    "core/groups/next_decision.py": "asks the owner for a partition",
     "protocol/group.py": "commits that, and renews",
     "store/group/commands.py": "the decision: store/group/commit.lua",
     "store/redis_store.py": "one call; and the message to the owner",
     "running/loop.py": "passes the message to the owner's machine",
     "protocol/member.py": "renews at once: store/group/beat.lua",
-    "core/groups/membership.py": "revoked, until a deadline; then released",
+    "core/groups/held_partitions.py": "revoked, until a deadline; then released",
     "groups/base.py": "puts it into the inbox of the callbacks",
     "groups/sync.py": "calls on_revoked; its return goes back",
 }
@@ -395,14 +395,14 @@ HANDOFF_BESIDE = (
     "core/assignors/balanced.py",
     "core/assignors/protocol.py",
     "core/assignors/quotas.py",
-    "core/groups/codec.py",
-    "core/groups/column.py",
-    "core/groups/ledger.py",
+    "core/groups/json_codec.py",
+    "core/groups/partition_column.py",
+    "core/groups/target_progress.py",
     "core/groups/reported_loads.py",
     "core/groups/partition_map.py",
     "core/groups/state.py",
-    "core/groups/views.py",
-    "core/states.py",
+    "core/groups/view_changes.py",
+    "core/state_table.py",
     "groups/group.py",
     "protocol/flow.py",
     "protocol/machine.py",

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from redis import Redis
 
 from hashring import RingNode
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import HashringError
 from hashring.files import new_file, write_ring
 from hashring.spark import history_of, scenarios

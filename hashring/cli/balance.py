@@ -14,10 +14,10 @@ from hashring.cli.orders import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan import plan_as_json, plan_lines
 from hashring.cli.settings import Settings, ring_options
-from hashring.core.planning import RingPlan, ring_plan
+from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.core.weighing import Evening, EvenTerms, Weighed, even_weights
+from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, RedisUnavailable
 from hashring.store.ring.nodes import loads_of, ring_algorithm, weighed_ring
 from hashring.store.ring.orders import weigh

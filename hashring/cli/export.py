@@ -9,7 +9,7 @@ import click
 from hashring.cli.connection import connected
 from hashring.cli.settings import Settings, ring_options
 from hashring.core.readable import counted
-from hashring.core.ringfile import RingFile, dump_ring
+from hashring.core.ring_file import RingFile, dump_ring
 from hashring.errors import EmptyRingError
 from hashring.files import write_ring
 from hashring.store.ring.nodes import ring_algorithm

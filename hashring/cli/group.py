@@ -25,7 +25,7 @@ from hashring.cli.output import (
 )
 from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
-from hashring.core.groups import foresight, kernel
+from hashring.core.groups import foresight, next_decision
 from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import (
     EXCLUSIVE,
@@ -455,12 +455,14 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
     with connected(settings) as connection:
         state, _ = standing(connection, group)
         before = state.terms.partitions
-        kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
+        next_decision.resize(
+            state, count
+        )  # refuses a count that cannot work before anybody is asked
         what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
         if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)
             return 1
-        decide(connection, group, lambda state, now: kernel.resize(state, count))
+        decide(connection, group, lambda state, now: next_decision.resize(state, count))
     if settings.json:
         document({"group": group, "before": before, "after": count})
     else:
@@ -496,7 +498,7 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
         decide(
             connection,
             group,
-            lambda state, now: kernel.migrate(state, replace(state.terms, access=access)),
+            lambda state, now: next_decision.migrate(state, replace(state.terms, access=access)),
         )
     if settings.json:
         document({"group": group, "before": before, "after": access})

@@ -86,7 +86,7 @@ def show_order_plan(
 
     Args:
         note: what to say to people instead of the plan.
-        exact: see :func:`hashring.core.planning.ring_plan`.
+        exact: see :func:`hashring.core.ring_plan.ring_plan`.
     """
     if note and not settings.json:
         click.echo(note)

@@ -22,11 +22,11 @@ from math import ceil, cos, pi, sin
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from hashring.core.balance import node_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import node_loads
 from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, name_order, node_colors
 from hashring.drawing.text import short, shown
 

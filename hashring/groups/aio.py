@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hashring.core.assignors import Member
 from hashring.core.groups.foresight import Foresight, GroupStatus
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.groups.base import BaseMember, Stay
 from hashring.groups.group import GroupMember
 from hashring.protocol.flow import Flow, run_flow_async

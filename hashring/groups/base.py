@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hashring.core.assignors.protocol import is_finite
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError

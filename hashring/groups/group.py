@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
-from hashring.core.groups import foresight, kernel, orders
+from hashring.core.groups import foresight, member_orders, next_decision
 from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
@@ -166,7 +166,10 @@ class GroupMember(BaseMember):
 
     def _resize(self, partitions: int) -> Flow[None]:
         state = yield from change(
-            self.name, self._keys, self.member, lambda state, now: kernel.resize(state, partitions)
+            self.name,
+            self._keys,
+            self.member,
+            lambda state, now: next_decision.resize(state, partitions),
         )
         with self._lock:
             self._group.offer(state.terms)
@@ -174,22 +177,24 @@ class GroupMember(BaseMember):
 
     def _drain(self, seconds: float | None, force: bool) -> Flow[None]:
         yield from self._order(
-            lambda state, now: orders.drain(
+            lambda state, now: member_orders.drain(
                 state, self.member, now, self.member, seconds=seconds, force=force
             )
         )
 
     def _undrain(self) -> Flow[None]:
         yield from self._order(
-            lambda state, now: orders.undrain(state, self.member, now, self.member)
+            lambda state, now: member_orders.undrain(state, self.member, now, self.member)
         )
 
     def _weigh(self, weight: float | None) -> Flow[None]:
         yield from self._order(
-            lambda state, now: orders.weigh(state, self.member, weight, now, self.member)
+            lambda state, now: member_orders.weigh(state, self.member, weight, now, self.member)
         )
 
-    def _order(self, decide: Callable[[GroupState, float], kernel.StepOutcome]) -> Flow[None]:
+    def _order(
+        self, decide: Callable[[GroupState, float], next_decision.StepOutcome]
+    ) -> Flow[None]:
         yield from change(self.name, self._keys, self.member, decide)
         self._wake()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.groups.base import BaseMember, Stay, logger
 from hashring.running.backend import (
     Backend,

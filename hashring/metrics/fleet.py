@@ -12,10 +12,10 @@ from typing import Final
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from hashring.core.balance import Balance, balance
-from hashring.core.change import REASONS, ChangeKind
 from hashring.core.groups.foresight import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
+from hashring.core.ring_balance import Balance, balance
+from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import Health, State, ring_health
 from hashring.metrics.families import Buckets, Families, Spec, label, one_hot
 from hashring.store.group.commands import Decision

@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hashring.core.change import ChangeKind, RingChange, Stamp, parse_change
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import is_nearby
 from hashring.core.placement import (
@@ -41,6 +40,7 @@ from hashring.core.placement import (
 )
 from hashring.core.replica import Replica
 from hashring.core.ring import Range, Ring, bounds_of, subtract
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp, parse_change
 from hashring.errors import (
     HashringError,
     MessageFormatError,

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hashring.core.change import ChangeKind
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
 from hashring.core.placement import (
@@ -31,6 +30,7 @@ from hashring.core.placement import (
     more_cuts,
     sampled_points,
 )
+from hashring.core.ring_change import ChangeKind
 from hashring.errors import MessageFormatError
 from hashring.node.machine import BeforeJoin, NodeConfig, NodeMachine, View
 from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState

@@ -29,9 +29,9 @@ from enum import Enum
 from typing import Final
 
 from hashring.core.assignors import Assignor, assignor_named
-from hashring.core.groups import kernel
+from hashring.core.groups import next_decision
 from hashring.core.groups.state import GroupState, MemberFacts, MemberView, Terms
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
 from hashring.protocol.machine import Finished, Step, Wait
@@ -71,7 +71,10 @@ def standing(name: str, keys: GroupKeys) -> Flow[tuple[GroupState, Reading]]:
 
 
 def change(
-    name: str, keys: GroupKeys, by: str, decide: Callable[[GroupState, float], kernel.StepOutcome]
+    name: str,
+    keys: GroupKeys,
+    by: str,
+    decide: Callable[[GroupState, float], next_decision.StepOutcome],
 ) -> Flow[GroupState]:
     """Decide something about a group; what stands after that.
 
@@ -89,7 +92,7 @@ def change(
         outcome = decide(state, reading.facts.now)
         if outcome.state is state:
             return state
-        due = kernel.StepOutcome(outcome.state, outcome.events, reading.facts.now)
+        due = next_decision.StepOutcome(outcome.state, outcome.events, reading.facts.now)
         done = yield commit(keys, reading, due, by)
         return None if done is None else outcome.state
 
@@ -186,7 +189,7 @@ class Decider:
         self._flow: FlowRun[bool] | None = None
         # The decision that stood last, and what the assignor wanted then.
         self._known: tuple[str, GroupState | None] = ("", None)
-        self._plan: kernel.Rebalance | None = None
+        self._plan: next_decision.Rebalance | None = None
         # What members reported last.
         self._reports: Reports = {}
         self._again = False
@@ -268,7 +271,7 @@ class Decider:
                 return decided
             self._terms = state.terms
             self.follow(state.terms.assignor)
-            outcome = kernel.step(state, reading.facts, self.assignor, self._plan)
+            outcome = next_decision.step(state, reading.facts, self.assignor, self._plan)
             self._plan = outcome.plan
             stays = self.stage is not DeciderStage.LAST
             done = yield commit(
@@ -473,7 +476,10 @@ class GroupMachine(MemberMachine):
 
     def _migrate_to(self, terms: Terms) -> Flow[Terms]:
         yield from change(
-            self.group, self._keys, self.member, lambda state, now: kernel.migrate(state, terms)
+            self.group,
+            self._keys,
+            self.member,
+            lambda state, now: next_decision.migrate(state, terms),
         )
         return terms
 

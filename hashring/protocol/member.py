@@ -34,7 +34,8 @@ state             meaning                                        event -> next s
 ================  =============================================  =========================
 
 In ``leaving`` everything held has been revoked; a member of a group renews its lease meanwhile.
-What a member holds ends by its own clock in every state (:mod:`hashring.core.groups.membership`).
+What a member holds ends by its own clock in every state
+(:mod:`hashring.core.groups.held_partitions`).
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Final
 
-from hashring.core.groups.membership import Membership, PartitionChange
+from hashring.core.groups.held_partitions import Membership, PartitionChange
 from hashring.core.groups.state import MemberView
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.protocol.machine import Finished, Step, Subscribe, Wait, io_timeout

@@ -32,9 +32,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hashring.core.change import ChangeKind, RingChange, Stamp
-from hashring.core.history import Period, RingHistory, Version, ring_history
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_file import RingFile
+from hashring.core.ring_history import Period, RingHistory, Version, ring_history
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.keys import column_type, quoted
 from hashring.spark.range_lookup import look_up, told_of

@@ -21,7 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import NumericType, StringType, TimestampType
 
-from hashring.core.history import RingHistory
+from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.asof import AsOf, as_of
 from hashring.spark.counting import Counts

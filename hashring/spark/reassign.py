@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Range, Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.files import read_ring, write_ring
 from hashring.spark.counting import Counts

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from hashring.core.groups.foresight import Foresight
 from hashring.core.hashing import RING_SIZE
-from hashring.core.planning import ring_plan
 from hashring.core.ring import Ring
+from hashring.core.ring_plan import ring_plan
 from hashring.health import Health, State, exit_status, worst, worst_first
 from hashring.store.ring.events import RingEvent, event_json, iso_time
 from hashring.web import api_types as api
@@ -170,7 +170,7 @@ def plan(
     exact: bool | None = None,
     note: str = "",
 ) -> api.PlanAnswer:
-    """What moves when a ring becomes another; see :func:`hashring.core.planning.ring_plan`."""
+    """What moves when a ring becomes another; see :func:`hashring.core.ring_plan.ring_plan`."""
     found = ring_plan(view.ring, after, exact=exact)
     return api.PlanAnswer(
         ring=view.name,

@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hashring._version import __version__
-from hashring.core.change import ChangeKind
 from hashring.core.groups.state import EventKind
+from hashring.core.ring_change import ChangeKind
 from hashring.drawing.charts import small_chart
 from hashring.drawing.grid import partition_grid
 from hashring.drawing.palette import node_colors

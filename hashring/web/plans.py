@@ -15,8 +15,8 @@ from hashring.core.assignors import assignor_named
 from hashring.core.groups import foresight
 from hashring.core.groups.foresight import Foresight
 from hashring.core.groups.state import GroupState
-from hashring.core.planning import RingPlan, planned_ring, ring_plan
 from hashring.core.ring import Ring
+from hashring.core.ring_plan import RingPlan, planned_ring, ring_plan
 from hashring.drawing.ring import ring_colors, ring_picture
 from hashring.errors import ConfigError
 from hashring.web.group_view import GroupView

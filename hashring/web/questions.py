@@ -10,7 +10,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import NotFound
 
 from hashring.core.groups.foresight import Foresight
-from hashring.core.planning import RingPlan
+from hashring.core.ring_plan import RingPlan
 from hashring.web.formatting import shown
 from hashring.web.live_pages import Templates
 from hashring.web.order_plans import OrderPlans, RingOrder, weight_of

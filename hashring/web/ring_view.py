@@ -9,9 +9,9 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from hashring.core.balance import Balance, balance
 from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import Balance, balance
 from hashring.errors import HashringError
 from hashring.health import LATE, Health, ring_health
 from hashring.metrics.fleet import RingReading

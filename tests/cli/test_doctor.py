@@ -18,10 +18,10 @@ from hashring.cli.doctor.findings import Level
 from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
-from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.placement import random_points
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import PermissionDenied
 from hashring.store.embedded import RedisServer
 from hashring.store.keys import ring_keys

@@ -8,10 +8,10 @@ from typing import Any
 
 from redis import Redis
 
-from hashring.core.change import RingChange, parse_change
 from hashring.core.own_ranges import Nearby, parse_nearby
 from hashring.core.replica import Replica
 from hashring.core.ring import Ring
+from hashring.core.ring_change import RingChange, parse_change
 from hashring.store.interface import Message, Store, Subscribed, Subscription
 from hashring.store.keys import RingKeys
 from hashring.store.memory_store import MemoryServer, MemoryStore

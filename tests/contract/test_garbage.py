@@ -16,9 +16,9 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from hashring.core.assignors import Balanced
-from hashring.core.change import Stamp
-from hashring.core.groups import kernel
+from hashring.core.groups import next_decision
 from hashring.core.groups.state import MemberFacts, Terms
+from hashring.core.ring_change import Stamp
 from hashring.errors import StoreError
 from hashring.store.challenge import commands as challenge_commands
 from hashring.store.command import Command
@@ -179,7 +179,7 @@ def _group(store: RedisStore) -> list[Command[Any]]:
     reading = store.run(group_commands.read(GROUP))
     standing = reading.standing()
     assert standing is not None
-    outcome = kernel.step(standing, reading.facts, Balanced())
+    outcome = next_decision.step(standing, reading.facts, Balanced())
     return [
         group_commands.join(GROUP, facts("c", C), TERMS),
         group_commands.join(GROUP, facts("a", C), TERMS, before=A),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind
 from hashring.core.own_ranges import OwnRanges
+from hashring.core.ring_change import ChangeKind
 from hashring.store.ring import orders
 from hashring.store.ring.commands import AWAY, BeatReply, BeatStatus, LeaveStatus, Scoring, park
 from tests.contract.places import LONG_AGO, TTL, Listener, Place, replicas

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind, RingChange, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, parse_change
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
 from hashring.store.keys import ring_keys

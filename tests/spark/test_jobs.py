@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import (
     ColumnError,
     ConfigError,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.ring import Range, Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.files import read_ring, write_ring
 from hashring.spark import may_move, with_owner

@@ -10,10 +10,10 @@ from typing import Final
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.cli.orders import drain_line
 from hashring.cli.output import local_time, percent, seconds
-from hashring.core.balance import balance
-from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
 from hashring.core.readable import counted
+from hashring.core.ring_balance import balance
+from hashring.core.ring_change import ChangeKind
 from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.events import RingEvent

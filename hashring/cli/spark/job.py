@@ -23,7 +23,7 @@ from hashring.files import check_new, new_file, read_ring
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from hashring.core.ringfile import RingFile
+    from hashring.core.ring_file import RingFile
     from hashring.spark.answers import Outcome
     from hashring.spark.output import Output
 

@@ -1,7 +1,7 @@
 """What a group waits for, what it is about to do, and what it would do. Nothing is touched.
 
 All three answer from the same code that decides: :func:`foresee` asks the assignor what the
-kernel would ask it, for the members there are or for others.
+next decision would, for the members there are or for others.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from hashring.core.assignors.protocol import (
     counts,
 )
 from hashring.core.assignors.quotas import fair_shares
-from hashring.core.groups import reported_loads, succession
-from hashring.core.groups.kernel import rule
+from hashring.core.groups import reported_loads
+from hashring.core.groups.heirs import Place, heirs
+from hashring.core.groups.next_decision import rule
 from hashring.core.groups.state import (
     NON_EXCLUSIVE,
     Facts,
@@ -32,7 +33,6 @@ from hashring.core.groups.state import (
     Phase,
     check_partitions,
 )
-from hashring.core.groups.succession import Place
 from hashring.errors import ConfigError, UnknownMemberError
 
 # --- status -----------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def foresee(
     held: list[str | None] = [state.holder(p) for p in range(len(owners))]
     for partition, handoff in state.handoffs.items():
         owners[partition] = held[partition] = handoff.to
-    members, heirs = _hypothetical(state, present, leaving, join, owners, orders=orders)
+    members, replacing = _hypothetical(state, present, leaving, join, owners, orders=orders)
     joins_or_leaves = leaving or len(members) > len(present)
     held = [None if owner in leaving or owner not in present else owner for owner in held]
     situation = Situation(
@@ -372,7 +372,7 @@ def foresee(
         {p: n for p, n in state.warming.items() if p < count},
         {p: n for p, n in state.standbys.items() if p < count},
         {n: m.lags for n, m in present.items() if n not in leaving and m.lags},
-        heirs,
+        replacing,
         reported_loads.reported(present.values(), owners.__getitem__, min(count, len(owners))),
         len(reported_loads.recent(state.load_moves, facts.now)),
     )
@@ -455,7 +455,7 @@ def _hypothetical(
 
     # Also a member that is back, and is to get what it had.
     busy = {*owners, *state.warming.values()}
-    heirs = succession.heirs(
+    replacing = heirs(
         (Place(order[n], n, weights[n]) for n in known if n not in staying and n in owners),
         (
             Place(order[name], name, weights[name])
@@ -463,9 +463,9 @@ def _hypothetical(
             if kind is MemberState.ACTIVE and name not in busy
         ),
     )
-    order |= {heir: order[name] for name, heir in heirs.items()}
+    order |= {heir: order[name] for name, heir in replacing.items()}
     members = [Member(name, order[name], weights[name], kind) for name, kind in staying.items()]
-    return tuple(sorted(members, key=lambda member: member.joined)), heirs
+    return tuple(sorted(members, key=lambda member: member.joined)), replacing
 
 
 class _Reasons:

@@ -60,7 +60,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 
 if TYPE_CHECKING:
     from hashring.protocol.locks.lease import Lease

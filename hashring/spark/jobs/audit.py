@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.history import RingHistory
+from hashring.core.ring_history import RingHistory
 from hashring.spark.answers import Outcome, Table
 from hashring.spark.asof import as_of
 from hashring.spark.audit import PROBLEMS, counted_audit, work_slices

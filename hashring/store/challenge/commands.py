@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hashring.core.groups.challenge import LeaseTable
-from hashring.core.groups.codec import dump_table, load_table
+from hashring.core.groups.json_codec import dump_table, load_table
 from hashring.store.command import Command
 from hashring.store.keys import ring_keys
 from hashring.store.lua import script

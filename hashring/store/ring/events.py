@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from hashring.core.change import RingChange, parse_change
+from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError
 from hashring.store.command import text
 from hashring.store.interface import RedisCaller

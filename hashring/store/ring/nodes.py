@@ -10,12 +10,12 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final
 
+from hashring.core.even_weights import Weighed
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
 from hashring.core.own_ranges import ranges_fingerprint
 from hashring.core.placement import free_points, points_of_weight
-from hashring.core.planning import NodeShape, reweighed_ring
 from hashring.core.ring import Ring
-from hashring.core.weighing import Weighed
+from hashring.core.ring_plan import NodeShape, reweighed_ring
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.tables import delay_of, host_and_pid, oldest_replicas

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hashring.core.groups.challenge import Spans
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.challenge import FaithfulMachine
 from hashring.protocol.machine import Run, Subscribe, Wait

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import Load
-from hashring.core.groups import foresight, kernel
+from hashring.core.groups import foresight, next_decision
 from hashring.core.groups.foresight import MoveReason
-from hashring.core.groups.membership import Membership
+from hashring.core.groups.held_partitions import Membership
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load
 from hashring.core.groups.state import EventKind, MemberView, Phase
 from hashring.errors import ConfigError
@@ -81,7 +81,7 @@ def test_the_plan_and_the_status_name_loads() -> None:
 def test_another_assignor_ignores_loads() -> None:
     desk = Desk(6).join("a", "b").settle()
     desk.set("a", loads=dict.fromkeys(desk.having["a"], 1e9))
-    assert kernel.step(desk.state, desk.facts, desk.assignor).state is desk.state
+    assert next_decision.step(desk.state, desk.facts, desk.assignor).state is desk.state
     assert foresight.status(desk.state, desk.facts).too_hot == ()
 
 

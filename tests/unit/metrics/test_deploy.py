@@ -18,9 +18,9 @@ import yaml
 from hashring.cli import main
 from hashring.cli.serve import TOKEN_VARIABLE
 from hashring.cli.serve import command as serve
-from hashring.core.change import REASONS, ChangeKind
 from hashring.core.groups.foresight import WaitKind
 from hashring.core.groups.state import EventKind, Phase
+from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State
 from hashring.metrics.families import Spec
 from hashring.metrics.fleet import FLEET_METRICS

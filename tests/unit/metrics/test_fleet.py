@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.balance import balance
-from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import balance
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.health import group_health, ring_health
 from hashring.metrics import FleetCollector, GroupReading, RingReading, fleet
 from hashring.metrics.fleet import FLEET_METRICS, NODES_SHOWN, STALE

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind
+from hashring.core.ring_change import ChangeKind
 from hashring.node.locks import SharedLockBook
 from hashring.node.machine import NodeMachine
 from hashring.node.own_ranges import OwnRangesMachine, machine_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import NodeSuperseded, RedisRefused, RedisUnavailable
 from hashring.node.machine import NodeConfig, NodeMachine, View
 from hashring.node.states import ClaimState, NodeState, SightState

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind, Stamp
 from hashring.core.own_ranges import Reach
 from hashring.core.placement import BALANCED_WHOLE
 from hashring.core.replica import Replica
+from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
 from hashring.node.own_ranges import machine_of
 from hashring.node.states import NodeState, SightState

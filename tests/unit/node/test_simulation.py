@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import RingChange, Stamp
 from hashring.core.ring import Ring
+from hashring.core.ring_change import RingChange, Stamp
 from hashring.node.machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer

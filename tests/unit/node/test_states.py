@@ -13,7 +13,7 @@ import pytest
 
 import hashring.node
 import hashring.protocol.locks
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 from hashring.node import states
 from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key

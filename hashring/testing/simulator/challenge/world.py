@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from hashring.core.groups.challenge import Rules
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.challenge import FaithfulMachine, FixedMachine
 from hashring.protocol.member import Stage

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import orders
-from hashring.core.groups.kernel import StepOutcome, migrate, resize
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups import member_orders
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.next_decision import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
@@ -282,7 +282,7 @@ class GroupProcess(Process):
         name = str(self.spec.name)
         self._change(
             lambda state, now: (
-                orders.drain(state, name, now, "operator", seconds=seconds, force=True)
+                member_orders.drain(state, name, now, "operator", seconds=seconds, force=True)
                 if name in state.roster
                 else StepOutcome(state, (), None)
             )
@@ -293,7 +293,7 @@ class GroupProcess(Process):
         name = str(self.spec.name)
         self._change(
             lambda state, now: (
-                orders.undrain(state, name, now, "operator")
+                member_orders.undrain(state, name, now, "operator")
                 if name in state.roster
                 else StepOutcome(state, (), None)
             )
@@ -304,7 +304,7 @@ class GroupProcess(Process):
         name = str(self.spec.name)
         self._change(
             lambda state, now: (
-                orders.weigh(state, name, weight, now, "operator")
+                member_orders.weigh(state, name, weight, now, "operator")
                 if name in state.roster
                 else StepOutcome(state, (), None)
             )

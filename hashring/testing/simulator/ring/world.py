@@ -10,10 +10,10 @@ from random import Random
 from threading import Event as Flag
 from typing import Any, Final
 
-from hashring.core.change import RingChange, parse_change
 from hashring.core.hashing import hash_algorithm
 from hashring.core.placement import points_of_weight
 from hashring.core.ring import Ring
+from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError, RedisUnavailable
 from hashring.node.asking import Asking, Window
 from hashring.node.machine import NodeConfig, NodeMachine, View

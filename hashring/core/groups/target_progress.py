@@ -9,7 +9,7 @@ from itertools import compress, count
 from operator import ne
 from typing import Final
 
-from hashring.core.groups.column import Column
+from hashring.core.groups.partition_column import Column
 
 _REBUILT_FROM: Final = 1 / 8
 """If a larger part of the partitions has changed, the ledger is made anew, which costs less."""

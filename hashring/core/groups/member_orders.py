@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from hashring.core.assignors.protocol import Member, is_finite
-from hashring.core.groups.kernel import StepOutcome
+from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import (
     EventKind,
     GroupEvent,

@@ -3,7 +3,7 @@
 For a CRC the top 16 bits of a key's point are a constant for the key's length XOR one table entry
 for each pair of its bytes, counted from the key's end. So keys of all lengths share the tables. The
 first pair of a key of odd length begins with the zero byte before the key, which adds nothing.
-See :mod:`hashring.core.bulk`.
+See :mod:`hashring.core.select_keys`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hashring.core.bulk import (
+from hashring.core.hashing import HashAlgorithm
+from hashring.core.select_keys import (
     MAX_TABLE_BYTES,
     NUMPY_CHUNK,
     Near,
@@ -24,7 +25,6 @@ from hashring.core.bulk import (
     parts_of_point,
     points_of,
 )
-from hashring.core.hashing import HashAlgorithm
 
 Cells = npt.NDArray[np.uint16]
 """The top 16 bits of points."""
@@ -36,7 +36,7 @@ _FEW: Final = 8
 
 
 class NumpyClassifier:
-    """Classify keys in bulk: a :data:`hashring.core.bulk.Classify`."""
+    """Classify keys in bulk: a :data:`hashring.core.select_keys.Classify`."""
 
     def __init__(self, bounds: tuple[int, ...], algorithm: HashAlgorithm) -> None:
         self._algorithm = algorithm

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.groups.challenge import LeaseTable, PartitionLease
-from hashring.core.groups.codec import (
+from hashring.core.groups.json_codec import (
     dump_facts,
     dump_state,
     dump_table,
@@ -23,7 +23,7 @@ from hashring.core.groups.codec import (
     load_table,
     load_view_change,
 )
-from hashring.core.groups.column import Column
+from hashring.core.groups.partition_column import Column
 from hashring.core.groups.state import (
     GroupState,
     Handoff,
@@ -34,7 +34,7 @@ from hashring.core.groups.state import (
     Seat,
     Terms,
 )
-from hashring.core.groups.views import ViewChange
+from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import GroupFormatError
 
 STATE = GroupState(

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from hashring.core.change import ChangeKind, RingChange
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange
 from hashring.errors import HistoryError
 
 

@@ -9,9 +9,9 @@ from statistics import fmean
 
 import pytest
 
-from hashring.core.balance import balance, expected_loads, expected_peak_to_mean, node_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import balance, expected_loads, expected_peak_to_mean, node_loads
 from hashring.errors import ConfigError
 
 

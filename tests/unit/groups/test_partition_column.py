@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.groups.column import BUCKET, Column, Draft
-from hashring.core.groups.ledger import Ledger, Queue
+from hashring.core.groups.partition_column import BUCKET, Column, Draft
+from hashring.core.groups.target_progress import Ledger, Queue
 
 names = st.sampled_from([None, "a", "b", "c"])
 sizes = st.sampled_from([1, 2, BUCKET - 1, BUCKET, BUCKET + 1, 3 * BUCKET])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile, dump_ring, load_ring
+from hashring.core.ring_file import RingFile, dump_ring, load_ring
 from hashring.errors import ConfigError, RingFileError
 from hashring.files import read_ring, write_ring
 

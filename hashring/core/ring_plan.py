@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hashring.core.balance import Balance, balance
 from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import (
     Random,
@@ -20,6 +19,7 @@ from hashring.core.placement import (
 )
 from hashring.core.replica import check_node_name
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import Balance, balance
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.weighing import EvenTerms, Weighed, even_weights
+from hashring.core.even_weights import EvenTerms, Weighed, even_weights
 from hashring.errors import ConfigError
 
 FINE = 10_000

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hashring import Ring
-from hashring.core.planning import planned_ring
+from hashring.core.ring_plan import planned_ring
 from hashring.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""The kernel: from what was decided and what is reported to the next decision.
+"""From what was decided and what is reported to the next decision.
 
 :func:`step` is a pure function that any member may run at any time. Whoever commits its result
 first, wins; everybody else reads that result and goes on from there. Run twice on the same facts
@@ -8,7 +8,7 @@ In one step, in this order:
 
 1. who is gone loses everything: a lease that ended, a member that left, a name that came back as
    another session; its place and its partitions are for a member that holds nothing, if there is
-   one of its weight (:mod:`.succession`);
+   one of its weight (:mod:`.heirs`);
 2. owners' words are heard: a partition let go of is free; so is one whose handoff is overdue
    (:meth:`Handoff.ends_by`) and a removed one that is drained is forgotten;
 3. the assignor says where everything should be;
@@ -69,9 +69,8 @@ from hashring.core.assignors.protocol import (
     Target,
     checked_target,
 )
-from hashring.core.groups import reported_loads, succession
-from hashring.core.groups.column import Column, Draft
-from hashring.core.groups.ledger import Ledger, Queue, Wanted
+from hashring.core.groups import heirs, reported_loads
+from hashring.core.groups.partition_column import Column, Draft
 from hashring.core.groups.state import (
     EXCLUSIVE,
     PHASES,
@@ -88,6 +87,7 @@ from hashring.core.groups.state import (
     Terms,
     check_partitions,
 )
+from hashring.core.groups.target_progress import Ledger, Queue, Wanted
 
 HELD_ALREADY: Final = "held it already"
 """Why a member is granted what it claims after Redis lost what was decided."""
@@ -511,7 +511,7 @@ class _Step:
         vacant = []
         idle = []
         for name, seat in self.roster.items():
-            place = succession.Place(seat.place, name, seat.weight)
+            place = heirs.Place(seat.place, name, seat.weight)
             member = self.present.get(name)
             if member is None and name in estates:
                 vacant.append(place)
@@ -524,7 +524,7 @@ class _Step:
                 and not self._is_drained(name)
             ):
                 idle.append(place)
-        self.heirs = succession.heirs(vacant, idle)
+        self.heirs = heirs.heirs(vacant, idle)
         for name, heir in self.heirs.items():
             seat = self.roster.pop(name)
             self.roster[heir] = replace(self.roster[heir], place=seat.place)

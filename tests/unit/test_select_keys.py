@@ -12,8 +12,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hashring.core import bulk
-from hashring.core.bulk import (
+from hashring.core import select_keys
+from hashring.core.hashing import (
+    RING_SIZE,
+    HashAlgorithm,
+    hash_algorithm,
+    hash_algorithm_names,
+    key_bytes,
+)
+from hashring.core.ring import Ring, bounds_of
+from hashring.core.select_keys import (
     INSIDE,
     MAX_TABLE_BYTES,
     OUTSIDE,
@@ -23,14 +31,6 @@ from hashring.core.bulk import (
     parts_of_point,
     select_inside,
 )
-from hashring.core.hashing import (
-    RING_SIZE,
-    HashAlgorithm,
-    hash_algorithm,
-    hash_algorithm_names,
-    key_bytes,
-)
-from hashring.core.ring import Ring, bounds_of
 from hashring.errors import KeyTypeError, KeyValueError
 
 CRC32 = hash_algorithm("crc-32")
@@ -94,9 +94,11 @@ def many_keys(draw: st.DrawFn) -> list[Key]:
 @pytest.fixture(params=["without numpy", "with numpy"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether numpy is used; chunks are short, so that a test has several."""
-    monkeypatch.setattr(bulk, "_CHUNK", 600)
-    monkeypatch.setattr(bulk, "NUMPY_CHUNK", 600)
-    monkeypatch.setattr(bulk, "_NUMPY_FROM", 64 if request.param == "with numpy" else float("inf"))
+    monkeypatch.setattr(select_keys, "_CHUNK", 600)
+    monkeypatch.setattr(select_keys, "NUMPY_CHUNK", 600)
+    monkeypatch.setattr(
+        select_keys, "_NUMPY_FROM", 64 if request.param == "with numpy" else float("inf")
+    )
     return request.param
 
 
@@ -296,7 +298,7 @@ def test_every_algorithm_but_xxh32_is_affine() -> None:
 WITHOUT_NUMPY = """
 import sys
 sys.modules["numpy"] = None
-from hashring.core.bulk import select_inside
+from hashring.core.select_keys import select_inside
 from hashring.core.hashing import hash_algorithm
 keys = [f"account-{n}" for n in range(70_000)]
 print(len(select_inside(keys, None, (0, 2**31), hash_algorithm("crc-32"))))
@@ -314,7 +316,7 @@ def test_without_numpy_installed_the_answer_is_the_same() -> None:
 
 def test_numpy_is_not_loaded_for_few_keys() -> None:
     program = (
-        "import sys; from hashring.core.bulk import select_inside; "
+        "import sys; from hashring.core.select_keys import select_inside; "
         "from hashring.core.hashing import hash_algorithm; "
         "select_inside(list(map(str, range(60_000))), None, (0, 9), hash_algorithm('crc-32')); "
         "sys.exit('numpy' in sys.modules)"

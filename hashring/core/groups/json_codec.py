@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.assignors.protocol import is_finite
 from hashring.core.groups.challenge import LeaseTable, PartitionLease
-from hashring.core.groups.column import BUCKET, Column
+from hashring.core.groups.partition_column import BUCKET, Column
 from hashring.core.groups.reported_loads import GREATEST
 from hashring.core.groups.state import (
     MAX_PARTITIONS,
@@ -26,7 +26,7 @@ from hashring.core.groups.state import (
     Seat,
     Terms,
 )
-from hashring.core.groups.views import ViewChange
+from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import GroupFormatError
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ keys of the last kind are looked up one by one.
 
 The top bits come in one of three ways:
 
-- with numpy, for very many keys: from tables for pairs of bytes (:mod:`hashring.core.bulk_numpy`);
+- with numpy, for very many keys: from tables for pairs of bytes
+  (:mod:`hashring.core.select_keys_numpy`);
 - for a CRC and keys of one length: the CRC of such keys is a constant XOR one table entry for each
   byte of the key. A column of bytes (the third byte of every key, say) goes through its table in
   one ``bytes.translate``, and columns are XORed as integers of many thousand bits. A column in
@@ -179,7 +180,7 @@ def _classifier(
 @cache
 def _numpy_classifier() -> Callable[[tuple[int, ...], HashAlgorithm], Classify] | None:
     try:
-        from hashring.core.bulk_numpy import NumpyClassifier  # noqa: PLC0415 - slow to load
+        from hashring.core.select_keys_numpy import NumpyClassifier  # noqa: PLC0415 - slow to load
     except ImportError:
         return None
     return NumpyClassifier

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashring.core.groups.succession import Place, heirs
+from hashring.core.groups.heirs import Place, heirs
 
 
 def test_places_and_members_meet_in_the_order_of_joining() -> None:

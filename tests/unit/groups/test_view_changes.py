@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import kernel
-from hashring.core.groups.codec import dump_view_change, load_view_change
-from hashring.core.groups.ledger import Ledger
+from hashring.core.groups import next_decision
+from hashring.core.groups.json_codec import dump_view_change, load_view_change
 from hashring.core.groups.state import MemberView, Phase
-from hashring.core.groups.views import changed_view, changed_views
+from hashring.core.groups.target_progress import Ledger
+from hashring.core.groups.view_changes import changed_view, changed_views
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.world import GroupWorld
 
@@ -54,8 +54,8 @@ def test_a_plan_that_was_followed_decides_as_one_that_is_looked_at_anew() -> Non
             if plan is not None and len(state.owners) >= len(plan.situation.previous):
                 start, wanted = plan.situation.previous, plan.target.interim
                 anew = replace(plan, ledger=Ledger(start, wanted, state.owners))
-            expected = kernel.step(state, reading.facts, assignor, anew)
-            outcome = kernel.step(state, reading.facts, assignor, plan)
+            expected = next_decision.step(state, reading.facts, assignor, anew)
+            outcome = next_decision.step(state, reading.facts, assignor, plan)
             assert (outcome.state, outcome.events) == (expected.state, expected.events)
             served += outcome.plan is plan
             plan = outcome.plan

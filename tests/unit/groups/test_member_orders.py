@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import MemberState
-from hashring.core.groups import foresight, kernel, orders
+from hashring.core.groups import foresight, member_orders, next_decision
 from hashring.core.groups.foresight import MoveReason
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.errors import ConfigError, UnknownMemberError
@@ -18,7 +18,7 @@ from tests.unit.histories import none_breaks_a_rule
 from .desk import Desk
 
 
-def ordered(desk: Desk, outcome: kernel.StepOutcome) -> Desk:
+def ordered(desk: Desk, outcome: next_decision.StepOutcome) -> Desk:
     if outcome.state is not desk.state:
         desk.state = outcome.state.stamped(desk.now)
     desk.events = list(outcome.events)
@@ -26,15 +26,15 @@ def ordered(desk: Desk, outcome: kernel.StepOutcome) -> Desk:
 
 
 def drain(desk: Desk, member: str, **how: Any) -> Desk:
-    return ordered(desk, orders.drain(desk.state, member, desk.now, "ops", **how))
+    return ordered(desk, member_orders.drain(desk.state, member, desk.now, "ops", **how))
 
 
 def undrain(desk: Desk, member: str) -> Desk:
-    return ordered(desk, orders.undrain(desk.state, member, desk.now, "ops"))
+    return ordered(desk, member_orders.undrain(desk.state, member, desk.now, "ops"))
 
 
 def weigh(desk: Desk, member: str, weight: float | None) -> Desk:
-    return ordered(desk, orders.weigh(desk.state, member, weight, desk.now, "ops"))
+    return ordered(desk, member_orders.weigh(desk.state, member, weight, desk.now, "ops"))
 
 
 def three(**terms: Any) -> Desk:
@@ -143,8 +143,8 @@ def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
 
 def test_to_lift_what_does_not_stand_changes_nothing() -> None:
     desk = three()
-    assert orders.undrain(desk.state, "a", desk.now, "ops").state is desk.state
-    assert orders.weigh(desk.state, "a", None, desk.now, "ops").state is desk.state
+    assert member_orders.undrain(desk.state, "a", desk.now, "ops").state is desk.state
+    assert member_orders.weigh(desk.state, "a", None, desk.now, "ops").state is desk.state
 
 
 # --- weights ------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_a_weight_that_is_none_is_refused(weight: Any) -> None:
 
 def test_the_plan_of_a_drain_is_that_of_the_ordered_state() -> None:
     desk = three()
-    outcome = orders.drain(desk.state, "a", desk.now, "ops")
+    outcome = member_orders.drain(desk.state, "a", desk.now, "ops")
     plan = foresight.foresee(outcome.state, desk.facts, desk.assignor)
     assert {(move.reason, move.before, move.why) for move in plan.moves} == {
         (MoveReason.DRAINED, "a", "a is drained")
@@ -210,6 +210,6 @@ def found(rule: str) -> bool:
     return any(simulator.broken_rule(ordered_group_history(seed)) == rule for seed in range(200))
 
 
-def test_a_kernel_that_gives_to_drained_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel._Step, "_is_drained", lambda self, name: False)
+def test_a_decision_that_gives_to_drained_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_decision._Step, "_is_drained", lambda self, name: False)
     assert found("drained")

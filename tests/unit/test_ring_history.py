@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hashring.core.change import ChangeKind, RingChange, Stamp
-from hashring.core.history import Period, ring_history
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_history import Period, ring_history
 from hashring.errors import HistoryError
 
 TOP = 2**32

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups import kernel
+from hashring.core.groups import next_decision
 from hashring.core.groups.state import PHASES, Phase
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 from hashring.protocol import group, member
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import ROOT
@@ -66,7 +66,7 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (member, member.LIFE, member.Stage),
     (group, group.DECIDER_LIFE, group.DeciderStage),
-    (kernel, PHASES, Phase),
+    (next_decision, PHASES, Phase),
 ]
 
 
