@@ -62,12 +62,12 @@ if TYPE_CHECKING:
         WrongKeyType,
     )
     from hashring.groups.aio import AsyncPartitionGroup
-    from hashring.groups.challenge import async_lease_challenge, lease_challenge
-    from hashring.groups.live import PartitionGroup
-    from hashring.node.aio import AsyncRingNode
+    from hashring.groups.lease_challenge import async_lease_challenge, lease_challenge
+    from hashring.groups.partition_group import PartitionGroup
+    from hashring.node.async_ring_node import AsyncRingNode
+    from hashring.node.ring_node import RingNode
     from hashring.node.states import NodeState
     from hashring.node.status import NodeStatus
-    from hashring.node.sync import RingNode
     from hashring.protocol.locks.lease import Lease
 
 __all__ = [
@@ -138,7 +138,7 @@ _HOMES: Final = {
     "Assignor": "hashring.core.assignors",
     "AssignorError": "hashring.errors",
     "AsyncPartitionGroup": "hashring.groups.aio",
-    "AsyncRingNode": "hashring.node.aio",
+    "AsyncRingNode": "hashring.node.async_ring_node",
     "Balanced": "hashring.core.assignors",
     "ConfigError": "hashring.errors",
     "Contiguous": "hashring.core.assignors",
@@ -171,7 +171,7 @@ _HOMES: Final = {
     "OutOfMemory": "hashring.errors",
     "PartitionChange": "hashring.core.groups.held_partitions",
     "PartitionChangeKind": "hashring.core.groups.held_partitions",
-    "PartitionGroup": "hashring.groups.live",
+    "PartitionGroup": "hashring.groups.partition_group",
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",
     "RING_SIZE": "hashring.core.hashing",
@@ -181,7 +181,7 @@ _HOMES: Final = {
     "RedisUnavailable": "hashring.errors",
     "Replica": "hashring.core.replica",
     "Ring": "hashring.core.ring",
-    "RingNode": "hashring.node.sync",
+    "RingNode": "hashring.node.ring_node",
     "RingOwner": "hashring.core.assignors",
     "Rules": "hashring.core.groups.challenge",
     "Situation": "hashring.core.assignors",
@@ -193,8 +193,8 @@ _HOMES: Final = {
     "UnknownNodeError": "hashring.errors",
     "WriteConflict": "hashring.errors",
     "WrongKeyType": "hashring.errors",
-    "async_lease_challenge": "hashring.groups.challenge",
-    "lease_challenge": "hashring.groups.challenge",
+    "async_lease_challenge": "hashring.groups.lease_challenge",
+    "lease_challenge": "hashring.groups.lease_challenge",
 }
 """The module of each public name."""
 

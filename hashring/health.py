@@ -19,9 +19,9 @@ from hashring.core.readable import counted, whole_duration
 from hashring.core.ring_change import ChangeKind
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
-from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import NodeFacts, Sees
-from hashring.store.ring.orders import DrainOrder
+from hashring.store.ring.node_facts import NodeFacts, Sees
+from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.ring_events import RingEvent
 
 LATE: Final = 0.5
 """A node with less than this part of its ttl left has missed heartbeats."""

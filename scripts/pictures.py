@@ -345,51 +345,51 @@ def rooms() -> str:
 # compare. Beside a way stand values, tables, and what only hands a call on.
 CONTAINS_WAY = {
     "node/reader.py": "not held: the snapshot cannot say yes",
-    "node/sync.py": "runs the flow on the user's thread",
-    "node/asking.py": "the flow: ask, take, ask again",
-    "protocol/locks/book.py": "decides, and keeps the key's state",
+    "node/ring_node.py": "runs the flow on the user's thread",
+    "node/lock_flows.py": "the flow: ask, take, ask again",
+    "protocol/locks/lock_book.py": "decides, and keeps the key's state",
     "store/locks/commands.py": "the command acquire, and its reply",
     "store/redis_store.py": "one call: store/locks/acquire.lua",
 }
 CONTAINS_BESIDE = (
     "core/hashing.py",
     "core/state_table.py",
-    "node/locks.py",
+    "node/shared_lock_book.py",
     "protocol/flow.py",
-    "protocol/locks/key.py",
+    "protocol/locks/key_states.py",
     "protocol/locks/limit.py",
-    "store/keys.py",
+    "store/ring/key_names.py",
 )
 CHANGE_WAY = {
     "store/redis_store.py": "the message arrives on a subscription",
-    "running/loop.py": "listener to loop, through the inbox",
-    "node/machine.py": "who is the message for?",
-    "node/own_ranges.py": "is it newer than what is known?",
+    "running/machine_loop.py": "listener to loop, through the inbox",
+    "node/node_machine.py": "who is the message for?",
+    "node/own_ranges_machine.py": "is it newer than what is known?",
     "core/own_ranges.py": "the new ranges, from the message's text",
-    "node/sync.py": "publishes; calls on_change beside it",
-    "node/node.py": "the machine's new view",
+    "node/ring_node.py": "publishes; calls on_change beside it",
+    "node/any_node.py": "the machine's new view",
     "node/reader.py": "one assignment: the next answer uses it",
 }
 CHANGE_BESIDE = (
     "core/select_keys.py",
     "core/ring_change.py",
     "core/ring.py",
-    "node/log.py",
-    "node/runner.py",
-    "protocol/silence.py",
-    "running/backend.py",
-    "store/keys.py",
+    "node/node_log.py",
+    "node/node_loop.py",
+    "protocol/silent_subscription.py",
+    "running/threads_and_greenlets.py",
+    "store/ring/key_names.py",
 )
 HANDOFF_WAY = {
     "core/groups/next_decision.py": "asks the owner for a partition",
-    "protocol/group.py": "commits that, and renews",
+    "protocol/group_machine.py": "commits that, and renews",
     "store/group/commands.py": "the decision: store/group/commit.lua",
     "store/redis_store.py": "one call; and the message to the owner",
-    "running/loop.py": "passes the message to the owner's machine",
-    "protocol/member.py": "renews at once: store/group/beat.lua",
+    "running/machine_loop.py": "passes the message to the owner's machine",
+    "protocol/member_machine.py": "renews at once: store/group/beat.lua",
     "core/groups/held_partitions.py": "revoked, until a deadline; then released",
-    "groups/base.py": "puts it into the inbox of the callbacks",
-    "groups/sync.py": "calls on_revoked; its return goes back",
+    "groups/any_member.py": "puts it into the inbox of the callbacks",
+    "groups/sync_member.py": "calls on_revoked; its return goes back",
 }
 HANDOFF_BESIDE = (
     "core/assignors/balanced.py",
@@ -403,11 +403,11 @@ HANDOFF_BESIDE = (
     "core/groups/state.py",
     "core/groups/view_changes.py",
     "core/state_table.py",
-    "groups/group.py",
+    "groups/group_member.py",
     "protocol/flow.py",
     "protocol/machine.py",
-    "protocol/silence.py",
-    "running/backend.py",
+    "protocol/silent_subscription.py",
+    "running/threads_and_greenlets.py",
 )
 
 

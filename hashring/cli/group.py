@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from hashring.cli import group_orders
+from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group_state import decide, plan_lines, standing
 from hashring.cli.output import (
@@ -23,7 +24,6 @@ from hashring.cli.output import (
     local_time,
     seconds,
 )
-from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
 from hashring.core.groups import foresight, next_decision
 from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind

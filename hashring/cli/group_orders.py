@@ -8,11 +8,11 @@ from typing import Final
 
 import click
 
+from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
-from hashring.cli.orders import by_option, here, lasting_option, plan_option, span
+from hashring.cli.order_options import by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
-from hashring.cli.settings import Settings, server_options
 from hashring.core.groups import foresight, member_orders
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState

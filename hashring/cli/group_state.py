@@ -13,7 +13,7 @@ from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group import change
+from hashring.protocol.group_machine import change
 from hashring.store.group.commands import Reading, group_keys, read
 
 

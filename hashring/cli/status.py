@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.groups import foresight
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -26,10 +26,10 @@ from hashring.health import (
 )
 from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read, read_decision
-from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import Scoring, snapshot
-from hashring.store.ring.events import newest
-from hashring.store.ring.nodes import node_facts, told_algorithms
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.node_facts import node_facts, told_algorithms
+from hashring.store.ring.ring_events import newest
 
 _EVENTS: Final = 20
 _DECISIONS: Final = 5

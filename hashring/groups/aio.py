@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from hashring.core.assignors import Member
 from hashring.core.groups.foresight import Foresight, GroupStatus
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
-from hashring.groups.base import BaseMember, Stay
-from hashring.groups.group import GroupMember
+from hashring.groups.any_member import BaseMember, Stay
+from hashring.groups.group_member import GroupMember
 from hashring.protocol.flow import Flow, run_flow_async
-from hashring.store.cancellation import callback_over
+from hashring.store.asyncio_cancellation import callback_over
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import AsyncRedisStore

@@ -1,14 +1,15 @@
 """Did every key get worked on by the node that owned it, and by nobody else?
 
 A work log (key, node, start, end) is held against the ring's history. Which period of ownership
-a piece of work began in is looked up (:mod:`hashring.spark.asof`), not joined. Work by two nodes
-at once is found by one pass over each key's work in order of its start, which remembers the
+a piece of work began in is looked up (:mod:`hashring.spark.owner_at_time`), not joined. Work by two
+nodes at once is found by one pass over each key's work in order of its start, which remembers the
 latest end so far and the latest end of any other node: no piece of work meets another in a join,
 however many overlap. So the log is shuffled and sorted once, by key and start; the rest is
 linear in its rows.
 
 All rows of a key are one sort in one task, unless its work is cut into slices of time
-(:mod:`hashring.spark.slices`): a slice begins with what the pass remembers of the slices before.
+(:mod:`hashring.spark.hot_key_slices`): a slice begins with what the pass remembers of the slices
+before.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
-from hashring.spark.asof import AsOf, as_of
-from hashring.spark.counting import Counts
-from hashring.spark.keys import column_type, key_point, key_text, quoted
+from hashring.spark.hot_key_slices import BEFORE, SLICE, SLICE_ROWS, Slices, find_slices
+from hashring.spark.key_points import column_type, key_point, key_text, quoted
+from hashring.spark.owner_at_time import AsOf, as_of
 from hashring.spark.range_lookup import look_up, one_row
-from hashring.spark.slices import BEFORE, SLICE, SLICE_ROWS, Slices, find_slices
+from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

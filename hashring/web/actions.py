@@ -14,17 +14,17 @@ from hashring.core.hashing import key_bytes
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group import change
+from hashring.protocol.group_machine import change
 from hashring.store.command import Command
 from hashring.store.group.commands import group_keys
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
-from hashring.store.ring.events import newest
-from hashring.store.ring.nodes import known_nodes
-from hashring.store.ring.orders import OrderStatus, check_order, drain, undrain, weigh
+from hashring.store.ring.node_facts import known_nodes
+from hashring.store.ring.node_orders import OrderStatus, check_order, drain, undrain, weigh
+from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
-from hashring.web.formatting import day, shown
-from hashring.web.parameters import group_of, ring_of
+from hashring.web.page_formatting import day, shown
+from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
 

@@ -11,7 +11,7 @@ from hashring.core.groups import foresight
 from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import EventKind, GroupState
 from hashring.health import Health, group_health
-from hashring.metrics.fleet import GroupReading
+from hashring.metrics.fleet_collector import GroupReading
 from hashring.store.group.commands import Decision, Reading
 
 _GIVEN: Final = frozenset({EventKind.GRANTED.value, EventKind.WARMUP.value})

@@ -14,12 +14,12 @@ from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.nodes import known_nodes, undrained_ring, weighed_ring
-from hashring.store.ring.orders import checked_weight
-from hashring.web.formatting import shown
+from hashring.store.ring.node_facts import known_nodes, undrained_ring, weighed_ring
+from hashring.store.ring.node_orders import checked_weight
+from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
-from hashring.web.parameters import group_of, ring_of
-from hashring.web.plans import group_ordered
+from hashring.web.page_formatting import shown
+from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import GroupWatcher, RingWatcher
@@ -75,7 +75,7 @@ class GroupOrder:
     note: str = ""
 
     def plan(self) -> Foresight:
-        """What it would do; see :func:`hashring.web.plans.group_ordered`."""
+        """What it would do; see :func:`hashring.web.change_plans.group_ordered`."""
         return group_ordered(self.view, self.state)
 
 

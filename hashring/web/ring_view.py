@@ -14,17 +14,17 @@ from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.errors import HashringError
 from hashring.health import LATE, Health, ring_health
-from hashring.metrics.fleet import RingReading
+from hashring.metrics.fleet_collector import RingReading
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import (
+from hashring.store.ring.node_facts import (
     DEFAULT_ALGORITHM,
     NodeFacts,
     Sees,
     node_facts,
     told_algorithms,
 )
-from hashring.store.ring.orders import DrainOrder
+from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.ring_events import RingEvent
 
 
 class NodeHealth(str, Enum):

@@ -28,7 +28,7 @@ from hashring.spark import (
     point_histogram,
     reassign,
 )
-from hashring.spark.files import Input
+from hashring.spark.input import Input
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
 from hashring.spark.session import spark_session

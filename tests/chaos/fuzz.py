@@ -42,7 +42,8 @@ from hashring.store.challenge import commands as challenge_commands
 from hashring.store.group import commands as group_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
-from hashring.store.ring import commands, events
+from hashring.store.ring import commands
+from hashring.store.ring import ring_events as events
 
 _VALUES = (
     *(None, True, False, 0, -1, 1, 2**32, 2**32 - 1, 2**63, 10**30, -(10**30), 0.5, -0.0),

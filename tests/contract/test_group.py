@@ -29,7 +29,7 @@ from hashring.errors import (
     RedisUnavailable,
     UnknownMemberError,
 )
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
 from tests.conftest import PATIENCE, eventually, shared
 

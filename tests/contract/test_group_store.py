@@ -34,7 +34,7 @@ from hashring.core.groups.state import (
     Terms,
 )
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import (
     NO_PART,
     WATCHERS,

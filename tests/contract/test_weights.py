@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hashring.errors import ConfigError
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, look
-from hashring.store.ring.orders import WeighReply
+from hashring.store.ring.node_orders import WeighReply
 from tests.contract.places import Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -17,7 +17,7 @@ NAMED: Any = {"told": {"named": True}}
 
 
 def weigh(place: Place, by: str = "alice", why: str = "", **weights: float | None) -> WeighReply:
-    return place.store.run(orders.weigh(place.keys, weights=weights, by=by, reason=why))
+    return place.store.run(node_orders.weigh(place.keys, weights=weights, by=by, reason=why))
 
 
 def weight_of(reply: BeatReply) -> float | None:
@@ -48,7 +48,7 @@ def test_the_node_is_called_to_beat_at_once(place: Place) -> None:
     two(place)
     listener = Listener(place, "a")
     weigh(place, a=2)
-    assert listener.told_alone() == [("a", orders.ORDERED)]
+    assert listener.told_alone() == [("a", node_orders.ORDERED)]
 
 
 def test_points_that_come_and_go_are_one_change(place: Place) -> None:
@@ -145,11 +145,11 @@ def test_an_order_about_a_process_that_has_just_crashed_outlasts_orders_about_ot
 
 def test_a_drained_node_hears_of_its_weight(place: Place) -> None:
     two(place)
-    place.store.run(orders.drain(place.keys, node="a", by="alice"))
+    place.store.run(node_orders.drain(place.keys, node="a", by="alice"))
     weigh(place, a=2)
     reply = place.beat("a", A, 10, 20, **NAMED)
     assert (reply.status, weight_of(reply)) == (BeatStatus.DRAINED, 2.0)
-    place.store.run(orders.undrain(place.keys, node="a", by="alice"))
+    place.store.run(node_orders.undrain(place.keys, node="a", by="alice"))
     assert weight_of(place.beat("a", A, 10, 20, **NAMED)) == 2.0
 
 

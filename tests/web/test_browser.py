@@ -18,7 +18,7 @@ from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.spark.report import Report
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 from tests.hosts import Host
 from tests.proxy import Proxy

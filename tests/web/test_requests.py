@@ -14,10 +14,10 @@ from werkzeug.exceptions import HTTPException
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.web import plans
-from hashring.web.app import check_base_path
-from hashring.web.costly import AT_ONCE, WAITING, Turns
-from hashring.web.hosts import Hosts, TrustedProxies
+from hashring.web import change_plans
+from hashring.web.allowed_hosts import Hosts, TrustedProxies
+from hashring.web.costly_requests import AT_ONCE, WAITING, Turns
+from hashring.web.wsgi_app import check_base_path
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 
@@ -289,7 +289,7 @@ def test_a_plan_that_is_too_much_work_is_refused(redis: Redis, visit: Visit, que
 def test_a_group_too_large_to_plan_for_in_a_request_is_refused(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "MOST_PARTITIONS", 7)
+    monkeypatch.setattr(change_plans, "MOST_PARTITIONS", 7)
     with PartitionGroup(redis, "big", partitions=8, member="m", rebalance_delay=0):
         error = visit().json("/api/group/plan", 422, group="big")["error"]
     assert "hashring group plan" in error

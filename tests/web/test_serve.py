@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.proxy import Proxy
 from tests.web.conftest import TOKEN, Running, nodes_on, put, serving

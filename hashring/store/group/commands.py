@@ -29,8 +29,8 @@ from hashring.core.groups.state import (
 from hashring.core.groups.view_changes import changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
-from hashring.store.keys import ring_keys
-from hashring.store.lua import script
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import ring_keys
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""

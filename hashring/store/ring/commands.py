@@ -24,16 +24,16 @@ from hashring.core.ring import Ring
 from hashring.core.ring_change import Stamp
 from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text
-from hashring.store.keys import RingKeys
-from hashring.store.lua import script
-from hashring.store.ring.events import EVENTS_KEPT
-from hashring.store.ring.orders import (
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.node_orders import (
     DrainOrder,
     WeightOrder,
     read_drains,
     read_weight,
     read_weights,
 )
+from hashring.store.ring.ring_events import EVENTS_KEPT
 
 SESSION_LENGTH: Final = 16
 AWAY: Final = b"-" * SESSION_LENGTH

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 from hashring.core.own_ranges import Reach
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
-from hashring.store.memory_stream import Stream
 from hashring.store.ring.commands import AWAY, SESSION_LENGTH, holder_of, told_of
-from hashring.store.ring.point_index import Index, point_of
-from hashring.store.twin import Twin
+from hashring.store.ring.twin_point_index import Index, point_of
+from hashring.store.twin_keyspace import Twin
+from hashring.store.twin_stream import Stream
 
 _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256

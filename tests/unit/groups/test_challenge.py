@@ -28,7 +28,7 @@ from hashring.core.groups.challenge import (
     signal,
 )
 from hashring.errors import ConfigError
-from hashring.protocol.challenge import FixedMachine
+from hashring.protocol.lease_challenge_machines import FixedMachine
 from hashring.store.challenge.twin import ChallengeTwin, TableData
 from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec

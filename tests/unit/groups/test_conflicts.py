@@ -6,10 +6,10 @@ import pytest
 
 from hashring.core.groups.challenge import Rules
 from hashring.errors import WriteConflict
-from hashring.protocol.challenge import FixedMachine
 from hashring.protocol.flow import TRIES
+from hashring.protocol.lease_challenge_machines import FixedMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
-from hashring.protocol.member import RETRY
+from hashring.protocol.member_machine import RETRY
 from hashring.store.challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 

@@ -22,8 +22,8 @@ from hashring.core.groups.held_partitions import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
-from hashring.protocol.group import NAME_POLL, GroupMachine
-from hashring.protocol.member import Stage, Turn
+from hashring.protocol.group_machine import NAME_POLL, GroupMachine
+from hashring.protocol.member_machine import Stage, Turn
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.history import (

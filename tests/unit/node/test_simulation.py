@@ -15,7 +15,7 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.core.ring_change import RingChange, Stamp
-from hashring.node.machine import BeforeJoin, NodeMachine, View
+from hashring.node.node_machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin

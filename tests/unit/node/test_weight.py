@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from hashring.core.replica import Replica
-from hashring.node.machine import NodeMachine
-from hashring.node.own_ranges import OwnRangesMachine
+from hashring.node.node_machine import NodeMachine
+from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Run
 from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatStatus
-from hashring.store.ring.orders import WeightOrder
+from hashring.store.ring.node_orders import WeightOrder
 from hashring.testing.simulator import (
     RingSimulator,
     own_ranges,
@@ -28,7 +28,7 @@ from hashring.testing.simulator.ring.history import NodeHistory
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
-from tests.unit.node.test_machine import Hand, asks, seen
+from tests.unit.node.test_node_machine import Hand, asks, seen
 
 TWICE = WeightOrder(2.0, "alice", "1000")
 HALF = WeightOrder(0.5, "bob", "2000")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hashring.core.groups.challenge import Rules
-from hashring.protocol.challenge import FaithfulMachine, FixedMachine
+from hashring.protocol.lease_challenge_machines import FaithfulMachine, FixedMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.faults import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory

@@ -53,7 +53,7 @@ from hashring.core.groups.held_partitions import Holding
 from hashring.core.groups.json_codec import load_events
 from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
 from hashring.errors import MemberExists
-from hashring.protocol.member import Stage
+from hashring.protocol.member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Joined, Reading
 from hashring.testing.simulator.groups.history import GroupHistory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from hashring.protocol.locks.book import LockConfig
+from hashring.protocol.locks.lock_book import LockConfig
 from hashring.testing.simulator import history as common
 from hashring.testing.simulator.history import Event, History, drawn, seconds
 
@@ -23,7 +23,7 @@ class ProcessSpec:
         label: what the story calls the process.
         name: the node's name; processes may share one.
         named: whether the name was chosen by the user.
-        placement, points: as in :class:`hashring.node.machine.NodeConfig`.
+        placement, points: as in :class:`hashring.node.node_machine.NodeConfig`.
         asynchronous: run as under asyncio, where messages are heard while a call is under way;
             else as in a thread, where they wait.
         strict: whether the start fails at the first error.
@@ -50,7 +50,7 @@ class LockTerms:
 
     Attributes:
         keys: the keys that every process asks for.
-        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.book.LockConfig`.
+        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.lock_book.LockConfig`.
     """
 
     keys: tuple[bytes, ...]

@@ -55,7 +55,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Range, Ring
 from hashring.errors import ReplicaFormatError
-from hashring.node.machine import NodeMachine
+from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import (
