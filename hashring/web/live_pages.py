@@ -640,7 +640,10 @@ class IndexPage(LivePage):
             reasons, headline = [], "Redis does not respond, so nothing is known."
         elif wrong:
             verb = "needs" if len(wrong) == 1 else "need"
-            headline = f"{len(wrong)} of {len(every)} rings and groups {verb} attention."
+            kinds = " and ".join(
+                f"{kind}s" for kind in ("ring", "group") if any(e.kind == kind for e in every)
+            )
+            headline = f"{len(wrong)} of {len(every)} {kinds} {verb} attention."
         elif every:
             headline = "All rings and groups are as they should be."
         else:

@@ -70,7 +70,7 @@ def test_a_ring_without_fault_is_healthy_and_gives_no_reason() -> None:
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        ({"unserved": 25}, "25 keys unserved: every node is at its limit"),
+        ({"unserved": 25}, "25 keys unserved: all nodes full"),
         ({"unserved": 1}, "1 key unserved"),
         ({"delay": 40.0, "expires_in": 20.0}, "1 node late: b; no heartbeat for 40 s"),
         ({"expired": True, "expires_in": -65.0, "delay": 125.0}, "1 node expired 65 s ago"),

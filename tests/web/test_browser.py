@@ -328,6 +328,43 @@ def test_the_table_is_sorted_and_filtered_by_keyboard_and_stays_so(
     assert tab.wrong == []
 
 
+def test_heirs_and_plans_are_sorted_by_what_is_clicked_and_stay_so(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    for number, name in enumerate("abc"):  # c owns half, and after it comes a
+        put(client, name, number * RING_SIZE // 4, ring="sorts")
+    page = opened(tab, running, "/ring?name=sorts&node=c")
+    put(client, "c", *(place * RING_SIZE // 8 for place in (4, 6, 7)), ring="sorts")
+    put(client, "d", 5 * RING_SIZE // 8, ring="sorts")
+    heirs = page.locator("#heirs tbody th")
+    expect(heirs).to_have_text(["d", "b"])
+    page.locator("#heirs").get_by_role("button", name="Node").press("Enter")
+    expect(heirs).to_have_text(["b", "d"])
+    expect(page.locator("#heirs th[data-sort=name]")).to_have_attribute("aria-sort", "ascending")
+    # The ring changes, and the list comes anew: in the same order, with the focus where it was.
+    put(client, "aa", 13 * RING_SIZE // 16, ring="sorts")
+    expect(heirs).to_have_text(["aa", "b", "d"])
+    expect(page.locator("#heirs").get_by_role("button", name="Node")).to_be_focused()
+    page.goto(f"{running.url}/plan/ring?ring=sorts&leave=c")
+    gains = page.locator("#gains tbody th")
+    expect(gains.first).to_have_text("c")
+    page.locator("#gains").get_by_role("button", name="Then").click()
+    expect(gains.last).to_have_text("c")
+    page.locator("#flows").get_by_role("button", name="To").click()
+    to = page.locator("#flows tbody td:nth-child(2)")
+    expect(to).to_have_text(["aa", "b", "d"])
+    with PartitionGroup(client, "sorted", partitions=6, member="m", rebalance_delay=0):
+        opened(tab, running, "/group?name=sorted")
+        page.goto(f"{running.url}/plan/group?group=sorted&join=n")
+        moves = page.locator("#moves tbody td:first-child")
+        expect(moves).to_have_count(3)
+        numbers = sorted(map(int, moves.all_inner_texts()), reverse=True)
+        page.locator("#moves").get_by_role("button", name="Partition").dblclick()
+        expect(moves).to_have_text([str(number) for number in numbers])
+        assert tab.wide() == []
+    assert tab.wrong == []
+
+
 def test_landmarks_tables_and_fields_have_names(
     client: Redis, running: Running, tab: Watched
 ) -> None:
@@ -447,9 +484,10 @@ def test_the_list_begins_with_what_is_wrong_and_leads_there(
     client.set("{sick}:epoch", "1 ab")
     page = opened(tab, running, "/")
     verdict = page.locator("#verdict")
-    expect(verdict).to_contain_text("sick: 25 keys unserved")
-    expect(verdict).to_contain_text("1 of 13 rings and groups needs attention.")
-    expect(verdict).to_contain_text("start another node, or raise the limit")
+    expect(verdict).to_contain_text("1 of 13 rings needs attention.")
+    expect(verdict.locator(".of")).to_have_text("sick")
+    expect(verdict).to_contain_text("25 keys unserved: all nodes full")
+    expect(verdict.locator(".remedy")).to_have_text("add nodes or raise the limit")
     expect(page).to_have_title("▲ degraded · Rings and groups · hashring")
     expect(page.locator("#icon")).to_have_attribute("href", "/icon/degraded.svg")
     # The worst comes first, whatever its name.
