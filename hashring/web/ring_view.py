@@ -229,6 +229,11 @@ class RingView:
         return sum(node.facts.sees is Sees.CURRENT for node in self.live)
 
     @property
+    def silent(self) -> int:
+        """How many live nodes have not reported which ring they see."""
+        return sum(node.facts.sees is Sees.UNKNOWN for node in self.live)
+
+    @property
     def held(self) -> int | None:
         """Keys that the nodes hold; ``None`` when none tells."""
         told = [node.facts.held for node in self.live if node.facts.held is not None]

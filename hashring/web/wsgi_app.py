@@ -188,7 +188,7 @@ def application(templates: Templates, access: Access) -> Flask:
     @app.errorhandler(HashringError)
     def _wrong(error: HashringError) -> Any:
         status = status_of(error)
-        return _told(status, "Redis does not answer" if status == 503 else "No", str(error), {})
+        return _told(status, "Redis does not respond" if status == 503 else "No", str(error), {})
 
     @app.errorhandler(Exception)
     def _failed(error: Exception) -> Any:

@@ -399,7 +399,7 @@ def test_the_page_says_that_redis_is_gone_and_when_it_is_back(
         page = opened(tab, running, "/ring?name=ring")
         expect(row(page, "a")).to_be_visible()
         proxy.refuse()
-        expect(page.get_by_role("alert")).to_contain_text("Redis does not answer since")
+        expect(page.get_by_role("alert")).to_contain_text("Redis does not respond since")
         expect(row(page, "a")).to_be_visible()
         proxy.heal()
         expect(page.get_by_role("alert")).to_have_count(0)
@@ -568,6 +568,9 @@ def test_a_thousand_nodes_are_a_small_page_and_few_rows_at_a_time(
     assert len(answer.read()) < 150_000
     page = opened(tab, running, "/ring?name=thousand")
     expect(page.locator("#more")).to_have_count(0)
+    # The rest of the rows came by the stream, and none of them is shown as one that joined.
+    assert page.locator("#rows tr.fresh").count() == 0
+    expect(page.locator("#news")).to_be_empty()
     assert page.locator("#rows tr").count() < 200
     expect(row(page, "node-0999")).to_have_count(0)
     page.locator(".scroll.tall").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")

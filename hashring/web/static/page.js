@@ -95,6 +95,8 @@ function rowOf(html) {
 
 function putRows({rows = {}, gone = [], whole = false}) {
   const came = [], went = [];
+  // The rows that the page came without are no news.
+  const more = whole && byId("more");
   for (const table of tables) {
     const absent = whole ? [...table.rows.keys()].filter((id) => !(id in rows)) : gone;
     for (const id of absent) {
@@ -113,14 +115,13 @@ function putRows({rows = {}, gone = [], whole = false}) {
     if (old) table.replace(old, row);
     else {
       came.push(row.dataset.name);
-      row.classList.add("fresh");
+      row.classList.toggle("fresh", !more);
     }
     table.rows.set(id, row);
   }
-  // After more than a few, or the first time, it is no news.
-  if (byId("news") && !(whole && came.length > 20)) announce(came, went);
-  const more = byId("more");
-  if (whole && more) more.remove();
+  if (more) more.remove();
+  // Nor are many changes at once, after the connection was lost.
+  else if (byId("news") && !(whole && came.length > 20)) announce(came, went);
 }
 
 function showConnection() {
