@@ -11,6 +11,7 @@ would be as large as the log.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +31,8 @@ BEFORE: Final = -(2**62)
 SLICE: Final = "__slice"
 _FIRST, _WIDTH, _LAST = "__first", "__width", "__last"
 _HOT: Final = "__hot"
-_BUCKET: Final = "__bucket"
-_BUCKETS: Final = 2**16
+_DRAWN: Final = 2_000
+"""Rows of a sample by which a key is found to be at the limit, give or take a twentieth."""
 
 
 @dataclass(frozen=True)
@@ -95,68 +96,70 @@ class Slices:
         return work.sparkSession.createDataFrame(pa.table(table))
 
 
-def _sliced(work: DataFrame, hot: DataFrame, how: str = "left") -> DataFrame:
+def _sliced(work: DataFrame, hot: DataFrame) -> DataFrame:
     # Division rounds towards zero: what starts before the first slice belongs to it.
     number = F.expr(f"(start - {_FIRST}) div {_WIDTH}")
     inside = F.least(F.greatest(number, F.lit(0)), F.col(_LAST))
-    joined = work.join(F.broadcast(hot), F.col("key") == F.col(_HOT), how)
+    joined = work.join(F.broadcast(hot), F.col("key") == F.col(_HOT), "left")
     return joined.withColumn(SLICE, F.coalesce(inside, F.lit(0)))
 
 
-def find_slices(
-    keys: DataFrame, work: DataFrame, mark: Column, rows: int = SLICE_ROWS
-) -> Slices | None:
-    """Cut the work of each key that has more rows than a limit. Reads the keys at once.
-
-    Only if there may be such a key, it reads the work twice more, of likely keys only.
-
-    Args:
-        keys: ``key`` of all rows, of those that cannot be judged, too, and null: without a reason
-            to reject a row, Spark reads no other column.
-        work: ``key`` STRING or BINARY, ``node`` INT, ``start`` and ``end`` in microseconds.
-        mark: a number that orders rows by end and node.
-
-    Returns:
-        ``None`` if no key has that many rows.
+def sampled_fraction(rows: int) -> float:
+    """The part of a log that is enough to find its keys with more rows than a limit.
 
     Raises:
         ConfigError: ``rows`` is below 1.
     """
     if rows < 1:
         raise ConfigError("rows", rows, "give rows, at least 1")
-    bucket = F.crc32("key") % F.lit(_BUCKETS)
-    counted = keys.groupBy(bucket.alias(_BUCKET)).count().where(F.col("count") > rows)
-    full = [row[_BUCKET] for row in counted.collect() if row[_BUCKET] is not None]
-    if not full:
-        return None
+    return min(1.0, _DRAWN / rows)
+
+
+def find_slices(
+    sample: DataFrame, fraction: float, work: DataFrame, mark: Column, rows: int = SLICE_ROWS
+) -> Slices | None:
+    """Cut the work of each key that has more rows than a limit. Reads the sample at once.
+
+    Only if there is such a key, it reads the work of these keys.
+
+    Args:
+        sample: rows of ``work``, each drawn with the probability ``fraction``.
+        fraction: above 0, at most 1; :func:`sampled_fraction` gives one that is enough.
+        work: ``key`` STRING or BINARY, ``node`` INT, ``start`` and ``end`` in microseconds.
+        mark: a number that orders rows by end and node.
+
+    Returns:
+        ``None`` if no key has that many rows, by the sample.
+    """
     # A hundredth of the rows at each end may lie far from the others.
     ends = F.percentile_approx("start", F.array(F.lit(0.01), F.lit(0.99)), F.lit(1000))
     found = (
-        work.where(bucket.isin(full))
-        .groupBy("key")
-        .agg(F.count("*").alias("rows"), ends.alias("ends"))
-        .where(F.col("rows") > rows)
+        sample.groupBy("key")
+        .agg(F.count("*").alias("drawn"), ends.alias("ends"))
+        .where(F.col("drawn") > rows * fraction)
         .collect()
     )
     hot_keys = []
     for row in found:
         first, last = row["ends"]
-        count = 2 * -(-row["rows"] // rows)
+        count = 2 * math.ceil(row["drawn"] / fraction / rows)
         hot_keys.append(_HotKey(row["key"], first, (last - first) // count + 1, count - 1))
     if not hot_keys:
         return None
     made = Slices(tuple(hot_keys), (), isinstance(work.schema["key"].dataType, BinaryType))
     latest = (
-        _sliced(work, made._frame(work), "inner")
+        _sliced(work.where(F.col("key").isin([hot.key for hot in hot_keys])), made._frame(work))
+        # Of numbers alone, which Spark aggregates without a sort.
         .groupBy("key", SLICE, "node")
-        .agg(F.max(F.struct(mark.alias("mark"), "end")).alias("latest"))
+        .agg(F.max("end").alias("end"))
         .groupBy("key", SLICE)
-        .agg(F.sort_array(F.collect_list(F.struct("latest", "node")), asc=False).alias("nodes"))
+        .agg(F.sort_array(F.collect_list(F.struct(mark.alias("mark"), "end", "node")), asc=False))
+        .toDF("key", SLICE, "nodes")
         .select("key", SLICE, F.slice("nodes", 1, 2).alias("nodes"))
     )
     ends_of: dict[tuple[Any, int], list[tuple[int, int, int]]] = {
         (_hashable(row["key"]), row[SLICE]): [
-            (node["latest"]["mark"], node["latest"]["end"], node["node"]) for node in row["nodes"]
+            (node["mark"], node["end"], node["node"]) for node in row["nodes"]
         ]
         for row in latest.collect()
     }
