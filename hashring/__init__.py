@@ -24,9 +24,11 @@ if TYPE_CHECKING:
         Situation,
         Target,
     )
-    from hashring.core.groups.challenge import Rules, Spans
-    from hashring.core.groups.foresight import Foresight, GroupStatus
+    from hashring.core.groups.group_plan import Foresight
+    from hashring.core.groups.group_status import GroupStatus
     from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+    from hashring.core.groups.lease_race import Spans
+    from hashring.core.groups.lease_table import Rules
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.replica import Replica
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
         WriteConflict,
         WrongKeyType,
     )
-    from hashring.groups.aio import AsyncPartitionGroup
+    from hashring.groups.async_partition_group import AsyncPartitionGroup
     from hashring.groups.lease_challenge import async_lease_challenge, lease_challenge
     from hashring.groups.partition_group import PartitionGroup
     from hashring.node.async_ring_node import AsyncRingNode
@@ -137,16 +139,16 @@ __all__ = [
 _HOMES: Final = {
     "Assignor": "hashring.core.assignors",
     "AssignorError": "hashring.errors",
-    "AsyncPartitionGroup": "hashring.groups.aio",
+    "AsyncPartitionGroup": "hashring.groups.async_partition_group",
     "AsyncRingNode": "hashring.node.async_ring_node",
     "Balanced": "hashring.core.assignors",
     "ConfigError": "hashring.errors",
     "Contiguous": "hashring.core.assignors",
     "EmptyRingError": "hashring.errors",
-    "Foresight": "hashring.core.groups.foresight",
+    "Foresight": "hashring.core.groups.group_plan",
     "GroupFormatError": "hashring.errors",
     "GroupMismatch": "hashring.errors",
-    "GroupStatus": "hashring.core.groups.foresight",
+    "GroupStatus": "hashring.core.groups.group_status",
     "HashAlgorithm": "hashring.core.hashing",
     "HashringError": "hashring.errors",
     "HoldTimeout": "hashring.errors",
@@ -183,9 +185,9 @@ _HOMES: Final = {
     "Ring": "hashring.core.ring",
     "RingNode": "hashring.node.ring_node",
     "RingOwner": "hashring.core.assignors",
-    "Rules": "hashring.core.groups.challenge",
+    "Rules": "hashring.core.groups.lease_table",
     "Situation": "hashring.core.assignors",
-    "Spans": "hashring.core.groups.challenge",
+    "Spans": "hashring.core.groups.lease_race",
     "StaleToken": "hashring.errors",
     "StoreError": "hashring.errors",
     "Target": "hashring.core.assignors",

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.groups.foresight import GroupStatus, WaitKind
+from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.core.readable import counted, whole_duration
 from hashring.core.ring_change import ChangeKind

@@ -25,8 +25,8 @@ from hashring.cli.output import (
     seconds,
 )
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
-from hashring.core.groups import foresight, next_decision
-from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups import group_plan, group_status, next_decision
+from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import (
     EXCLUSIVE,
     NON_EXCLUSIVE,
@@ -95,7 +95,7 @@ def list_groups(settings: Settings) -> int | None:
                 unreadable[name] = str(error)
                 continue
             if state is not None:  # else it went away since
-                status = foresight.status(state, reading.facts)
+                status = group_status.status(state, reading.facts)
                 found.append((name, status, state.terms.assignor))
     if settings.json:
         document(
@@ -253,7 +253,7 @@ def show(settings: Settings, group: str) -> None:
     """
     with connected(settings) as connection:
         state, reading = standing(connection, group)
-    status = foresight.status(state, reading.facts)
+    status = group_status.status(state, reading.facts)
     if settings.json:
         document(_document(group, state, status))
     else:
@@ -280,7 +280,7 @@ def watch(settings: Settings, group: str, interval: float) -> None:
     with connected(settings) as connection:
         while True:
             state, reading = standing(connection, group)
-            status = foresight.status(state, reading.facts)
+            status = group_status.status(state, reading.facts)
             if settings.json:
                 json_line(_document(group, state, status))
             else:
@@ -360,7 +360,7 @@ def plan(
         state, reading = standing(connection, group)
     if own is not None and own.name != state.terms.assignor:
         raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
-    found = foresight.foresee(
+    found = group_plan.foresee(
         state,
         reading.facts,
         own or assignor_named(state.terms.assignor),

@@ -13,7 +13,7 @@ from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
 from hashring.cli.order_options import by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
-from hashring.core.groups import foresight, member_orders
+from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable
@@ -166,7 +166,7 @@ def _give(
 def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
     state, reading = standing(connection, group)
     after = order(state, reading.facts.now).state
-    found = foresight.foresee(after, reading.facts, load_assignor(state))
+    found = group_plan.foresee(after, reading.facts, load_assignor(state))
     if settings.json:
         document({"group": group, **asdict(found)})
     else:

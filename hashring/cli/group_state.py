@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from hashring.cli.connection import Connection
 from hashring.cli.output import columns
 from hashring.core.assignors import Assignor, assignor_named
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable

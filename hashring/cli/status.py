@@ -10,7 +10,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
-from hashring.core.groups import foresight
+from hashring.core.groups import group_status
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import RedisRefused
@@ -100,7 +100,7 @@ def _of_group(connection: Connection, name: str, _: Settings) -> Health:
             return Health(State.STOPPED)
         entries = connection.call("XREVRANGE", keys.control, "+", "-", "COUNT", _DECISIONS)
         decisions = [read_decision(entry) for entry in entries]
-        status = foresight.status(state, reading.facts)
+        status = group_status.status(state, reading.facts)
         return group_health(status, decisions, group=name, now=reading.facts.now)
     except RedisRefused as error:
         return unreadable(error)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
-from hashring.core.groups import foresight, member_orders, next_decision
-from hashring.core.groups.foresight import Foresight, GroupStatus
+from hashring.core.groups import group_plan, group_status, member_orders, next_decision
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
 from hashring.groups.any_member import (
@@ -143,7 +144,7 @@ class GroupMember(BaseMember):
 
     def _status(self) -> Flow[GroupStatus]:
         state, reading = yield from standing(self.name, self._keys)
-        return foresight.status(state, reading.facts)
+        return group_status.status(state, reading.facts)
 
     def _foresee(
         self,
@@ -154,7 +155,7 @@ class GroupMember(BaseMember):
     ) -> Flow[Foresight]:
         state, reading = yield from standing(self.name, self._keys)
         assignor = self._group.decider.assignor
-        return foresight.foresee(
+        return group_plan.foresee(
             state,
             reading.facts,
             assignor,

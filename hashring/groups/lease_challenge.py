@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from hashring.core.groups.challenge import Rules, Spans
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.state import check_partitions
 from hashring.errors import ConfigError
-from hashring.groups.aio import AsyncMember
 from hashring.groups.any_member import (
     BaseMember,
     Callbacks,
@@ -20,8 +20,10 @@ from hashring.groups.any_member import (
     OnPartition,
     OnRevoked,
 )
+from hashring.groups.async_member import AsyncMember
 from hashring.groups.sync_member import LiveMember
-from hashring.protocol.lease_challenge_machines import FaithfulMachine, FixedMachine
+from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.challenge.commands import challenge_keys
 
 
@@ -117,7 +119,7 @@ class _Challenge(BaseMember):
 
 
 class FixedChallenge(_Challenge):
-    """The fixed mode: see :class:`hashring.protocol.lease_challenge_machines.FixedMachine`."""
+    """The fixed mode: see :class:`hashring.protocol.lease_table_machine.FixedMachine`."""
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class FixedChallenge(_Challenge):
 class FaithfulChallenge(_Challenge):
     """The article's algorithm.
 
-    See :class:`hashring.protocol.lease_challenge_machines.FaithfulMachine`.
+    See :class:`hashring.protocol.lease_race_machine.FaithfulMachine`.
     """
 
     def __init__(

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 from hashring.core.assignors import Member
-from hashring.core.groups.foresight import Foresight, GroupStatus
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.group_member import GroupMember
 from hashring.groups.sync_member import LiveMember
 from hashring.protocol.flow import Flow, run_flow

@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from hashring.core.groups.foresight import GroupStatus, WaitKind
+from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_change import REASONS, ChangeKind

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.group_plan import Foresight
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import ring_plan

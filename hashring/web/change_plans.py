@@ -12,8 +12,8 @@ from flask import abort, request
 from markupsafe import Markup
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import foresight
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups import group_plan
+from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.state import GroupState
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, planned_ring, ring_plan
@@ -170,7 +170,7 @@ def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:
     """What would move: costly, so in its turn; see :func:`ring_after`."""
     terms = view.state.terms
     _check_size(max(change.partitions or 0, terms.partitions))
-    return foresight.foresee(
+    return group_plan.foresee(
         view.state,
         view.reading.facts,
         assignor_named(terms.assignor),
@@ -193,7 +193,7 @@ def group_ordered(view: GroupView, state: GroupState) -> Foresight:
     """
     _check_size(state.terms.partitions)
     assignor = assignor_named(state.terms.assignor)
-    return foresight.foresee(state, view.reading.facts, assignor)
+    return group_plan.foresee(state, view.reading.facts, assignor)
 
 
 def _check_size(partitions: int) -> None:

@@ -9,7 +9,7 @@ from flask import abort
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import NotFound
 
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.group_plan import Foresight
 from hashring.core.ring_plan import RingPlan
 from hashring.web.live_pages import Templates
 from hashring.web.order_plans import OrderPlans, RingOrder, weight_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hashring.core.groups import member_orders
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.ring import Ring

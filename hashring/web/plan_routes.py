@@ -7,7 +7,7 @@ from typing import Any, Final
 from flask import Blueprint, request
 from werkzeug.exceptions import HTTPException
 
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.group_plan import Foresight
 from hashring.errors import HashringError
 from hashring.web.change_plans import (
     PicturedPlan,

@@ -31,7 +31,8 @@ from hashring.core.assignors import (
     Situation,
 )
 from hashring.core.groups import next_decision
-from hashring.core.groups.challenge import Rules, Spans
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
+from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst

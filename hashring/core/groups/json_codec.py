@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors.protocol import is_finite
-from hashring.core.groups.challenge import LeaseTable, PartitionLease
+from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import BUCKET, Column
 from hashring.core.groups.reported_loads import GREATEST
 from hashring.core.groups.state import (

@@ -150,3 +150,9 @@ class Desk:
     def told(self, kind: EventKind) -> list[tuple[str | None, int | None]]:
         """Whom the last step's events of this kind are about."""
         return [(e.member, e.partition) for e in self.events if e.kind is kind]
+
+
+def three() -> Desk:
+    """Seven partitions on three members, at rest."""
+    desk = Desk(7, rebalance_delay=5, max_handoff_time=3, ttl=50).join("a").step()
+    return desk.join("b", "c").step().wait(5).settle()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.challenge import Rules
+from hashring.core.groups.lease_table import Rules
 from hashring.errors import WriteConflict
 from hashring.protocol.flow import TRIES
-from hashring.protocol.lease_challenge_machines import FixedMachine
+from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
 from hashring.protocol.member_machine import RETRY
 from hashring.store.challenge.commands import challenge_keys

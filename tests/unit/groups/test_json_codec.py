@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.groups.challenge import LeaseTable, PartitionLease
 from hashring.core.groups.json_codec import (
     dump_facts,
     dump_state,
@@ -23,6 +22,7 @@ from hashring.core.groups.json_codec import (
     load_table,
     load_view_change,
 )
+from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import Column
 from hashring.core.groups.state import (
     GroupState,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import MemberState
-from hashring.core.groups import foresight, member_orders, next_decision
-from hashring.core.groups.foresight import MoveReason
+from hashring.core.groups import group_plan, group_status, member_orders, next_decision
+from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.testing.simulator import GroupSimulator, ordered_group_history
@@ -178,7 +178,7 @@ def test_a_weight_that_is_none_is_refused(weight: Any) -> None:
 def test_the_plan_of_a_drain_is_that_of_the_ordered_state() -> None:
     desk = three()
     outcome = member_orders.drain(desk.state, "a", desk.now, "ops")
-    plan = foresight.foresee(outcome.state, desk.facts, desk.assignor)
+    plan = group_plan.foresee(outcome.state, desk.facts, desk.assignor)
     assert {(move.reason, move.before, move.why) for move in plan.moves} == {
         (MoveReason.DRAINED, "a", "a is drained")
     }
@@ -187,14 +187,14 @@ def test_the_plan_of_a_drain_is_that_of_the_ordered_state() -> None:
 
 def test_the_status_shows_orders_also_about_members_that_are_away() -> None:
     desk = drain(three(), "a").settle()
-    status = foresight.status(desk.state, desk.facts)
+    status = group_status.status(desk.state, desk.facts)
     assert [m.state for m in status.members] == [
         MemberState.DRAINED,
         MemberState.ACTIVE,
         MemberState.ACTIVE,
     ]
     desk.leave("a").settle()
-    status = foresight.status(desk.state, desk.facts)
+    status = group_status.status(desk.state, desk.facts)
     assert status.orders == {"a": MemberOrder("ops", 1000.0, drained=True)}
 
 

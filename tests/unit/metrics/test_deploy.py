@@ -18,7 +18,7 @@ import yaml
 from hashring.cli import main
 from hashring.cli.serve import TOKEN_VARIABLE
 from hashring.cli.serve import command as serve
-from hashring.core.groups.foresight import WaitKind
+from hashring.core.groups.group_status import WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State

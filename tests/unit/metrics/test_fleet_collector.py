@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
+from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, Phase
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import balance

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from hashring.core.groups.challenge import Rules
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.lease_table import Rules
 from hashring.errors import RedisUnavailable
-from hashring.protocol.lease_challenge_machines import FaithfulMachine, FixedMachine
+from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.member_machine import Stage
 from hashring.store.challenge.commands import TableReading, challenge_keys
 from hashring.store.memory_store import MemoryServer

@@ -48,7 +48,7 @@ from typing import Any, Final
 from hashring.core.assignors import Learner, Load, Member, RingOwner, assignor_named
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.core.groups import next_decision, reported_loads
-from hashring.core.groups.foresight import status
+from hashring.core.groups.group_status import status
 from hashring.core.groups.held_partitions import Holding
 from hashring.core.groups.json_codec import load_events
 from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
