@@ -249,6 +249,8 @@ class NodeMachine:
         self._strict = False
         self._stays = False
         self._drop: tuple[Replica, ...] = ()
+        # The replicas of the newest heartbeat, and how many times they were others than before.
+        self._placed: tuple[tuple[Replica, ...], int] = ((), 0)
         # The weight that its own code gave it, and the order that this lifts, if it knew of one;
         # and that of them of which Redis has heard. Swapped whole, since users assign it.
         self._own: tuple[float, str] = (self.config.weight, "")
@@ -702,7 +704,8 @@ class NodeMachine:
             expect=self._expect,
             resizes=self._resizes and not joining,
             own_weight=None if own is self._own_said else own[1],
-            drop=(*self._drop, *self._left_behind),
+            drop=self.dropping,
+            placed=self._count_placed(),
             full=self._announcing(),
             history=self.history,
             lock_ttl=config.locks.ttl if config.locks and config.locks.locking else 0.0,
@@ -720,6 +723,17 @@ class NodeMachine:
                 self._beaten(reply, heard, sent, now)
 
         return Run(command, done, self._beat_failed)
+
+    @property
+    def dropping(self) -> tuple[Replica, ...]:
+        """What its next heartbeat takes off the ring, if it is there."""
+        return (*self._drop, *self._left_behind)
+
+    def _count_placed(self) -> int:
+        """How many times it has had other replicas than before."""
+        if self._placed[0] != self.replicas:
+            self._placed = (self.replicas, self._placed[1] + 1)
+        return self._placed[1]
 
     # --- another weight -----------------------------------------------------------------------
 
