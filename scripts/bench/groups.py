@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import multiprocessing
+import os
 import sys
 import threading
 import time
@@ -40,7 +42,7 @@ from redis.asyncio import Redis as AsyncRedis
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.groups.state import Phase
 from hashring.errors import RedisUnavailable
-from hashring.store.embedded_server import RedisServer
+from hashring.store.embedded import RedisServer
 
 PARTITIONS = 256
 MEMBERS, HEARTBEAT, REST = 16, 1.0, 30.0
@@ -236,7 +238,14 @@ async def _live(pipe: Connection, socket: str, partitions: int) -> None:
             return {p: token for member in members.values() for p, token in member.held.items()}
         return time.process_time()
 
-    while (order := await asyncio.to_thread(pipe.recv)) is not None:
+    def ordered() -> Any:
+        try:
+            return pipe.recv()
+        except EOFError:
+            # The benchmark was killed. Members that leave one by one would only take long.
+            os._exit(1)
+
+    while (order := await asyncio.to_thread(ordered)) is not None:
         pipe.send(await obey(*order))
     await redis.aclose()
 
@@ -384,7 +393,9 @@ class Crowd:
     def end(self) -> None:
         for pipe, process in zip(self.pipes, self.processes, strict=True):
             if process.is_alive():
-                pipe.send(None)
+                # It may end at this moment, by the same Ctrl-C.
+                with contextlib.suppress(OSError):
+                    pipe.send(None)
                 process.terminate()
                 process.join(5)
                 process.kill()
