@@ -24,11 +24,9 @@ if TYPE_CHECKING:
         Situation,
         Target,
     )
-    from hashring.core.groups.group_plan import Foresight
-    from hashring.core.groups.group_status import GroupStatus
-    from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
-    from hashring.core.groups.lease_race import Spans
-    from hashring.core.groups.lease_table import Rules
+    from hashring.core.groups.challenge import Rules, Spans
+    from hashring.core.groups.foresight import Foresight, GroupStatus
+    from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.replica import Replica
@@ -63,13 +61,13 @@ if TYPE_CHECKING:
         WriteConflict,
         WrongKeyType,
     )
-    from hashring.groups.async_partition_group import AsyncPartitionGroup
-    from hashring.groups.lease_challenge import async_lease_challenge, lease_challenge
-    from hashring.groups.partition_group import PartitionGroup
-    from hashring.node.async_ring_node import AsyncRingNode
-    from hashring.node.ring_node import RingNode
+    from hashring.groups.aio import AsyncPartitionGroup
+    from hashring.groups.challenge import async_lease_challenge, lease_challenge
+    from hashring.groups.live import PartitionGroup
+    from hashring.node.aio import AsyncRingNode
     from hashring.node.states import NodeState
     from hashring.node.status import NodeStatus
+    from hashring.node.sync import RingNode
     from hashring.protocol.locks.lease import Lease
 
 __all__ = [
@@ -139,16 +137,16 @@ __all__ = [
 _HOMES: Final = {
     "Assignor": "hashring.core.assignors",
     "AssignorError": "hashring.errors",
-    "AsyncPartitionGroup": "hashring.groups.async_partition_group",
-    "AsyncRingNode": "hashring.node.async_ring_node",
+    "AsyncPartitionGroup": "hashring.groups.aio",
+    "AsyncRingNode": "hashring.node.aio",
     "Balanced": "hashring.core.assignors",
     "ConfigError": "hashring.errors",
     "Contiguous": "hashring.core.assignors",
     "EmptyRingError": "hashring.errors",
-    "Foresight": "hashring.core.groups.group_plan",
+    "Foresight": "hashring.core.groups.foresight",
     "GroupFormatError": "hashring.errors",
     "GroupMismatch": "hashring.errors",
-    "GroupStatus": "hashring.core.groups.group_status",
+    "GroupStatus": "hashring.core.groups.foresight",
     "HashAlgorithm": "hashring.core.hashing",
     "HashringError": "hashring.errors",
     "HoldTimeout": "hashring.errors",
@@ -171,9 +169,9 @@ _HOMES: Final = {
     "NodeSuperseded": "hashring.errors",
     "NotHeld": "hashring.errors",
     "OutOfMemory": "hashring.errors",
-    "PartitionChange": "hashring.core.groups.held_partitions",
-    "PartitionChangeKind": "hashring.core.groups.held_partitions",
-    "PartitionGroup": "hashring.groups.partition_group",
+    "PartitionChange": "hashring.core.groups.membership",
+    "PartitionChangeKind": "hashring.core.groups.membership",
+    "PartitionGroup": "hashring.groups.live",
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",
     "RING_SIZE": "hashring.core.hashing",
@@ -183,11 +181,11 @@ _HOMES: Final = {
     "RedisUnavailable": "hashring.errors",
     "Replica": "hashring.core.replica",
     "Ring": "hashring.core.ring",
-    "RingNode": "hashring.node.ring_node",
+    "RingNode": "hashring.node.sync",
     "RingOwner": "hashring.core.assignors",
-    "Rules": "hashring.core.groups.lease_table",
+    "Rules": "hashring.core.groups.challenge",
     "Situation": "hashring.core.assignors",
-    "Spans": "hashring.core.groups.lease_race",
+    "Spans": "hashring.core.groups.challenge",
     "StaleToken": "hashring.errors",
     "StoreError": "hashring.errors",
     "Target": "hashring.core.assignors",
@@ -195,8 +193,8 @@ _HOMES: Final = {
     "UnknownNodeError": "hashring.errors",
     "WriteConflict": "hashring.errors",
     "WrongKeyType": "hashring.errors",
-    "async_lease_challenge": "hashring.groups.lease_challenge",
-    "lease_challenge": "hashring.groups.lease_challenge",
+    "async_lease_challenge": "hashring.groups.challenge",
+    "lease_challenge": "hashring.groups.challenge",
 }
 """The module of each public name."""
 

@@ -26,12 +26,12 @@ from hashring.store.interface import (
     Subscription,
     Unsubscribed,
 )
+from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.ring.commands import holder_of
-from hashring.store.ring.key_names import RingKeys, ring_keys
+from hashring.store.ring.point_index import Index
 from hashring.store.ring.twin import RingData, RingTwin
-from hashring.store.ring.twin_point_index import Index
-from hashring.store.twin_keyspace import Keyspace, Twin
+from hashring.store.twin import Keyspace, Twin
 
 T = TypeVar("T")
 
@@ -130,12 +130,7 @@ class MemoryServer:
             return dict(getattr(self._ring(ring), part))
 
     def delete(self, ring: bytes, *parts: str) -> None:
-        """Delete keys of a ring.
-
-        Args:
-            ring: its name.
-            parts: names of fields of :class:`hashring.store.ring.key_names.RingKeys`.
-        """
+        """Delete keys of a ring, by their names in :class:`hashring.store.keys.RingKeys`."""
         with self._lock:
             state, fresh = self._ring(ring), RingData()
             for part in parts:
@@ -209,11 +204,13 @@ class MemoryServer:
 
         return end
 
-    def publish(self, channel: bytes, payload: bytes) -> None:
-        """Send a message to all who listen."""
+    def publish(self, channel: bytes, payload: bytes) -> int:
+        """Send a message to all who listen; how many they are."""
         with self._lock:
-            for hear in list(self._listeners.get(channel, ())):
+            listeners = list(self._listeners.get(channel, ()))
+            for hear in listeners:
                 hear(payload)
+            return len(listeners)
 
     def run(self, command: Command[T]) -> T:
         """Run a command, atomically."""

@@ -11,12 +11,11 @@ from flask import Blueprint, Response, abort, request
 from werkzeug.exceptions import BadRequest
 
 from hashring.core.hashing import key_bytes
-from hashring.store.ring.ring_events import RingEvent, event_json
-from hashring.web import api_answers
+from hashring.store.ring.events import RingEvent, event_json
+from hashring.web import answers
 from hashring.web import api_types as api
 from hashring.web.actions import Actions
-from hashring.web.change_plans import group_after, group_change, ring_after, ring_change
-from hashring.web.costly_requests import Turns
+from hashring.web.costly import Turns
 from hashring.web.event_stream import KEEPALIVE, Streams, event_bytes
 from hashring.web.login_routes import Login
 from hashring.web.openapi import (
@@ -24,7 +23,7 @@ from hashring.web.openapi import (
     document,
 )
 from hashring.web.order_plans import GroupOrder, OrderPlans, RingOrder, weight_of
-from hashring.web.request_parameters import (
+from hashring.web.parameters import (
     address_of,
     group_of,
     looked_up,
@@ -32,6 +31,7 @@ from hashring.web.request_parameters import (
     ring_of,
     text_of,
 )
+from hashring.web.plans import group_after, group_change, ring_after, ring_change
 from hashring.web.ring_view import RingView
 from hashring.web.service import MOST, Service
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
@@ -98,23 +98,21 @@ class ApiRoutes:
         return Response(self._description, mimetype="application/json")
 
     def _status(self) -> Response:
-        return _json(api_answers.overview(*self._service.listed()))
+        return _json(answers.overview(*self._service.listed()))
 
     # --- rings --------------------------------------------------------------------------------
 
     def _rings(self) -> Response:
         rings, _ = self._service.listed()
         page, following = _page(rings)
-        return _json(
-            api.Rings(rings=[api_answers.ring_in_list(ring) for ring in page], next=following)
-        )
+        return _json(api.Rings(rings=[answers.ring_in_list(ring) for ring in page], next=following))
 
     def _asked(self) -> tuple[RingWatcher, RingView]:
         return ring_of(self._service, text_of(request, "ring"))
 
     def _ring(self) -> Response:
         watcher, view = self._asked()
-        return _json(api_answers.ring(watcher, view))
+        return _json(answers.ring(watcher, view))
 
     def _nodes(self) -> Response:
         watcher, view = self._asked()
@@ -125,16 +123,16 @@ class ApiRoutes:
         return _json(
             api.Nodes(
                 ring=view.name,
-                nodes=[api_answers.node(node) for node in page],
+                nodes=[answers.node(node) for node in page],
                 next=page[-1].name if len(page) < len(rest) else None,
-                failure=api_answers.failure(watcher),
+                failure=answers.failure(watcher),
             )
         )
 
     def _owner(self) -> Response:
         watcher, view = self._asked()
         found = looked_up(self._service, watcher, view, text_of(request, "key"))
-        return _json(api_answers.owner(watcher, view, found))
+        return _json(answers.owner(watcher, view, found))
 
     def _owners(self) -> Response:
         asked = _body(api.OwnersAsked)
@@ -150,7 +148,7 @@ class ApiRoutes:
                 epoch=view.epoch,
                 hash_algorithm=ring.hash_algorithm.name,
                 owners=owners,
-                failure=api_answers.failure(watcher),
+                failure=answers.failure(watcher),
             )
         )
 
@@ -159,7 +157,7 @@ class ApiRoutes:
         change = ring_change()
         with self._turns.turn():
             after = ring_after(view, change)
-            return _json(api_answers.plan(watcher, view, after))
+            return _json(answers.plan(watcher, view, after))
 
     def _plan_drain(self) -> Response:
         return self._ring_order(self._orders.drain(*_texts("ring", "node")))
@@ -173,7 +171,7 @@ class ApiRoutes:
     def _ring_order(self, order: RingOrder) -> Response:
         with self._turns.turn():
             after, exact = order.ring_after()
-            found = api_answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
+            found = answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
             return _json(found)
 
     # --- changes ------------------------------------------------------------------------------
@@ -185,8 +183,8 @@ class ApiRoutes:
         return _json(
             api.Changes(
                 ring=view.name,
-                changes=[api_answers.change(event) for event in events],
-                failure=api_answers.failure(watcher),
+                changes=[answers.change(event) for event in events],
+                failure=answers.failure(watcher),
             )
         )
 
@@ -220,19 +218,19 @@ class ApiRoutes:
     def _groups(self) -> Response:
         _, groups = self._service.listed()
         page, following = _page(groups)
-        found = [api_answers.group_in_list(group) for group in page]
+        found = [answers.group_in_list(group) for group in page]
         return _json(api.Groups(groups=found, next=following))
 
     def _group(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "group"))
-        return _json(api_answers.group(watcher, view))
+        return _json(answers.group(watcher, view))
 
     def _group_plan(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "group"))
         change = group_change()
         with self._turns.turn():
             found = group_after(view, change)
-            return _json(api_answers.group_plan(watcher, found))
+            return _json(answers.group_plan(watcher, found))
 
     def _group_plan_drain(self) -> Response:
         return self._group_order(self._orders.group_drain(*_texts("group", "member")))
@@ -245,7 +243,7 @@ class ApiRoutes:
 
     def _group_order(self, order: GroupOrder) -> Response:
         with self._turns.turn():
-            return _json(api_answers.group_plan(order.watcher, order.plan(), order.note))
+            return _json(answers.group_plan(order.watcher, order.plan(), order.note))
 
     # --- acting -------------------------------------------------------------------------------
 

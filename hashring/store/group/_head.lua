@@ -8,7 +8,8 @@
 --                                       phase; due: Redis time of the next step, but for leases
 --                                       that end; looked: when facts were read for the last one;
 --                                       changes: counts facts that changed; joins; claimed:
---                                       until when somebody is at work on the next step;
+--                                       "until member": who is at work on the next step;
+--                                       decider: "session member": who took the last one;
 --                                       watched: "due n": how many members wait for that due;
 --                                       server: the run of Redis that the last step read
 --   2  {<group>}:group:members  hash    member -> "session joined JSON of what it reports"
@@ -16,7 +17,10 @@
 --   4  {<group>}:group:views    hash    member -> "session tag", and in lines "tag JSON" the latest
 --                                       changes of its part of the state since the decision of
 --                                       that tag; "-" for none, "?" for one that is not known
---   5  {<group>}:group:control  stream  every decision, capped; its name is the channel's, too
+--   5  {<group>}:group:control  stream  every decision, capped; its name is the channel's, too, for
+--                                       those who watch the group: the tag of every decision
+-- A member's own channel is {<group>}:group:to:<member>. A message is the tag of a decision that
+-- concerns it, or "step": it is to take the next step.
 --
 -- Time is this server's; no client's clock is ever used. Tokens are larger than Lua's JSON writes
 -- exactly, so nothing here ever re-encodes JSON.
@@ -66,6 +70,31 @@ end
 local function changed()
   count_one_more('changes')
   redis.call('HSET', KEYS[1], 'due', text(now))
+end
+
+local function send(member, message)
+  return redis.call('PUBLISH', string.sub(KEYS[5], 1, -8) .. 'to:' .. member, message)
+end
+
+-- Until when somebody is at work on the next step, and who; 0 when nobody is.
+local function claim()
+  local till, member = string.match(redis.call('HGET', KEYS[1], 'claimed') or '', '^(%S+) (.*)$')
+  return tonumber(till or '') or 0, member
+end
+
+-- Whether a member is to take the next step. One at a time does, for speed alone: a claim that is
+-- not made good lapses. The member that decided last has the group in memory, so a fact that has
+-- just changed is left to it, and a message asks it. If it let its claim lapse, it may be gone.
+local function takes(member, seconds, fresh)
+  local before = claim()
+  if before > now then
+    return false
+  end
+  local session, last = string.match(redis.call('HGET', KEYS[1], 'decider') or '', '^(%x+) (.*)$')
+  local theirs = fresh and before == 0 and session and last ~= member
+  theirs = theirs and record(last) == session and lease_of(last) > now and send(last, 'step') > 0
+  redis.call('HSET', KEYS[1], 'claimed', text(now + seconds) .. ' ' .. (theirs and last or member))
+  return not theirs
 end
 
 -- Which run of which server this is: another one may have lost the last writes of the one before.

@@ -2,11 +2,11 @@
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 generation seen
 --       6 tag of the decision that changed its part last, as far as it knows; "-" for none
---       7 seconds a claim lasts
+--       7 seconds a claim lasts; see takes()
 --       8 how many members are to wait for the next step
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
 -- Else {'ok', now, tag, phase, due, part, changes, wait}: due is 1 for the one who is to take the next
--- step, part is the tag of the decision that changed its part last, changes are those since the known
+-- step, 2 if another is to take one that this report asks for, else 0; part is the tag of the decision that changed its part last, changes are those since the known
 -- one, a line each, or nil when it has to read the state, and wait is the number of seconds after
 -- which this member is to ask again because a step is due then; empty when others do.
 
@@ -33,10 +33,12 @@ local function news(before, after)
   end
   return before ~= after
 end
+local told = false
 if report ~= ARGV[4] then
   redis.call('HSET', KEYS[2], ARGV[1], session .. ' ' .. joined .. ' ' .. ARGV[4])
   if news(report, ARGV[4]) then
     changed()
+    told = true
   end
 end
 -- A lease that was renewed does not end: the set of leases knows, and no step need look.
@@ -46,10 +48,11 @@ local function lapsed()
   return #redis.call('ZRANGEBYSCORE', KEYS[3], after, text(now), 'LIMIT', 0, 1) > 0
 end
 local due = 0
-if number('claimed', 0) <= now and (number('due', math.huge) <= now or lapsed()) then
-  -- One at a time, for speed alone: a claim that is not made good lapses.
-  redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[7])))
-  due = 1
+if claim() <= now and (number('due', math.huge) <= now or lapsed()) then
+  due = takes(ARGV[1], tonumber(ARGV[7]), told) and 1 or 0
+end
+if told and due == 0 then
+  due = 2
 end
 -- A part that was written for an earlier session of this name is none of this one's.
 local whose, since, changes = part(ARGV[1])

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from hashring.core.groups.json_codec import (
+from hashring.core.groups.codec import (
     dump_events,
     dump_facts,
     dump_state,
@@ -16,7 +16,7 @@ from hashring.core.groups.json_codec import (
     load_state,
     load_view_change,
 )
-from hashring.core.groups.next_decision import StepOutcome, deputies
+from hashring.core.groups.kernel import StepOutcome, deputies
 from hashring.core.groups.state import (
     Facts,
     GroupEvent,
@@ -26,17 +26,20 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
 )
-from hashring.core.groups.view_changes import changed_view, changed_views
+from hashring.core.groups.views import changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
-from hashring.store.lua_scripts import script
-from hashring.store.ring.key_names import ring_keys
+from hashring.store.keys import ring_keys
+from hashring.store.lua import script
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""
 
 CLAIM: Final = 0.5
 """Seconds that one member has for a step before the next is asked for it."""
+
+STEP: Final = b"step"
+"""The message that asks a member to take the next step."""
 
 _FIELD: Final = b"="
 """What names of fields of a state begin with in Redis."""
@@ -61,8 +64,12 @@ class GroupKeys:
 
     @property
     def channel(self) -> bytes:
-        """The channel of messages about decisions."""
+        """The channel of those who watch the group: the tags of decisions."""
         return self.control
+
+    def member_channel(self, member: str) -> bytes:
+        """The channel of messages to one member: the tags of decisions, and :data:`STEP`."""
+        return self.control.removesuffix(b"control") + b"to:" + member.encode()
 
     def script_keys(self) -> tuple[bytes, ...]:
         """The KEYS of every script, in their order."""
@@ -88,10 +95,12 @@ class Joined:
     Attributes:
         now: Redis time.
         terms: the group's.
+        due: whether this member is to take the next step; else another does.
     """
 
     now: float
     terms: Terms
+    due: bool
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,7 @@ def join(
     def read(raw: Any) -> Joined | Taken:
         if raw[0] == b"taken":
             return Taken(float(raw[1]))
-        return Joined(int(raw[1]) / 1e6, load_terms(raw[2]))
+        return Joined(int(raw[1]) / 1e6, load_terms(raw[2]), bool(raw[3]))
 
     arguments = (
         facts.name,
@@ -145,6 +154,7 @@ def join(
         dump_facts(facts),
         dump_terms(terms),
         before,
+        CLAIM,
     )
     return Command(script("group", "join"), keys.script_keys(), arguments, read)
 
@@ -162,6 +172,7 @@ class Beat:
             one, and the decision has to be read.
         wait: seconds after which this member is to renew again, since a step is due then;
             ``None`` when others wait for that, or there is nothing to wait for.
+        left: whether another is to take the step that this report asks for.
     """
 
     now: float
@@ -170,6 +181,7 @@ class Beat:
     part: str
     view: MemberView | None
     wait: float | None
+    left: bool = False
 
 
 def _parted(tag: str) -> tuple[int, float]:
@@ -215,7 +227,7 @@ def beat(
         elif raw[6] is None:
             view = None
         wait = float(raw[7]) if raw[7] else None
-        return Beat(int(raw[1]) / 1e6, tag, bool(raw[4]), part, view, wait)
+        return Beat(int(raw[1]) / 1e6, tag, raw[4] == 1, part, view, wait, raw[4] == 2)
 
     arguments = (
         facts.name,
@@ -237,6 +249,15 @@ def leave(keys: GroupKeys, member: str, session: str = "") -> Command[bool]:
         session: only this one; empty for any.
     """
     return Command(script("group", "leave"), keys.script_keys(), (member, session), bool)
+
+
+def agreed(keys: GroupKeys) -> Command[Terms | None]:
+    """The group's terms; ``None`` when no member ever joined."""
+
+    def read(raw: Any) -> Terms | None:
+        return load_terms(raw) if raw else None
+
+    return Command(script("group", "terms"), keys.script_keys(), (), read)
 
 
 @dataclass(frozen=True)
@@ -358,6 +379,17 @@ class Committed:
     state: GroupState
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """Another decision was written since the reading.
+
+    Attributes:
+        left: another member is at work on the next step, and sees what was seen here.
+    """
+
+    left: bool
+
+
 def commit(
     keys: GroupKeys,
     reading: Reading,
@@ -367,12 +399,13 @@ def commit(
     goes_on: bool = False,
     stays: bool = False,
     history: int = DECISIONS_KEPT,
-) -> Command[Committed | None]:
-    """Write what a step decided; ``None`` when another decision was written since the reading.
+) -> Command[Committed | Conflict]:
+    """Write what a step decided, unless another decision was written since the reading.
 
     Args:
         by: who decided, for the history.
-        goes_on: whether they take the next step, too, if one is due at once.
+        goes_on: whether they are a member's decider, and take the next step, too, if one is due
+            at once.
         stays: whether they wait for the next step that is due later. Otherwise two members are
             told of the decision, so that they do.
     """
@@ -416,9 +449,9 @@ def commit(
         *gone,
     )
 
-    def read_(raw: Any) -> Committed | None:
+    def read_(raw: Any) -> Committed | Conflict:
         if raw[0] == b"conflict":
-            return None
+            return Conflict(bool(raw[1]))
         now, again = int(raw[1]) / 1e6, bool(raw[2])
         if not decided:
             return Committed(now, again, reading.tag, after)
@@ -426,11 +459,6 @@ def commit(
         return Committed(now, again, tag, after.stamped(now))
 
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
-
-
-def concerned(payload: bytes) -> frozenset[str]:
-    """The members whose part a decision changes, from its message on the channel."""
-    return frozenset(payload.decode("utf-8", "replace").split("\n")[1:])
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,19 @@
 --       11 seconds for which who decided claims the next step, if one is due at once; 0 for not
 --       12 Redis time at which the facts were read  13 the run of Redis they were read from
 --       14 the run of Redis to record  15 how many parts  16 how many members are dismissed
---       17 other members to tell, one a line
+--       17 other members that are to ask when the next step is due, one a line
 --       then for each field of the state: name, text; empty for one that is no more
 --       then for each member whose part changes: member, session, 1 when it had none, change
 --       then: members that are dismissed, with the session each had
 --       then: members that are gone, with the session each had
--- Returns {'conflict'}, or {'ok', now, 1 when another step is due at once}.
+-- Returns {'conflict', 1 when another member is at work on the next step}, or {'ok', now, 1 when
+-- another step is due at once}.
 
 -- Bytes of earlier changes of a part that are kept, for a member that asks now and then. One that
 -- has missed more reads the state.
 local ROOM = 2048
 -- If more parts of the state change at once, what is known of an earlier state is of little use.
-local MANY = 64
+local MANY = 256
 
 local function write_part(member, session, fresh, change)
   local whose, since, changes = part(member)
@@ -39,7 +40,8 @@ end
 
 local current, tag = generation()
 if tag ~= ARGV[1] or server() ~= ARGV[13] then
-  return {'conflict'}
+  local till, member = claim()
+  return {'conflict', till > now and member ~= ARGV[8] and 1 or 0}
 end
 if ARGV[2] ~= '' then
   local before = tag
@@ -77,18 +79,17 @@ if ARGV[2] ~= '' then
     end
   end
   log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
-  -- Who is concerned; the others hear of it with their next renewal.
-  local concerned = {}
+  redis.call('PUBLISH', KEYS[5], tag)
+  -- Whom it concerns; the others learn of it with their next renewal.
   for i = last_field + 1, last_view, 4 do
-    concerned[#concerned + 1] = ARGV[i]
+    send(ARGV[i], tag)
   end
   for i = last_view + 1, last_dismissed, 2 do
-    concerned[#concerned + 1] = ARGV[i]
+    send(ARGV[i], tag)
   end
-  if ARGV[17] ~= '' then
-    concerned[#concerned + 1] = ARGV[17]
+  for member in string.gmatch(ARGV[17], '[^\n]+') do
+    send(member, tag)
   end
-  redis.call('PUBLISH', KEYS[5], table.concat({tag, unpack(concerned)}, '\n'))
 end
 -- Leases that end from now on make the next step due by themselves.
 redis.call('HSET', KEYS[1], 'looked', ARGV[12])
@@ -98,9 +99,14 @@ if count('changes') ~= tonumber(ARGV[6]) then
   due = text(now)
 end
 local again = due ~= '' and tonumber(due) <= now
-if again and tonumber(ARGV[11]) > 0 then
+local goes_on = tonumber(ARGV[11]) > 0
+local session = goes_on and record(ARGV[8])
+if session then
+  redis.call('HSET', KEYS[1], 'decider', session .. ' ' .. ARGV[8])
+end
+if again and goes_on then
   -- Who decided goes on, so nobody else has to.
-  redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[11])))
+  redis.call('HSET', KEYS[1], 'claimed', text(now + tonumber(ARGV[11])) .. ' ' .. ARGV[8])
 else
   redis.call('HDEL', KEYS[1], 'claimed')
 end

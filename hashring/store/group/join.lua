@@ -1,8 +1,9 @@
 -- Join, or come back, as a new session. See join() in commands.py.
 --
 -- ARGV  1 member  2 session  3 ttl  4 report  5 the group's terms as the member has them
---       6 the process' own earlier session, or empty
--- Returns {'taken', seconds left}, or {'ok', now, terms of the group}.
+--       6 the process' own earlier session, or empty  7 seconds a claim lasts; see takes()
+-- Returns {'taken', seconds left}, or {'ok', now, terms of the group, 1 when this member is to take
+-- the next step}.
 
 local held_by = record(ARGV[1])
 local lease = lease_of(ARGV[1])
@@ -20,4 +21,5 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. string.format('%d', joine
 redis.call('ZADD', KEYS[3], text(now + tonumber(ARGV[3])), ARGV[1])
 redis.call('HDEL', KEYS[4], ARGV[1])
 changed()
-return {'ok', at, redis.call('HGET', KEYS[1], 'terms')}
+local due = takes(ARGV[1], tonumber(ARGV[7]), true) and 1 or 0
+return {'ok', at, redis.call('HGET', KEYS[1], 'terms'), due}

@@ -31,6 +31,18 @@ local function changed_since(wanted)
   return nil
 end
 
+-- All of the state, without what is known of each decision.
+local function whole()
+  local found, all = {}, redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 1) == '=' then
+      found[#found + 1] = all[i]
+      found[#found + 1] = all[i + 1]
+    end
+  end
+  return found
+end
+
 local names = ARGV[1] ~= '' and changed_since(ARGV[1]) or nil
 local fields = {}
 for _, name in ipairs(names or {}) do
@@ -41,7 +53,7 @@ return {
   at,
   tag,
   names and 0 or 1,
-  names and fields or redis.call('HGETALL', KEYS[1]),
+  names and fields or whole(),
   count('changes'),
   redis.call('HGET', KEYS[1], 'terms') or '',
   redis.call('HGETALL', KEYS[2]),

@@ -7,15 +7,15 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hashring.store.twin_keyspace import Twin
-from hashring.store.twin_stream import Stream
+from hashring.store.memory_stream import Stream
+from hashring.store.twin import Twin
 
 # Which generation a member acts on and its loads, and its words; see beat.lua.
 _QUIET: Final = re.compile(rb'"seen":\d+|"loads":{[^{}]*}')
 # See _head.lua and commit.lua.
 _KEPT: Final = 512
 _ROOM: Final = 2048
-_MANY: Final = 64
+_MANY: Final = 256
 _PART: Final = re.compile(rb"([0-9a-f]+) (\S+)(.*)", re.DOTALL)
 _WORDS: Final = {words: re.compile(b'"%b":{[^{}]*}' % words) for words in (b"released", b"drained")}
 
@@ -56,11 +56,44 @@ class GroupTwin(Twin):
         fields["changes"] = fields.get("changes", 0) + 1
         fields["due"] = self.now
 
+    def _send(self, member: bytes, message: bytes) -> int:
+        return self.publish(self.keys[-1].removesuffix(b"control") + b"to:" + member, message)
+
+    def _claim(self) -> tuple[float, bytes]:
+        claim: tuple[float, bytes] = self.group.fields.get("claimed", (0.0, b""))
+        return claim
+
+    def _takes(self, member: bytes, seconds: float, *, fresh: bool) -> bool:
+        data = self.group
+        before, _ = self._claim()
+        if before > self.now:
+            return False
+        session, last = data.fields.get("decider", ("", b""))
+        record = data.members.get(last)
+        theirs = (
+            fresh
+            and before == 0.0
+            and last != member
+            and record is not None
+            and record[0] == session
+            and data.leases.get(last, 0.0) > self.now
+            and self._send(last, b"step") > 0
+        )
+        data.fields["claimed"] = self.now + seconds, last if theirs else member
+        return not theirs
+
     def _tag(self) -> bytes:
         return bytes(self.group.fields.get("tag", b""))
 
     def join(  # noqa: PLR0917 - ARGV of the script, in its order
-        self, member: str, session: str, ttl: float, report: str, terms: str, before: str
+        self,
+        member: str,
+        session: str,
+        ttl: float,
+        report: str,
+        terms: str,
+        before: str,
+        claim: float,
     ) -> Any:
         data, name = self.group, member.encode()
         known, lease = data.members.get(name), data.leases.get(name, 0.0)
@@ -73,7 +106,11 @@ class GroupTwin(Twin):
         data.leases[name] = self.now + ttl
         data.views.pop(name, None)
         self._changed()
-        return [b"ok", self.at(), data.fields["terms"]]
+        due = self._takes(name, claim, fresh=True)
+        return [b"ok", self.at(), data.fields["terms"], int(due)]
+
+    def terms(self) -> Any:
+        return self.group.fields.get("terms", b"")
 
     def beat(  # noqa: PLR0917 - ARGV of the script, in its order
         self,
@@ -94,20 +131,24 @@ class GroupTwin(Twin):
         if int(tag.partition(b":")[0] or 0) < seen:
             return [b"gone"]
         data.leases[name] = self.now + ttl
+        told = _news(record[2], report.encode())
         if record[2] != report.encode():
             data.members[name] = (session, record[1], report.encode())
-            if _news(record[2], report.encode()):
-                self._changed()
+        if told:
+            self._changed()
         looked = data.fields.get("looked", -math.inf)
-        due = data.fields.get("claimed", 0.0) <= self.now and (
-            data.fields.get("due", math.inf) <= self.now
-            or any(looked < at <= self.now for at in data.leases.values())
+        due = (
+            self._claim()[0] <= self.now
+            and (
+                data.fields.get("due", math.inf) <= self.now
+                or any(looked < at <= self.now for at in data.leases.values())
+            )
+            and self._takes(name, claim, fresh=told)
         )
-        if due:
-            data.fields["claimed"] = self.now + claim
+        turn = 1 if due else 2 if told else 0
         last, news = self._news_of(name, session, known.encode())
         phase = data.fields.get("phase", b"Ready")
-        return [b"ok", self.at(), tag, phase, int(due), last, news, self._wait(claim, watchers)]
+        return [b"ok", self.at(), tag, phase, turn, last, news, self._wait(claim, watchers)]
 
     def _part(self, name: bytes) -> tuple[bytes, bytes, bytes]:
         found = _PART.fullmatch(self.group.views.get(name, b""))
@@ -220,7 +261,8 @@ class GroupTwin(Twin):
     ) -> Any:
         data, fields = self.group, self.group.fields
         if self._tag() != base.encode() or self.server != read_from.encode():
-            return [b"conflict"]
+            till, member = self._claim()
+            return [b"conflict", int(till > self.now and member != by.encode())]
         if generation != "":
             before, tag = self._tag(), b"%d:%b" % (int(generation), self.at())
             fields.update(tag=tag, phase=phase.encode(), server=server.encode())
@@ -243,18 +285,18 @@ class GroupTwin(Twin):
                 b"events": events.encode(),
             }
             data.control.add(self.now, decision, history)
-            concerned = [
-                *given[: 4 * views : 4],
-                *members[:told:2],
-                *watchers.encode().split(b"\n"),
-            ]
-            self.publish(self.keys[-1], b"\n".join([tag, *(name for name in concerned if name)]))
+            self.publish(self.keys[-1], tag)
+            for name in (*given[: 4 * views : 4], *members[:told:2], *watchers.encode().split()):
+                self._send(name, tag)
         fields["looked"] = float(looked)
         at = self.now if fields.get("changes", 0) != changes else float(due) if due else None
         again = at is not None and at <= self.now
         fields.pop("claimed", None)
+        record = data.members.get(by.encode())
+        if claim and record is not None:
+            fields["decider"] = record[0], by.encode()
         if again and claim:
-            fields["claimed"] = self.now + claim
+            fields["claimed"] = self.now + claim, by.encode()
         fields.pop("due", None)
         if at is not None:
             fields["due"] = at

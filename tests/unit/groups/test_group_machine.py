@@ -9,10 +9,10 @@ import pytest
 
 from hashring.core.assignors import Balanced
 from hashring.core.groups.state import Terms
-from hashring.protocol.group_machine import Decided, Decider, GroupMachine
+from hashring.protocol.group import Decided, Decider, GroupMachine
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
-from hashring.protocol.member_machine import Stage
-from hashring.store.group.commands import group_keys
+from hashring.protocol.member import Stage
+from hashring.store.group.commands import STEP, group_keys
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")
@@ -95,3 +95,33 @@ def test_a_turn_without_news_wakes_nobody() -> None:
     hand.machine.hears = False
     hand.machine.decided(replace(NEWS, news=False))
     assert not hand.asks_at_once()
+
+
+def test_a_message_that_asks_for_a_step_is_passed_on_to_the_decider() -> None:
+    hand = Hand().inside()
+    assert isinstance(hand.decider.next(hand.now), Wait)
+    hand.machine.told(1, KEYS.member_channel("m"), STEP, hand.now)
+    assert isinstance(hand.decider.next(hand.now), Run)
+    assert not hand.asks_at_once()
+
+
+def test_one_whose_first_step_is_left_to_another_waits_until_that_counts_it_in() -> None:
+    hand = Hand()
+    hand.machine.start(hand.now)
+    hand.play(hand.machine)
+    hand.machine.decided(Decided(1, None, None, news=False, due=None, look=hand.now + 0.5))
+    assert hand.machine.stage is Stage.JOINED
+    hand.play(hand.decider)
+    hand.play(hand.machine)
+    assert hand.machine.stage is Stage.MEMBER
+
+
+def test_one_looks_whether_a_step_that_was_left_to_another_was_taken() -> None:
+    hand = Hand().inside()
+    hand.now = hand.play(hand.machine)
+    assert hand.play(hand.machine) == hand.now + INTERVAL
+    look = hand.now + 0.5
+    hand.machine.decided(replace(NEWS, look=look))
+    assert hand.play(hand.machine) == look
+    hand.now = look
+    assert hand.asks_at_once()

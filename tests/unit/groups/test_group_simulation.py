@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import ASSIGNORS, Balanced
-from hashring.core.groups import heirs, next_decision
-from hashring.core.groups.held_partitions import Held, Membership
+from hashring.core.groups import kernel, succession
+from hashring.core.groups.membership import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
-from hashring.protocol.group_machine import NAME_POLL, GroupMachine
-from hashring.protocol.member_machine import Stage, Turn
+from hashring.protocol.group import NAME_POLL, GroupMachine
+from hashring.protocol.member import Stage, Turn
+from hashring.store.group.commands import CLAIM
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.history import (
@@ -143,6 +144,35 @@ def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) ->
     assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
 
 
+def handing_over(seed: int) -> float:
+    """Seconds that a member hands over, where members hardly ever renew.
+
+    The one that decided until then, to which the step is left, does not receive the message.
+    """
+    terms = Terms(8, ttl=400.0, rebalance_delay=0.0, max_handoff_time=1.0, handoffs=8)
+    specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(3))
+    events = [Event(500.0 * n, "start", spec.label) for n, spec in enumerate(specs)]
+    events += [Event(1550.0, "deaf", "p0"), Event(1551.0, "hand over", "p1")]
+    history = GroupHistory(seed, specs, tuple(events), terms, handoff=0.1, interval=100.0)
+    world = GroupSimulator().world(history)
+    world.run(1551.0)
+    while world.processes["p1"].machine.stage is not Stage.LEFT:
+        world.run(world.now + 0.05)
+    return world.now - 1551.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_that_was_left_to_a_member_is_taken_by_another_soon(seed: int) -> None:
+    assert handing_over(seed) <= CLAIM + 20 * 0.05
+
+
+def test_planted_a_member_that_leaves_a_step_to_another_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Membership, "look_again", lambda self, at: None)
+    assert handing_over(0) > 10.0
+
+
 def test_an_owner_says_soon_that_it_knows_a_deadline() -> None:
     # Of an owner that dies after that, the group need not wait for the end of the lease, 40 s.
     terms = Terms(2, ttl=40.0, rebalance_delay=0.0, max_handoff_time=2.0)
@@ -180,16 +210,18 @@ def pauses(seed: int) -> GroupHistory:
     return few(seed, *(Event(at, "pause", rng.choice(("p0", "p1")), 4.0) for at in times))
 
 
-def refusals(seed: int) -> GroupHistory:
-    """A member that others count in while it cannot decide itself."""
-    at = 20.0 + random.Random(seed).random()
-    return few(seed, Event(at, "start", "p2"), Event(at + 0.001, "slow decision", "p2", 5.0))
-
-
 def slowness(seed: int) -> GroupHistory:
-    """A member whose first decision takes five times as long as is between two renewals."""
+    """A member whose first decision takes five times as long as is between two renewals.
+
+    It decides itself, since the member that decided until then has just left.
+    """
     at = 20.0 + random.Random(seed).random()
-    history = few(seed, Event(at, "start", "p2"), Event(at + 0.001, "slow decision", "p2", 0.98))
+    history = few(
+        seed,
+        Event(at - 1.0, "stop", "p0"),
+        Event(at, "start", "p2"),
+        Event(at + 0.001, "slow decision", "p2", 0.98),
+    )
     specs = tuple(replace(spec, lag=0.0) for spec in history.processes)
     return replace(history, processes=specs, interval=0.2)
 
@@ -280,7 +312,7 @@ def found(
 
 @pytest.mark.parametrize(
     "make",
-    [pauses, refusals, slowness, stops, requests, successors, losses, older, rewinds],
+    [pauses, slowness, stops, requests, successors, losses, older, rewinds],
 )
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
     for seed in range(5):
@@ -300,15 +332,6 @@ class AcceptsLateAnswers(GroupMachine):
     def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
         late = self.now >= asked_at + self.membership.ttl
         super().heard(view, self.now if late else asked_at, redis_now)
-
-
-class WithdrawsWhileItHolds(GroupMachine):
-    """It takes its entry back, and goes on with what it was granted meanwhile."""
-
-    def refused(self, error: Exception) -> None:
-        held = self.membership
-        super().refused(error)
-        self.membership = held
 
 
 class LeavesWhileItHolds(GroupMachine):
@@ -365,7 +388,6 @@ class WaitsForAnyName(GroupMachine):
 MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
     "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
-    "a withdrawal while it holds": (WithdrawsWhileItHolds, refusals),
     "leaving while it holds": (LeavesWhileItHolds, stops),
     "leaving later each time": (PutsOffLeaving, requests),
     "a word after its time": (HearsLateWords, random_group_history),
@@ -402,7 +424,7 @@ def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Membership, "tick", tick)
     monkeypatch.setattr(
-        "hashring.core.groups.held_partitions.Holding.token",
+        "hashring.core.groups.membership.Holding.token",
         lambda self, partition, now: (
             held.token if isinstance(held := self.partitions.get(partition), Held) else None
         ),
@@ -430,7 +452,7 @@ def grants_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         self._let_go(partition)
         self._grant(partition, to)
 
-    monkeypatch.setattr(next_decision._Step, "_ask", ask)
+    monkeypatch.setattr(kernel._Step, "_ask", ask)
 
 
 def grants_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +470,7 @@ def forgets_who_has_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    grant = next_decision._Step._grant
+    grant = kernel._Step._grant
 
     def counted(self: Any, *arguments: Any) -> None:
         now, self.now = self.now, 0.0
@@ -456,14 +478,14 @@ def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = now
 
     # A count that lives in Redis only begins again when Redis loses it.
-    monkeypatch.setattr(next_decision._Step, "_grant", counted)
+    monkeypatch.setattr(kernel._Step, "_grant", counted)
 
 
 def keeps_what_was_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: Any) -> None:
         self.free &= {*range(self.terms.partitions), *self.draining}
 
-    monkeypatch.setattr(next_decision._Step, "_forget_drained", forget)
+    monkeypatch.setattr(kernel._Step, "_forget_drained", forget)
 
 
 def ignores_copies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,13 +510,13 @@ def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def looks_at_no_access_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_decision, "rule", lambda terms, assignor: assignor)
+    monkeypatch.setattr(kernel, "rule", lambda terms, assignor: assignor)
 
 
 def keeps_those_who_know_of_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a loss members need not say what they hold."""
-    run = next_decision._Step.run
-    monkeypatch.setattr(next_decision._Step, "run", lambda self: replace(run(self), dismissed=()))
+    run = kernel._Step.run
+    monkeypatch.setattr(kernel._Step, "run", lambda self: replace(run(self), dismissed=()))
 
 
 KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
@@ -630,13 +652,13 @@ def test_a_fault_in_what_it_holds_decides_or_runs_in_redis_is_found(
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    recover = next_decision._Step._recover
+    recover = kernel._Step._recover
 
     def hasty(self: Any) -> None:
         recover(self)
         self.recovering = None
 
-    monkeypatch.setattr(next_decision._Step, "_recover", hasty)
+    monkeypatch.setattr(kernel._Step, "_recover", hasty)
     found("holder|once|decisions|tokens", make=losses)
 
 
@@ -701,7 +723,7 @@ def test_a_newcomer_that_takes_nobodys_place_is_found(monkeypatch: pytest.Monkey
     events += [Event(60.0, "stop", "p0"), Event(61.0, "start", "p3")]
     history = GroupHistory(0, specs, tuple(events), terms)
     assert GroupSimulator().broken_rule(history) is None
-    monkeypatch.setattr(heirs, "heirs", lambda vacant, idle: {})
+    monkeypatch.setattr(succession, "heirs", lambda vacant, idle: {})
     assert GroupSimulator().broken_rule(history) == "as before"
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.held_partitions import PartitionChangeKind
+from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
-from hashring.protocol.member_machine import RETRY, MemberMachine, Stage, Turn
+from hashring.protocol.member import RETRY, MemberMachine, Stage, Turn
 from hashring.store.group.commands import group_keys, read
 
 KEYS = group_keys("orders")
@@ -145,10 +145,10 @@ def test_it_enters_renews_at_once_and_then_listens() -> None:
     assert hand.machine.hears
 
 
-def test_one_that_awaits_a_decision_listens_once_it_is_counted_in() -> None:
+def test_one_that_awaits_a_decision_listens_meanwhile() -> None:
     hand = Hand(Decided).answer()
     assert hand.stage is Stage.JOINED
-    hand.answer()
+    hand.answer().subscribe().answer()
     # Whoever decides may be slow; that holds nobody up for longer than one interval.
     assert hand.until() == hand.now + INTERVAL
     hand.now += INTERVAL
@@ -210,6 +210,7 @@ def test_one_whose_name_is_taken_asks_again_when_it_may_be_free(
 def test_a_renewal_that_fails_before_it_is_counted_in_is_tried_again_as_soon() -> None:
     hand = Hand(Decided).answer()
     hand.run().failed(GONE, hand.now)
+    hand.subscribe().run().failed(GONE, hand.now)
     assert hand.until() == hand.now + RETRY
 
 
