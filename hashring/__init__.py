@@ -24,9 +24,11 @@ if TYPE_CHECKING:
         Situation,
         Target,
     )
-    from hashring.core.groups.challenge import Rules, Spans
-    from hashring.core.groups.foresight import Foresight, GroupStatus
-    from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+    from hashring.core.groups.group_plan import Foresight
+    from hashring.core.groups.group_status import GroupStatus
+    from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+    from hashring.core.groups.lease_race import Spans
+    from hashring.core.groups.lease_table import Rules
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.replica import Replica
@@ -61,13 +63,13 @@ if TYPE_CHECKING:
         WriteConflict,
         WrongKeyType,
     )
-    from hashring.groups.aio import AsyncPartitionGroup
-    from hashring.groups.challenge import async_lease_challenge, lease_challenge
-    from hashring.groups.live import PartitionGroup
-    from hashring.node.aio import AsyncRingNode
+    from hashring.groups.async_partition_group import AsyncPartitionGroup
+    from hashring.groups.lease_challenge import async_lease_challenge, lease_challenge
+    from hashring.groups.partition_group import PartitionGroup
+    from hashring.node.async_ring_node import AsyncRingNode
+    from hashring.node.ring_node import RingNode
     from hashring.node.states import NodeState
     from hashring.node.status import NodeStatus
-    from hashring.node.sync import RingNode
     from hashring.protocol.locks.lease import Lease
 
 __all__ = [
@@ -137,16 +139,16 @@ __all__ = [
 _HOMES: Final = {
     "Assignor": "hashring.core.assignors",
     "AssignorError": "hashring.errors",
-    "AsyncPartitionGroup": "hashring.groups.aio",
-    "AsyncRingNode": "hashring.node.aio",
+    "AsyncPartitionGroup": "hashring.groups.async_partition_group",
+    "AsyncRingNode": "hashring.node.async_ring_node",
     "Balanced": "hashring.core.assignors",
     "ConfigError": "hashring.errors",
     "Contiguous": "hashring.core.assignors",
     "EmptyRingError": "hashring.errors",
-    "Foresight": "hashring.core.groups.foresight",
+    "Foresight": "hashring.core.groups.group_plan",
     "GroupFormatError": "hashring.errors",
     "GroupMismatch": "hashring.errors",
-    "GroupStatus": "hashring.core.groups.foresight",
+    "GroupStatus": "hashring.core.groups.group_status",
     "HashAlgorithm": "hashring.core.hashing",
     "HashringError": "hashring.errors",
     "HoldTimeout": "hashring.errors",
@@ -169,9 +171,9 @@ _HOMES: Final = {
     "NodeSuperseded": "hashring.errors",
     "NotHeld": "hashring.errors",
     "OutOfMemory": "hashring.errors",
-    "PartitionChange": "hashring.core.groups.membership",
-    "PartitionChangeKind": "hashring.core.groups.membership",
-    "PartitionGroup": "hashring.groups.live",
+    "PartitionChange": "hashring.core.groups.held_partitions",
+    "PartitionChangeKind": "hashring.core.groups.held_partitions",
+    "PartitionGroup": "hashring.groups.partition_group",
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",
     "RING_SIZE": "hashring.core.hashing",
@@ -181,11 +183,11 @@ _HOMES: Final = {
     "RedisUnavailable": "hashring.errors",
     "Replica": "hashring.core.replica",
     "Ring": "hashring.core.ring",
-    "RingNode": "hashring.node.sync",
+    "RingNode": "hashring.node.ring_node",
     "RingOwner": "hashring.core.assignors",
-    "Rules": "hashring.core.groups.challenge",
+    "Rules": "hashring.core.groups.lease_table",
     "Situation": "hashring.core.assignors",
-    "Spans": "hashring.core.groups.challenge",
+    "Spans": "hashring.core.groups.lease_race",
     "StaleToken": "hashring.errors",
     "StoreError": "hashring.errors",
     "Target": "hashring.core.assignors",
@@ -193,8 +195,8 @@ _HOMES: Final = {
     "UnknownNodeError": "hashring.errors",
     "WriteConflict": "hashring.errors",
     "WrongKeyType": "hashring.errors",
-    "async_lease_challenge": "hashring.groups.challenge",
-    "lease_challenge": "hashring.groups.challenge",
+    "async_lease_challenge": "hashring.groups.lease_challenge",
+    "lease_challenge": "hashring.groups.lease_challenge",
 }
 """The module of each public name."""
 

@@ -26,10 +26,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from hashring.errors import ConfigError, StaleToken
-from hashring.store.cancellation import over
-from hashring.store.client import is_async
+from hashring.store.asyncio_cancellation import over
 from hashring.store.client_errors import translate
-from hashring.store.lua import script
+from hashring.store.lua_scripts import script
+from hashring.store.own_connections import is_async
 
 Word = bytes | str | int | float
 

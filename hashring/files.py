@@ -1,6 +1,6 @@
 """Files on this machine: written whole or not at all; and rings in files.
 
-A ring file is JSON (:mod:`hashring.core.ringfile`), or Parquet with the same JSON in its header.
+A ring file is JSON (:mod:`hashring.core.ring_file`), or Parquet with the same JSON in its header.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile, dump_ring, load_ring
+from hashring.core.ring_file import RingFile, dump_ring, load_ring
 from hashring.errors import (
     MissingDependencyError,
     NoDataError,

@@ -13,15 +13,15 @@ from enum import Enum
 from typing import Final, Literal
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.change import ChangeKind
-from hashring.core.groups.foresight import GroupStatus, WaitKind
+from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.core.readable import counted, whole_duration
+from hashring.core.ring_change import ChangeKind
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
-from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import NodeFacts, Sees
-from hashring.store.ring.orders import DrainOrder
+from hashring.store.ring.node_facts import NodeFacts, Sees
+from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.ring_events import RingEvent
 
 LATE: Final = 0.5
 """A node with less than this part of its ttl left has missed heartbeats."""
@@ -144,7 +144,7 @@ def _forgotten(ring: str, drains: Mapping[str, DrainOrder], now: float) -> Itera
         yield Reason(
             State.DEGRADED,
             f"{counted(len(forgotten), 'node')} drained for more than a day: {_listed(forgotten)}",
-            "lift the order if it was forgotten, or drain for a time",
+            "lift the order, or give it an end",
             _command("undrain", forgotten[0], ring=ring),
         )
 
@@ -185,7 +185,7 @@ def _ring_reasons(
         yield Reason(
             State.DOWN,
             f"every node is drained ({len(live)}): no key has an owner",
-            "lift the order, or start another node",
+            "lift the order, or add nodes",
             _command("undrain", live[0].name, ring=ring),
         )
     if len(algorithms) > 1:
@@ -200,8 +200,8 @@ def _ring_reasons(
     if unserved:
         yield Reason(
             State.DEGRADED,
-            f"{counted(unserved, 'key')} unserved: every node is at its limit",
-            "start another node, or raise the limit",
+            f"{counted(unserved, 'key')} unserved: all nodes full",
+            "add nodes or raise the limit",
         )
     if expired:
         since = max(-node.expires_in for node in expired)
@@ -209,7 +209,7 @@ def _ring_reasons(
             State.DEGRADED,
             f"{counted(len(expired), 'node')} expired "
             f"{_at_most(expired)}{whole_duration(since)} ago: {_names(expired)}",
-            "if no other node's heartbeat removes it, remove it",
+            "remove it if it stays" if len(expired) == 1 else "remove those that stay",
             _command("remove", expired[0].name, ring=ring),
         )
     if away := [node for node in live if node.away]:
@@ -228,8 +228,8 @@ def _ring_reasons(
             State.DEGRADED,
             f"{counted(len(late), 'node')} late: {_names(late)}; no heartbeat for "
             f"{_at_most(late)}{whole_duration(worst_one.delay)}",
-            f"see whether {worst_one.name} runs and reaches Redis; it expires in "
-            f"{whole_duration(max(0.0, worst_one.expires_in))} unless it renews",
+            f"check that {worst_one.name} runs and reaches Redis: it expires in "
+            f"{whole_duration(max(0.0, worst_one.expires_in))}",
         )
     others = [node for node in live if node.sees is Sees.ANOTHER]
     if others:
@@ -277,7 +277,7 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
             State.DOWN,
             f"every node expired ({len(expired)}), the last one "
             f"{whole_duration(min(-node.expires_in for node in expired))} ago: no key has an owner",
-            "start the nodes again; if the ring is not needed any more, forget it",
+            "start its nodes, or forget the ring",
         )
     if last is None:
         return Reason(State.STOPPED, "no node has joined yet")
@@ -286,7 +286,7 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
         return Reason(
             State.DOWN,
             f"the last node expired {ago} ago: no key has an owner",
-            "start the nodes again; if the ring is not needed any more, forget it",
+            "start its nodes, or forget the ring",
         )
     return Reason(State.STOPPED, f"the last node left {ago} ago")
 
@@ -329,7 +329,7 @@ def _group_reasons(
         yield Reason(
             State.DEGRADED,
             f"{counted(len(stalled), 'member')} stalled: {_listed(stalled)}",
-            "its process runs and its work makes no progress: see its log",
+            "see its log: it runs, but makes no progress",
         )
     forgotten = long_drained(status.orders, now)
     if forgotten:
@@ -337,7 +337,7 @@ def _group_reasons(
             State.DEGRADED,
             f"{counted(len(forgotten), 'member')} drained for more than a day: "
             f"{_listed(forgotten)}",
-            "lift the order if it was forgotten, or drain for a time",
+            "lift the order, or give it an end",
             _command("group", "undrain", group, forgotten[0]),
         )
     silent = sorted({w.member or "" for w in status.waits if w.kind is WaitKind.LEASE})
@@ -346,8 +346,7 @@ def _group_reasons(
         yield Reason(
             State.DEGRADED,
             f"{counted(len(silent), 'member')} not responding: {_listed(silent)}",
-            "see whether its process runs; "
-            f"its lease ends in {whole_duration(max(0.0, ends - now))}",
+            f"check its process; its lease ends in {whole_duration(max(0.0, ends - now))}",
         )
     if status.phase is not Phase.READY:
         until = ""

@@ -32,7 +32,7 @@ import redis  # noqa: E402
 import redis.asyncio  # noqa: E402
 
 from hashring import AsyncRingNode, RingNode  # noqa: E402
-from hashring.store.embedded import RedisServer  # noqa: E402
+from hashring.store.embedded_server import RedisServer  # noqa: E402
 
 PATIENCE = 60
 KEYS = [f"key-{number}" for number in range(100)]

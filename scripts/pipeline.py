@@ -18,18 +18,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from redis import Redis
 
 from hashring import RingNode
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import HashringError
 from hashring.files import new_file, write_ring
 from hashring.spark import history_of, scenarios
 from hashring.spark.datasource import register
-from hashring.spark.files import read_frame
+from hashring.spark.input import read_frame
 from hashring.spark.jobs import assign_job, audit_job, load_job, plan_job, simulate_job
 from hashring.spark.output import Output
 from hashring.spark.report import Report
 from hashring.spark.session import spark_session
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
+from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.key_names import ring_keys
 
 RING = "flights"
 YEAR = 365 * 24 * 3600

@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, settings
 from redis import Redis
 
 from hashring import RingNode
-from hashring.groups.base import BaseMember
-from hashring.store.embedded import PROGRAM_VARIABLE, RedisServer, find_server
+from hashring.groups.any_member import BaseMember
+from hashring.store.embedded_server import PROGRAM_VARIABLE, RedisServer, find_server
 
 pytest_plugins = ("tests.hosted",)
 

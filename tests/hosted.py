@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.hosts import RUNNERS, Host, HostedNode
 from tests.proxy import Proxy
 

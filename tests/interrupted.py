@@ -34,7 +34,7 @@ from redis import Redis  # noqa: E402
 
 import hashring  # noqa: E402
 from hashring import NodeStateError, RingNode  # noqa: E402
-from hashring.running.backend import GeventBackend, ThreadBackend, _Home  # noqa: E402
+from hashring.running.threads_and_greenlets import GeventBackend, ThreadBackend, _Home  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
 # Where nothing is done, only computed: an interruption there is one of the line that asked.

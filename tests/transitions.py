@@ -10,8 +10,8 @@ from types import TracebackType
 
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import RingKeys
+from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.key_names import RingKeys
 
 _LINE = re.compile(rb"\+([0-9.]+) \[\d+ (\S+)\] (.*)")
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')

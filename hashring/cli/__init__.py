@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from hashring._version import __version__
-from hashring.cli.settings import ring_options
+from hashring.cli.common_options import ring_options
 from hashring.errors import (
     EmptyRingError,
     HashringError,

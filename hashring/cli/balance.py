@@ -9,18 +9,18 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.orders import by_option, here, span
+from hashring.cli.order_options import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan import plan_as_json, plan_lines
-from hashring.cli.settings import Settings, ring_options
-from hashring.core.planning import RingPlan, ring_plan
+from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.core.weighing import Evening, EvenTerms, Weighed, even_weights
+from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, RedisUnavailable
-from hashring.store.ring.nodes import loads_of, ring_algorithm, weighed_ring
-from hashring.store.ring.orders import weigh
+from hashring.store.ring.node_facts import loads_of, ring_algorithm, weighed_ring
+from hashring.store.ring.node_orders import weigh
 
 _PAUSE: Final = 0.9
 """The part of the time between two looks within which no second order is given."""

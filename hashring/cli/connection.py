@@ -10,13 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from hashring.cli.settings import Settings
+from hashring.cli.common_options import Settings
 from hashring.errors import ConfigError, RedisRefused, RedisUnavailable
 from hashring.store.command import Command
 from hashring.store.interface import Subscription
-from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Snapshot, snapshot
+from hashring.store.ring.key_names import RingKeys, ring_keys
 
 T = TypeVar("T")
 
@@ -189,7 +189,7 @@ def connected(settings: Settings, *, quiet: bool = False) -> Iterator[Connection
     with ExitStack() as stack:
         url, started = settings.url, False
         if url is None:
-            from hashring.store.embedded import shared_server  # noqa: PLC0415 - as above
+            from hashring.store.embedded_server import shared_server  # noqa: PLC0415 - as above
 
             server = stack.enter_context(shared_server())
             url, started = server.url, server.started

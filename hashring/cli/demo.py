@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
+from hashring.cli.demo_keys import tail_numbers
 from hashring.cli.output import document, seconds
-from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
-from hashring.cli.tail_numbers import tail_numbers
 from hashring.core.printable import printable
 from hashring.errors import StoreError
 

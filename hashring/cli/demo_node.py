@@ -21,7 +21,7 @@ from typing import Any, Final
 from redis import Redis
 
 from hashring.errors import HashringError
-from hashring.node.sync import RingNode
+from hashring.node.ring_node import RingNode
 
 _LOOK: Final = 0.1  # seconds between two looks when nobody says that something changed
 

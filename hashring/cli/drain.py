@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import (
+from hashring.cli.order_options import (
     by_option,
     here,
     lasting_option,
@@ -17,9 +18,8 @@ from hashring.cli.orders import (
     span,
 )
 from hashring.cli.output import local_time
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
-from hashring.store.ring.orders import drain
+from hashring.store.ring.node_orders import drain
 
 
 @click.command("drain")

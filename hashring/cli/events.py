@@ -9,15 +9,15 @@ from typing import Final
 
 import click
 
-from hashring.cli.archive import archive as archive_events
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.history import Ticks, event_line
+from hashring.cli.event_archive import archive as archive_events
+from hashring.cli.event_lines import Ticks, event_line
 from hashring.cli.output import document, json_line
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import RedisUnavailable
-from hashring.store.ring.events import EVENTS_KEPT, RingEvent, after, event_json, newest
+from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
 
 _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
 

@@ -6,13 +6,13 @@ import json
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.readable import counted
-from hashring.core.ringfile import RingFile, dump_ring
+from hashring.core.ring_file import RingFile, dump_ring
 from hashring.errors import EmptyRingError
 from hashring.files import write_ring
-from hashring.store.ring.nodes import ring_algorithm
+from hashring.store.ring.node_facts import ring_algorithm
 
 
 @click.command("export")

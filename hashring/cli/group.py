@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from hashring.cli import group_orders
+from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group_state import decide, plan_lines, standing
 from hashring.cli.output import (
@@ -23,10 +24,9 @@ from hashring.cli.output import (
     local_time,
     seconds,
 )
-from hashring.cli.settings import Settings, server_options
 from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
-from hashring.core.groups import foresight, kernel
-from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups import group_plan, group_status, next_decision
+from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import (
     EXCLUSIVE,
     NON_EXCLUSIVE,
@@ -95,7 +95,7 @@ def list_groups(settings: Settings) -> int | None:
                 unreadable[name] = str(error)
                 continue
             if state is not None:  # else it went away since
-                status = foresight.status(state, reading.facts)
+                status = group_status.status(state, reading.facts)
                 found.append((name, status, state.terms.assignor))
     if settings.json:
         document(
@@ -253,7 +253,7 @@ def show(settings: Settings, group: str) -> None:
     """
     with connected(settings) as connection:
         state, reading = standing(connection, group)
-    status = foresight.status(state, reading.facts)
+    status = group_status.status(state, reading.facts)
     if settings.json:
         document(_document(group, state, status))
     else:
@@ -280,7 +280,7 @@ def watch(settings: Settings, group: str, interval: float) -> None:
     with connected(settings) as connection:
         while True:
             state, reading = standing(connection, group)
-            status = foresight.status(state, reading.facts)
+            status = group_status.status(state, reading.facts)
             if settings.json:
                 json_line(_document(group, state, status))
             else:
@@ -360,7 +360,7 @@ def plan(
         state, reading = standing(connection, group)
     if own is not None and own.name != state.terms.assignor:
         raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
-    found = foresight.foresee(
+    found = group_plan.foresee(
         state,
         reading.facts,
         own or assignor_named(state.terms.assignor),
@@ -455,12 +455,14 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
     with connected(settings) as connection:
         state, _ = standing(connection, group)
         before = state.terms.partitions
-        kernel.resize(state, count)  # refuses a count that cannot work before anybody is asked
+        next_decision.resize(
+            state, count
+        )  # refuses a count that cannot work before anybody is asked
         what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
         if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)
             return 1
-        decide(connection, group, lambda state, now: kernel.resize(state, count))
+        decide(connection, group, lambda state, now: next_decision.resize(state, count))
     if settings.json:
         document({"group": group, "before": before, "after": count})
     else:
@@ -496,7 +498,7 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
         decide(
             connection,
             group,
-            lambda state, now: kernel.migrate(state, replace(state.terms, access=access)),
+            lambda state, now: next_decision.migrate(state, replace(state.terms, access=access)),
         )
     if settings.json:
         document({"group": group, "before": before, "after": access})

@@ -8,13 +8,13 @@ from typing import Final
 
 import click
 
+from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
-from hashring.cli.orders import by_option, here, lasting_option, plan_option, span
+from hashring.cli.order_options import by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
-from hashring.cli.settings import Settings, server_options
-from hashring.core.groups import foresight, orders
-from hashring.core.groups.kernel import StepOutcome
+from hashring.core.groups import group_plan, member_orders
+from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
@@ -56,7 +56,7 @@ def drain(
     who = by or here("group drain")
 
     def order(state: GroupState, now: float) -> StepOutcome:
-        return orders.drain(state, member, now, who, seconds=seconds, force=force)
+        return member_orders.drain(state, member, now, who, seconds=seconds, force=force)
 
     _give(settings, group, order, f"{member} is to hand over what it has", planned=planned)
 
@@ -78,7 +78,7 @@ def undrain(settings: Settings, group: str, member: str, *, by: str | None, plan
     who = by or here("group undrain")
 
     def order(state: GroupState, now: float) -> StepOutcome:
-        return orders.undrain(state, member, now, who)
+        return member_orders.undrain(state, member, now, who)
 
     _give(
         settings,
@@ -118,7 +118,7 @@ def weigh(
         raise ConfigError("weight", weight, "give a number above 0, or own") from None
 
     def order(state: GroupState, now: float) -> StepOutcome:
-        return orders.weigh(state, member, value, now, who)
+        return member_orders.weigh(state, member, value, now, who)
 
     what = "its own weight" if value is None else f"the weight {value:g}"
     is_to_have, has = f"{member} is to have {what}", f"{member} has {what}"
@@ -166,7 +166,7 @@ def _give(
 def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
     state, reading = standing(connection, group)
     after = order(state, reading.facts.now).state
-    found = foresight.foresee(after, reading.facts, load_assignor(state))
+    found = group_plan.foresee(after, reading.facts, load_assignor(state))
     if settings.json:
         document({"group": group, **asdict(found)})
     else:

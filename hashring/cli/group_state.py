@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from hashring.cli.connection import Connection
 from hashring.cli.output import columns
 from hashring.core.assignors import Assignor, assignor_named
-from hashring.core.groups.foresight import Foresight
-from hashring.core.groups.kernel import StepOutcome
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group import change
+from hashring.protocol.group_machine import change
 from hashring.store.group.commands import Reading, group_keys, read
 
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import columns, document, seconds
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.store.locks.commands import LOCKS_A_CALL, Lock, look

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.keylines import BadLines, read_keys
-from hashring.cli.settings import Settings, ring_options
+from hashring.cli.key_file import BadLines, read_keys
 from hashring.core.hashing import key_bytes
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
-from hashring.store.ring.nodes import node_facts, ring_algorithm, told_zones
+from hashring.store.ring.node_facts import node_facts, ring_algorithm, told_zones
 
 _BATCH: Final = 1000  # keys whose answers are written in one call
 

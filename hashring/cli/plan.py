@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import columns, document, percent
-from hashring.cli.settings import Settings, ring_options
-from hashring.core.balance import Balance
 from hashring.core.placement import PLACEMENTS
-from hashring.core.planning import RingPlan, planned_ring, ring_plan
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import Balance
+from hashring.core.ring_plan import RingPlan, planned_ring, ring_plan
 from hashring.errors import ConfigError
-from hashring.store.ring.nodes import NodeFacts, node_facts, ring_algorithm
+from hashring.store.ring.node_facts import NodeFacts, node_facts, ring_algorithm
 
 _GREATEST_WEIGHT: Final = 100.0
 """Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""
@@ -106,7 +106,7 @@ def show_plan(settings: Settings, ring: Ring, after: Ring, *, exact: bool | None
     """Write what becoming the other ring would do to a ring.
 
     Args:
-        exact: see :func:`hashring.core.planning.ring_plan`.
+        exact: see :func:`hashring.core.ring_plan.ring_plan`.
     """
     found = ring_plan(ring, after, exact=exact)
     if settings.json:

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import write_text
-from hashring.cli.settings import Settings, ring_options
-from hashring.core.balance import balance
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import balance
 from hashring.drawing.balance_plot import balance_plot, ranked_loads
 from hashring.errors import EmptyRingError
 

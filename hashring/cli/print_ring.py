@@ -6,14 +6,14 @@ from dataclasses import asdict
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import document, write_text
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.readable import counted
-from hashring.drawing.ring import ring_picture
+from hashring.drawing.ring_picture import ring_picture
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.nodes import node_facts
-from hashring.store.ring.tables import replica_rows, ring_tables
+from hashring.store.ring.node_facts import node_facts
+from hashring.store.ring.printed_tables import replica_rows, ring_tables
 
 
 @click.command("print")

@@ -7,9 +7,9 @@ import socket
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import confirmed, document
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import UnknownNodeError

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import click
 
+from hashring.cli.common_options import Settings, served_options
 from hashring.cli.connection import client_of, connected, without_password
 from hashring.cli.output import json_line
-from hashring.cli.settings import Settings, served_options
 from hashring.errors import ConfigError
 
 TOKEN_VARIABLE: Final = "HASHRING_TOKEN"
@@ -160,8 +160,8 @@ def command(
         if not found:
             found = [f"redis={stack.enter_context(connected(settings)).url}"]
         from hashring.web import Access, Service, create_app  # noqa: PLC0415
-        from hashring.web.server import Server  # noqa: PLC0415
-        from hashring.web.sites import Site, create_sites  # noqa: PLC0415
+        from hashring.web.several_servers import Site, create_sites  # noqa: PLC0415
+        from hashring.web.waitress_server import Server  # noqa: PLC0415
 
         sites = []
         for number, text in enumerate(found, 1):

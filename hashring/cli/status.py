@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.output import document
-from hashring.cli.settings import Settings, ring_options
-from hashring.core.groups import foresight
+from hashring.core.groups import group_status
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import RedisRefused
@@ -26,10 +26,10 @@ from hashring.health import (
 )
 from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read, read_decision
-from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import Scoring, snapshot
-from hashring.store.ring.events import newest
-from hashring.store.ring.nodes import node_facts, told_algorithms
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.node_facts import node_facts, told_algorithms
+from hashring.store.ring.ring_events import newest
 
 _EVENTS: Final = 20
 _DECISIONS: Final = 5
@@ -100,7 +100,7 @@ def _of_group(connection: Connection, name: str, _: Settings) -> Health:
             return Health(State.STOPPED)
         entries = connection.call("XREVRANGE", keys.control, "+", "-", "COUNT", _DECISIONS)
         decisions = [read_decision(entry) for entry in entries]
-        status = foresight.status(state, reading.facts)
+        status = group_status.status(state, reading.facts)
         return group_health(status, decisions, group=name, now=reading.facts.now)
     except RedisRefused as error:
         return unreadable(error)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import (
+from hashring.cli.order_options import (
     by_option,
     here,
     looked,
@@ -14,10 +15,9 @@ from hashring.cli.orders import (
     show_drain,
     show_order_plan,
 )
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
-from hashring.store.ring.nodes import undrained_ring
-from hashring.store.ring.orders import undrain
+from hashring.store.ring.node_facts import undrained_ring
+from hashring.store.ring.node_orders import undrain
 
 
 @click.command("undrain")

@@ -11,18 +11,18 @@ from typing import Any, Final
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.history import Ticks, event_line
+from hashring.cli.event_lines import Ticks, event_line
 from hashring.cli.output import json_line, local_time, percent
-from hashring.cli.settings import Settings, ring_options
 from hashring.cli.signals import sigterm_unwinds
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RedisUnavailable
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.events import RingEvent, after, event_json, iso_time, newest
-from hashring.store.ring.nodes import NodeFacts, node_facts
+from hashring.store.ring.node_facts import NodeFacts, node_facts
+from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
 
 _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
 _PART: Final = 20  # reading the ring may take 1/20 of the time
@@ -170,7 +170,7 @@ def _ring_line(snapshot: Snapshot, ring: Ring) -> str:
 def _watch_screen(settings: Settings, connection: Connection) -> None:
     from rich.live import Live  # noqa: PLC0415 - rich is an extra
 
-    from hashring.cli.screen import Screen  # noqa: PLC0415
+    from hashring.cli.watch_screen import Screen  # noqa: PLC0415
 
     look = _Look(connection, _EVENTS)
     screen = Screen(f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}")

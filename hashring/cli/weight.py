@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.orders import by_option, here, looked, plan_option, show_order_plan
+from hashring.cli.order_options import by_option, here, looked, plan_option, show_order_plan
 from hashring.cli.output import document
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring.nodes import known_nodes, weighed_ring
-from hashring.store.ring.orders import checked_weight, weigh
+from hashring.store.ring.node_facts import known_nodes, weighed_ring
+from hashring.store.ring.node_orders import checked_weight, weigh
 
 
 @click.command("weight")

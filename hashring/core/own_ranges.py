@@ -18,9 +18,9 @@ from functools import cached_property
 from hashlib import sha1
 from typing import Final, NamedTuple
 
-from hashring.core.change import RingChange, read_change
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Range, bounds_of
+from hashring.core.ring_change import RingChange, read_change
 from hashring.errors import MessageFormatError
 
 _HEAD: Final = b"ranges\n"

@@ -172,7 +172,7 @@ class Ring:
             MissingDependencyError: the ring's hash algorithm needs a package that is missing.
             ConfigError: ``file`` is no open file.
         """
-        from hashring.core.ringfile import load_ring  # noqa: PLC0415 - it builds on this module
+        from hashring.core.ring_file import load_ring  # noqa: PLC0415 - it builds on this module
 
         if not hasattr(file, "read"):
             raise ConfigError(
@@ -194,7 +194,7 @@ class Ring:
         Raises:
             ConfigError: ``file`` is no open file.
         """
-        from hashring.core.ringfile import dump_ring  # noqa: PLC0415 - it builds on this module
+        from hashring.core.ring_file import dump_ring  # noqa: PLC0415 - it builds on this module
 
         if not hasattr(file, "write"):
             raise ConfigError(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from hashring.core.balance import ExpectedLoad, balance, expected_loads, node_loads
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import ExpectedLoad, balance, expected_loads, node_loads
 from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, node_colors
 from hashring.drawing.text import short, shown
 

@@ -21,8 +21,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError("hashring.metrics", "prometheus-client", "metrics") from error
 
-from hashring.metrics.fleet import FleetCollector, GroupReading, RingReading
-from hashring.metrics.process import ProcessCollector, register, unregister
+from hashring.metrics.fleet_collector import FleetCollector, GroupReading, RingReading
+from hashring.metrics.process_collector import ProcessCollector, register, unregister
 
 __all__ = [
     "FleetCollector",

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hashring.core.bulk import cells_of, select_inside
 from hashring.core.hashing import HashAlgorithm, key_bytes
 from hashring.core.ring import Range, Ring
+from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, NodeForked
-from hashring.node.machine import View, ownership_change
-from hashring.protocol.locks.key import Key, KeyState
+from hashring.node.node_machine import View, ownership_change
+from hashring.protocol.locks.key_states import Key, KeyState
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.replica import check_node_name, check_zone
 from hashring.core.ring import Range
 from hashring.errors import ConfigError
-from hashring.node.machine import NodeConfig
-from hashring.protocol.locks.book import LockConfig
+from hashring.node.node_machine import NodeConfig
+from hashring.protocol.locks.lock_book import LockConfig
 from hashring.protocol.machine import io_timeout
-from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.ring.commands import Scoring
+from hashring.store.ring.key_names import RingKeys, ring_keys
 
 # The defaults of redis-hashring 0.7.
 DEFAULT_REPLICAS: Final = 16

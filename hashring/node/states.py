@@ -91,7 +91,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 
 
 class NodeState(str, Enum):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hashring.core.hashing import RING_SIZE
-from hashring.node.machine import NodeMachine, View
+from hashring.node.node_machine import NodeMachine, View
 from hashring.node.states import NodeState
 
 

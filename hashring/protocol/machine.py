@@ -42,7 +42,7 @@ class Run:
 class Subscribe:
     """Drop any subscription and make a new one. Every report about it carries its number.
 
-    How long it may be silent is :class:`hashring.protocol.silence.Silence`'s to apply.
+    How long it may be silent is :class:`hashring.protocol.silent_subscription.Silence`'s to apply.
 
     Attributes:
         number: names the subscription.

@@ -19,13 +19,13 @@ except ImportError as error:
     extra = "spark-local" if missing.startswith("pyspark") else "spark"
     raise MissingDependencyError("hashring.spark", missing, extra) from error
 
-from hashring.spark.asof import history_of
 from hashring.spark.audit import Audit, audit, work_slices
 from hashring.spark.compaction import compact
 from hashring.spark.histogram import load_of_histogram, moves_of_histogram, point_histogram
-from hashring.spark.keys import point
+from hashring.spark.key_points import point
 from hashring.spark.load import hot_keys, load
 from hashring.spark.moves import moves
+from hashring.spark.owner_at_time import history_of
 from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
 from hashring.spark.reassign import may_move, reassign

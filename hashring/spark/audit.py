@@ -1,14 +1,15 @@
 """Did every key get worked on by the node that owned it, and by nobody else?
 
 A work log (key, node, start, end) is held against the ring's history. Which period of ownership
-a piece of work began in is looked up (:mod:`hashring.spark.asof`), not joined. Work by two nodes
-at once is found by one pass over each key's work in order of its start, which remembers the
+a piece of work began in is looked up (:mod:`hashring.spark.owner_at_time`), not joined. Work by two
+nodes at once is found by one pass over each key's work in order of its start, which remembers the
 latest end so far and the latest end of any other node: no piece of work meets another in a join,
 however many overlap. So the log is shuffled and sorted once, by key and start; the rest is
 linear in its rows.
 
 All rows of a key are one sort in one task, unless its work is cut into slices of time
-(:mod:`hashring.spark.slices`): a slice begins with what the pass remembers of the slices before.
+(:mod:`hashring.spark.hot_key_slices`): a slice begins with what the pass remembers of the slices
+before.
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from pyspark.sql.types import NumericType, StringType, TimestampType
 
-from hashring.core.history import RingHistory
+from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
-from hashring.spark.asof import AsOf, as_of
-from hashring.spark.counting import Counts
-from hashring.spark.keys import column_type, key_point, key_text, quoted
+from hashring.spark.hot_key_slices import (
+    BEFORE,
+    SLICE,
+    SLICE_ROWS,
+    Slices,
+    find_slices,
+    sampled_fraction,
+)
+from hashring.spark.key_points import column_type, key_point, key_text, quoted
+from hashring.spark.owner_at_time import AsOf, as_of
 from hashring.spark.range_lookup import look_up, one_row
-from hashring.spark.slices import BEFORE, SLICE, SLICE_ROWS, Slices, find_slices
+from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -155,9 +163,10 @@ def work_slices(
 ) -> Slices | None:
     """Look for keys with more rows than a limit, and cut their work into slices of time.
 
-    Reads the keys of the log at once, and again the work of likely keys, if there are any. Then
+    Reads a sample of the log at once, and then the work of these keys, if there are any. Then
     :func:`audit` spreads such a key over tasks of about that size at most, as far as its work is
-    spread over time.
+    spread over time. A key is found if it has a twentieth more rows than the limit, with 98 %; up
+    to a limit of 2,000 rows the sample is the whole log.
 
     The other arguments and the errors are those of :func:`audit`.
 
@@ -168,9 +177,15 @@ def work_slices(
         ConfigError: ``rows`` is below 1.
     """
     asof = history if isinstance(history, AsOf) else as_of(history)
-    reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
-    keys = work.select(key_text(work, key).alias("key"))
-    return find_slices(keys, _judgeable(reasoned), _Marks(asof).of("end", "node"), rows)
+    fraction = sampled_fraction(rows)
+    sample = work.sample(fraction) if fraction < 1 else work
+
+    def judgeable(log: DataFrame) -> DataFrame:
+        return _judgeable(_reasoned(log, asof, key=key, node=node, start=start, end=end))
+
+    return find_slices(
+        judgeable(sample), fraction, judgeable(work), _Marks(asof).of("end", "node"), rows
+    )
 
 
 def counted_audit(

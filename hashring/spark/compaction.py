@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
-from hashring.spark.files import local_path
+from hashring.spark.input import local_path
 from hashring.spark.output import alone
 
 if TYPE_CHECKING:

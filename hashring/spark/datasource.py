@@ -43,11 +43,11 @@ from pyspark.sql.datasource import (
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EventsLost
-from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, Snapshot, snapshot
-from hashring.store.ring.events import RingEvent, read_event
+from hashring.store.ring.key_names import RingKeys, ring_keys
+from hashring.store.ring.ring_events import RingEvent, read_event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

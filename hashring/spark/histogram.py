@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Range, Ring
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
-from hashring.spark.keys import column_type, key_point, quoted
+from hashring.spark.key_points import column_type, key_point, quoted
 from hashring.spark.load import CODE, weighed
 from hashring.spark.range_lookup import array_columns, code_steps, table_arrays, with_code
 from hashring.spark.range_table import Longs, Pairs, overlay, ring_ranges

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
-from hashring.spark.keys import check_number, key_point, key_text, quoted
+from hashring.spark.key_points import check_number, key_point, key_text, quoted
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.range_lookup import code_columns
 from hashring.spark.ring_columns import CodeColumns, ring_columns

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.files import check_new
-from hashring.spark.counting import Counts
-from hashring.spark.files import FORMATS, format_of, local_path
-from hashring.spark.keys import quoted
+from hashring.spark.input import FORMATS, format_of, local_path
+from hashring.spark.key_points import quoted
+from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.keys import check_free, key_point, point
+from hashring.spark.key_points import check_free, key_point, point
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from hashring.core import planning
+from hashring.core import ring_plan
 from hashring.core.ring import Ring
 from hashring.spark.histogram import NodeFlow, NodeFlows, flows_of_histogram
 from hashring.spark.moves import flows
@@ -98,7 +98,7 @@ def planned_ring(
         ConfigError: a joining node is on the ring already, a weight is not positive, and so on.
         EmptyRingError: nobody would be left.
     """
-    return planning.planned_ring(
+    return ring_plan.planned_ring(
         ring,
         join=join,
         leave=leave,

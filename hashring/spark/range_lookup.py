@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from hashring.spark.keys import quoted
+from hashring.spark.key_points import quoted
 from hashring.spark.range_table import RESOLVED, RangeTable
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Range, Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.files import read_ring, write_ring
-from hashring.spark.counting import Counts
-from hashring.spark.files import local_path
-from hashring.spark.keys import quoted
+from hashring.spark.input import local_path
+from hashring.spark.key_points import quoted
 from hashring.spark.output import alone
 from hashring.spark.ring_columns import ring_columns
+from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

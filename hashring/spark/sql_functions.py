@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.keys import NATIVE_ALGORITHMS, is_native
+from hashring.spark.key_points import NATIVE_ALGORITHMS, is_native
 from hashring.spark.range_lookup import Sql, SqlFunctions, code_at, one_row, table_arrays
 from hashring.spark.ring_columns import ring_table
 

@@ -23,13 +23,13 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
 from hashring.files import check_new
 from hashring.spark.compaction import newest_batch
-from hashring.spark.counting import Counts
 from hashring.spark.datasource import live_ring
-from hashring.spark.failures import SPARK_ERRORS
-from hashring.spark.files import CORRUPT, is_bad, local_path
-from hashring.spark.keys import check_free, key_text
+from hashring.spark.input import CORRUPT, is_bad, local_path
+from hashring.spark.key_points import check_free, key_text
 from hashring.spark.output import FILE_FORMATS
 from hashring.spark.owner_columns import with_owner
+from hashring.spark.row_counts import Counts
+from hashring.spark.spark_failures import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from hashring.store.lua import Script
+from hashring.store.lua_scripts import Script
 
 T = TypeVar("T")
 

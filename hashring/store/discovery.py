@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from hashring.errors import ConfigError
 from hashring.store.interface import RedisCaller
-from hashring.store.keys import ring_keys
+from hashring.store.ring.key_names import ring_keys
 
 _RING: Final = b":epoch"
 _GROUP: Final = b":group:state"

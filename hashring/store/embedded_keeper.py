@@ -1,9 +1,9 @@
 """Keep one redis-server running while it has users, and no longer.
 
-:mod:`hashring.store.embedded` runs this program in a session of its own, so that no user's Ctrl-C
-reaches it or the server. It needs only the standard library. All its state is in one directory, in
-files that are locked with ``flock``; the kernel lets go of a lock when the last process that holds
-it dies, however it dies:
+:mod:`hashring.store.embedded_server` runs this program in a session of its own, so that no user's
+Ctrl-C reaches it or the server. It needs only the standard library. All its state is in one
+directory, in files that are locked with ``flock``; the kernel lets go of a lock when the last
+process that holds it dies, however it dies:
 
 ===============  ==================================================================================
 ``users.lock``   shared by all users; when the keeper gets it alone, nobody is left

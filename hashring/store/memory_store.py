@@ -26,12 +26,12 @@ from hashring.store.interface import (
     Subscription,
     Unsubscribed,
 )
-from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.ring.commands import holder_of
-from hashring.store.ring.point_index import Index
+from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.twin import RingData, RingTwin
-from hashring.store.twin import Keyspace, Twin
+from hashring.store.ring.twin_point_index import Index
+from hashring.store.twin_keyspace import Keyspace, Twin
 
 T = TypeVar("T")
 
@@ -130,7 +130,12 @@ class MemoryServer:
             return dict(getattr(self._ring(ring), part))
 
     def delete(self, ring: bytes, *parts: str) -> None:
-        """Delete keys of a ring, by their names in :class:`hashring.store.keys.RingKeys`."""
+        """Delete keys of a ring.
+
+        Args:
+            ring: its name.
+            parts: names of fields of :class:`hashring.store.ring.key_names.RingKeys`.
+        """
         with self._lock:
             state, fresh = self._ring(ring), RingData()
             for part in parts:

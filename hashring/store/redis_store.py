@@ -11,15 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from hashring.errors import GroupFormatError, ReadOnlyReplica, RedisRefused, StoreError
-from hashring.store.cancellation import outcome
-from hashring.store.client import (
-    aclose,
-    close,
-    derive,
-    derive_subscriber,
-    remind,
-    servers_of,
-)
+from hashring.store.asyncio_cancellation import outcome
 from hashring.store.client_errors import translate
 from hashring.store.command import Command
 from hashring.store.interface import (
@@ -29,6 +21,14 @@ from hashring.store.interface import (
     Subscribed,
     Subscription,
     Unsubscribed,
+)
+from hashring.store.own_connections import (
+    aclose,
+    close,
+    derive,
+    derive_subscriber,
+    remind,
+    servers_of,
 )
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ class _AsyncRedisSubscription:
 class AsyncRedisStore:
     """Runs commands over an asyncio client of redis-py or valkey-py.
 
-    A call may be cancelled at any moment: see :func:`hashring.store.cancellation.over`.
+    A call may be cancelled at any moment: see :func:`hashring.store.asyncio_cancellation.over`.
 
     Args:
         client: where Redis is; the store makes connections of its own.

@@ -14,7 +14,7 @@ It serves :class:`hashring.PartitionGroup`, its asyncio form and the lease chall
 ``python -m hashring.testing.simulator`` plays random histories of faults on the node's protocol.
 """
 
-from hashring.store.embedded import RedisServer, shared_server
+from hashring.store.embedded_server import RedisServer, shared_server
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.testing.clock import ManualClock
 from hashring.testing.literals import ring_of

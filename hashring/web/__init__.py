@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("hashring.web", str(error.name), "web") from error
 
-from hashring.web.app import Access, create_app
 from hashring.web.service import Service
+from hashring.web.wsgi_app import Access, create_app
 
 __all__ = ["Access", "Service", "create_app"]

@@ -8,23 +8,23 @@ from typing import Any, Final
 
 from werkzeug.exceptions import NotFound
 
-from hashring.core.groups import kernel, orders
+from hashring.core.groups import member_orders, next_decision
 from hashring.core.groups.state import GroupState
 from hashring.core.hashing import key_bytes
 from hashring.core.replica import check_node_name
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group import change
+from hashring.protocol.group_machine import change
 from hashring.store.command import Command
 from hashring.store.group.commands import group_keys
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
-from hashring.store.ring.events import newest
-from hashring.store.ring.nodes import known_nodes
-from hashring.store.ring.orders import OrderStatus, check_order, drain, undrain, weigh
+from hashring.store.ring.node_facts import known_nodes
+from hashring.store.ring.node_orders import OrderStatus, check_order, drain, undrain, weigh
+from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
-from hashring.web.formatting import day, shown
-from hashring.web.parameters import group_of, ring_of
+from hashring.web.page_formatting import day, shown
+from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
 
@@ -188,14 +188,18 @@ class Actions:
         return Deed(f"The lock of {shown(key)} was not released: the token was not {token}; {now}.")
 
     def _rebalance(self, asked: api.RebalanceAsked, by: str) -> Deed:
-        state, _ = self._decided(asked.group, by, lambda state, now: kernel.hasten(state, now, by))
+        state, _ = self._decided(
+            asked.group, by, lambda state, now: next_decision.hasten(state, now, by)
+        )
         return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
 
     def _group_drain(self, asked: api.GroupDrainAsked, by: str) -> Deed:
         member = asked.member
 
-        def order(state: GroupState, now: float) -> kernel.StepOutcome:
-            return orders.drain(state, member, now, by, seconds=asked.seconds, force=asked.force)
+        def order(state: GroupState, now: float) -> next_decision.StepOutcome:
+            return member_orders.drain(
+                state, member, now, by, seconds=asked.seconds, force=asked.force
+            )
 
         state, _ = self._decided(asked.group, by, order)
         found = state.orders[member]
@@ -206,7 +210,7 @@ class Actions:
     def _group_undrain(self, asked: api.GroupUndrainAsked, by: str) -> Deed:
         member = asked.member
         state, done = self._decided(
-            asked.group, by, lambda state, now: orders.undrain(state, member, now, by)
+            asked.group, by, lambda state, now: member_orders.undrain(state, member, now, by)
         )
         if not done:
             return Deed(f"{shown(member)} was not drained.")
@@ -215,7 +219,7 @@ class Actions:
     def _group_weight(self, asked: api.GroupWeightAsked, by: str) -> Deed:
         member, weight = asked.member, asked.weight
         state, done = self._decided(
-            asked.group, by, lambda state, now: orders.weigh(state, member, weight, now, by)
+            asked.group, by, lambda state, now: member_orders.weigh(state, member, weight, now, by)
         )
         what = "its own weight" if weight is None else f"the weight {weight:g}"
         if not done:
@@ -223,13 +227,13 @@ class Actions:
         return Deed(f"{shown(member)} is to have {what}.", str(state.generation))
 
     def _decided(
-        self, group: str, by: str, decide: Callable[[GroupState, float], kernel.StepOutcome]
+        self, group: str, by: str, decide: Callable[[GroupState, float], next_decision.StepOutcome]
     ) -> tuple[GroupState, bool]:
         """What stands after a decision about a group, and whether it changed anything."""
         group_of(self._service, group)
         changed = False
 
-        def noted(state: GroupState, now: float) -> kernel.StepOutcome:
+        def noted(state: GroupState, now: float) -> next_decision.StepOutcome:
             nonlocal changed
             outcome = decide(state, now)
             changed = outcome.state is not state

@@ -11,11 +11,12 @@ from flask import Blueprint, Response, abort, request
 from werkzeug.exceptions import BadRequest
 
 from hashring.core.hashing import key_bytes
-from hashring.store.ring.events import RingEvent, event_json
-from hashring.web import answers
+from hashring.store.ring.ring_events import RingEvent, event_json
+from hashring.web import api_answers
 from hashring.web import api_types as api
 from hashring.web.actions import Actions
-from hashring.web.costly import Turns
+from hashring.web.change_plans import group_after, group_change, ring_after, ring_change
+from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import KEEPALIVE, Streams, event_bytes
 from hashring.web.login_routes import Login
 from hashring.web.openapi import (
@@ -23,7 +24,7 @@ from hashring.web.openapi import (
     document,
 )
 from hashring.web.order_plans import GroupOrder, OrderPlans, RingOrder, weight_of
-from hashring.web.parameters import (
+from hashring.web.request_parameters import (
     address_of,
     group_of,
     looked_up,
@@ -31,7 +32,6 @@ from hashring.web.parameters import (
     ring_of,
     text_of,
 )
-from hashring.web.plans import group_after, group_change, ring_after, ring_change
 from hashring.web.ring_view import RingView
 from hashring.web.service import MOST, Service
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
@@ -98,21 +98,23 @@ class ApiRoutes:
         return Response(self._description, mimetype="application/json")
 
     def _status(self) -> Response:
-        return _json(answers.overview(*self._service.listed()))
+        return _json(api_answers.overview(*self._service.listed()))
 
     # --- rings --------------------------------------------------------------------------------
 
     def _rings(self) -> Response:
         rings, _ = self._service.listed()
         page, following = _page(rings)
-        return _json(api.Rings(rings=[answers.ring_in_list(ring) for ring in page], next=following))
+        return _json(
+            api.Rings(rings=[api_answers.ring_in_list(ring) for ring in page], next=following)
+        )
 
     def _asked(self) -> tuple[RingWatcher, RingView]:
         return ring_of(self._service, text_of(request, "ring"))
 
     def _ring(self) -> Response:
         watcher, view = self._asked()
-        return _json(answers.ring(watcher, view))
+        return _json(api_answers.ring(watcher, view))
 
     def _nodes(self) -> Response:
         watcher, view = self._asked()
@@ -123,16 +125,16 @@ class ApiRoutes:
         return _json(
             api.Nodes(
                 ring=view.name,
-                nodes=[answers.node(node) for node in page],
+                nodes=[api_answers.node(node) for node in page],
                 next=page[-1].name if len(page) < len(rest) else None,
-                failure=answers.failure(watcher),
+                failure=api_answers.failure(watcher),
             )
         )
 
     def _owner(self) -> Response:
         watcher, view = self._asked()
         found = looked_up(self._service, watcher, view, text_of(request, "key"))
-        return _json(answers.owner(watcher, view, found))
+        return _json(api_answers.owner(watcher, view, found))
 
     def _owners(self) -> Response:
         asked = _body(api.OwnersAsked)
@@ -148,7 +150,7 @@ class ApiRoutes:
                 epoch=view.epoch,
                 hash_algorithm=ring.hash_algorithm.name,
                 owners=owners,
-                failure=answers.failure(watcher),
+                failure=api_answers.failure(watcher),
             )
         )
 
@@ -157,7 +159,7 @@ class ApiRoutes:
         change = ring_change()
         with self._turns.turn():
             after = ring_after(view, change)
-            return _json(answers.plan(watcher, view, after))
+            return _json(api_answers.plan(watcher, view, after))
 
     def _plan_drain(self) -> Response:
         return self._ring_order(self._orders.drain(*_texts("ring", "node")))
@@ -171,7 +173,7 @@ class ApiRoutes:
     def _ring_order(self, order: RingOrder) -> Response:
         with self._turns.turn():
             after, exact = order.ring_after()
-            found = answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
+            found = api_answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
             return _json(found)
 
     # --- changes ------------------------------------------------------------------------------
@@ -183,8 +185,8 @@ class ApiRoutes:
         return _json(
             api.Changes(
                 ring=view.name,
-                changes=[answers.change(event) for event in events],
-                failure=answers.failure(watcher),
+                changes=[api_answers.change(event) for event in events],
+                failure=api_answers.failure(watcher),
             )
         )
 
@@ -218,19 +220,19 @@ class ApiRoutes:
     def _groups(self) -> Response:
         _, groups = self._service.listed()
         page, following = _page(groups)
-        found = [answers.group_in_list(group) for group in page]
+        found = [api_answers.group_in_list(group) for group in page]
         return _json(api.Groups(groups=found, next=following))
 
     def _group(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "group"))
-        return _json(answers.group(watcher, view))
+        return _json(api_answers.group(watcher, view))
 
     def _group_plan(self) -> Response:
         watcher, view = group_of(self._service, text_of(request, "group"))
         change = group_change()
         with self._turns.turn():
             found = group_after(view, change)
-            return _json(answers.group_plan(watcher, found))
+            return _json(api_answers.group_plan(watcher, found))
 
     def _group_plan_drain(self) -> Response:
         return self._group_order(self._orders.group_drain(*_texts("group", "member")))
@@ -243,7 +245,7 @@ class ApiRoutes:
 
     def _group_order(self, order: GroupOrder) -> Response:
         with self._turns.turn():
-            return _json(answers.group_plan(order.watcher, order.plan(), order.note))
+            return _json(api_answers.group_plan(order.watcher, order.plan(), order.note))
 
     # --- acting -------------------------------------------------------------------------------
 

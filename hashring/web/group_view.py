@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from hashring.core.groups import foresight
-from hashring.core.groups.foresight import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups import group_status
+from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import EventKind, GroupState
 from hashring.health import Health, group_health
-from hashring.metrics.fleet import GroupReading
+from hashring.metrics.fleet_collector import GroupReading
 from hashring.store.group.commands import Decision, Reading
 
 _GIVEN: Final = frozenset({EventKind.GRANTED.value, EventKind.WARMUP.value})
@@ -108,7 +108,7 @@ class GroupView:
         self.reading = reading
         self.state = state
         self.decisions = decisions
-        self.status: GroupStatus = foresight.status(state, reading.facts)
+        self.status: GroupStatus = group_status.status(state, reading.facts)
 
     @property
     def now(self) -> float:

@@ -17,18 +17,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hashring._version import __version__
-from hashring.core.change import ChangeKind
 from hashring.core.groups.state import EventKind
+from hashring.core.ring_change import ChangeKind
 from hashring.drawing.charts import small_chart
-from hashring.drawing.grid import partition_grid
 from hashring.drawing.palette import node_colors
-from hashring.drawing.ring import Mark, ring_colors, ring_picture
+from hashring.drawing.partition_grid import partition_grid
+from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
 from hashring.store.group.commands import Decision
 from hashring.store.locks.commands import Lock
 from hashring.store.ring.commands import Snapshot
-from hashring.web import formatting
+from hashring.web import page_formatting
 from hashring.web.event_stream import Feed, Row
 from hashring.web.group_view import GroupView, deeds
 from hashring.web.last_hour import (
@@ -109,15 +109,15 @@ class Templates:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            shown=formatting.shown,
-            duration=formatting.duration,
-            clock=formatting.clock,
-            day=formatting.day,
-            field=formatting.field,
-            iso=formatting.iso,
-            percent=formatting.percent,
-            ratio=formatting.ratio,
-            spans=formatting.spans,
+            shown=page_formatting.shown,
+            duration=page_formatting.duration,
+            clock=page_formatting.clock,
+            day=page_formatting.day,
+            field=page_formatting.field,
+            iso=page_formatting.iso,
+            percent=page_formatting.percent,
+            ratio=page_formatting.ratio,
+            spans=page_formatting.spans,
             deeds=deeds,
         )
         self._environment.globals.update(
@@ -435,7 +435,7 @@ class RingPage(WatchedPage[RingView]):
                 highlight=() if node is None or node not in view.ring else (node,),
                 mark=None
                 if found is None or found.error
-                else Mark(found.point, formatting.shown(found.key)),
+                else Mark(found.point, page_formatting.shown(found.key)),
                 link=lambda each: (
                     self._templates.link("/ring", name=view.name, node=each) + "#leaves"
                 ),
@@ -463,7 +463,7 @@ class GroupPage(WatchedPage[GroupView]):
     def _log(self, view: GroupView) -> Markup:
         # A decision of a large group has thousands of events.
         decisions, day = self._log_of
-        today = formatting.day(view.now)[:10]
+        today = page_formatting.day(view.now)[:10]
         if decisions is not view.decisions or day != today:
             self._log_of = view.decisions, today
             self._log_made = self._templates.part("decisions", view)
@@ -640,7 +640,10 @@ class IndexPage(LivePage):
             reasons, headline = [], "Redis does not respond, so nothing is known."
         elif wrong:
             verb = "needs" if len(wrong) == 1 else "need"
-            headline = f"{len(wrong)} of {len(every)} rings and groups {verb} attention."
+            kinds = " and ".join(
+                f"{kind}s" for kind in ("ring", "group") if any(e.kind == kind for e in every)
+            )
+            headline = f"{len(wrong)} of {len(every)} {kinds} {verb} attention."
         elif every:
             headline = "All rings and groups are as they should be."
         else:

@@ -14,7 +14,7 @@ from hashring.errors import ConfigError
 from hashring.web.actions import checked_by
 from hashring.web.live_pages import Templates
 from hashring.web.login import Guard, Session, Sessions
-from hashring.web.parameters import address_of
+from hashring.web.request_parameters import address_of
 from hashring.web.users import Users, current_user
 
 _COOKIE: Final = "hashring"

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hashring.core.groups import orders
-from hashring.core.groups.foresight import Foresight
-from hashring.core.groups.kernel import StepOutcome
+from hashring.core.groups import member_orders
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
-from hashring.core.planning import RingPlan, ring_plan
 from hashring.core.ring import Ring
+from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.nodes import known_nodes, undrained_ring, weighed_ring
-from hashring.store.ring.orders import checked_weight
-from hashring.web.formatting import shown
+from hashring.store.ring.node_facts import known_nodes, undrained_ring, weighed_ring
+from hashring.store.ring.node_orders import checked_weight
+from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
-from hashring.web.parameters import group_of, ring_of
-from hashring.web.plans import group_ordered
+from hashring.web.page_formatting import shown
+from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import GroupWatcher, RingWatcher
@@ -75,7 +75,7 @@ class GroupOrder:
     note: str = ""
 
     def plan(self) -> Foresight:
-        """What it would do; see :func:`hashring.web.plans.group_ordered`."""
+        """What it would do; see :func:`hashring.web.change_plans.group_ordered`."""
         return group_ordered(self.view, self.state)
 
 
@@ -138,10 +138,10 @@ class OrderPlans:
         """To drain a member."""
         found = self._ordered(
             group,
-            lambda state, now: orders.drain(state, member, now, _PLANNING, force=True),
+            lambda state, now: member_orders.drain(state, member, now, _PLANNING, force=True),
         )
         try:
-            orders.drain(found.view.state, member, found.view.now, _PLANNING)
+            member_orders.drain(found.view.state, member, found.view.now, _PLANNING)
         except ConfigError:
             note = "No other member is left: its partitions stay with it until one joins."
             return GroupOrder(found.watcher, found.view, found.state, note)
@@ -150,7 +150,7 @@ class OrderPlans:
     def group_undrain(self, group: str, member: str) -> GroupOrder:
         """To drain a member no more."""
         found = self._ordered(
-            group, lambda state, now: orders.undrain(state, member, now, _PLANNING)
+            group, lambda state, now: member_orders.undrain(state, member, now, _PLANNING)
         )
         if found.state is found.view.state:
             return GroupOrder(found.watcher, found.view, found.state, _NO_ORDER)
@@ -159,7 +159,7 @@ class OrderPlans:
     def group_weight(self, group: str, member: str, weight: float | None) -> GroupOrder:
         """To give a member another weight; ``None`` for its own."""
         return self._ordered(
-            group, lambda state, now: orders.weigh(state, member, weight, now, _PLANNING)
+            group, lambda state, now: member_orders.weigh(state, member, weight, now, _PLANNING)
         )
 
     def _ordered(self, group: str, order: Callable[[GroupState, float], StepOutcome]) -> GroupOrder:

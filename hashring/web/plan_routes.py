@@ -7,14 +7,9 @@ from typing import Any, Final
 from flask import Blueprint, request
 from werkzeug.exceptions import HTTPException
 
-from hashring.core.groups.foresight import Foresight
+from hashring.core.groups.group_plan import Foresight
 from hashring.errors import HashringError
-from hashring.web.costly import Turns
-from hashring.web.group_view import GroupView
-from hashring.web.live_pages import Templates
-from hashring.web.login_routes import Login
-from hashring.web.parameters import group_of, ring_of, status_of, text_of
-from hashring.web.plans import (
+from hashring.web.change_plans import (
     PicturedPlan,
     PlannedGroupChange,
     PlannedRingChange,
@@ -24,6 +19,11 @@ from hashring.web.plans import (
     ring_after,
     ring_change,
 )
+from hashring.web.costly_requests import Turns
+from hashring.web.group_view import GroupView
+from hashring.web.live_pages import Templates
+from hashring.web.login_routes import Login
+from hashring.web.request_parameters import group_of, ring_of, status_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 

@@ -9,22 +9,22 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from hashring.core.balance import Balance, balance
 from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import Balance, balance
 from hashring.errors import HashringError
 from hashring.health import LATE, Health, ring_health
-from hashring.metrics.fleet import RingReading
+from hashring.metrics.fleet_collector import RingReading
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import (
+from hashring.store.ring.node_facts import (
     DEFAULT_ALGORITHM,
     NodeFacts,
     Sees,
     node_facts,
     told_algorithms,
 )
-from hashring.store.ring.orders import DrainOrder
+from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.ring_events import RingEvent
 
 
 class NodeHealth(str, Enum):
@@ -227,6 +227,11 @@ class RingView:
     def agreeing(self) -> int:
         """How many live nodes saw this very ring at their last heartbeat."""
         return sum(node.facts.sees is Sees.CURRENT for node in self.live)
+
+    @property
+    def silent(self) -> int:
+        """How many live nodes have not reported which ring they see."""
+        return sum(node.facts.sees is Sees.UNKNOWN for node in self.live)
 
     @property
     def held(self) -> int | None:

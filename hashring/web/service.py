@@ -12,9 +12,9 @@ from hashring.health import State
 from hashring.metrics import FleetCollector
 from hashring.store.discovery import Found
 from hashring.store.group.commands import group_keys, read
-from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import FORGET, Scoring, snapshot
+from hashring.store.ring.key_names import ring_keys
 from hashring.web.watchers import (
     INTERVAL,
     Failure,

@@ -49,7 +49,8 @@ def _among(user: str, names: frozenset[str]) -> bool:
 def current_user() -> str:
     """The user of this request, as a trusted proxy gives it; empty if none does.
 
-    Such a header of anybody else has been removed: see :class:`hashring.web.hosts.TrustedProxies`.
+    Such a header of anybody else has been removed: see
+    :class:`hashring.web.allowed_hosts.TrustedProxies`.
     """
     # A header is bytes, which WSGI gives as Latin-1.
     name = request.headers.get(_HEADER, "").encode("latin-1", "replace").decode("utf-8", "replace")

@@ -30,8 +30,9 @@ from hashring.core.assignors import (
     RingOwner,
     Situation,
 )
-from hashring.core.groups import kernel
-from hashring.core.groups.challenge import Rules, Spans
+from hashring.core.groups import next_decision
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
 from hashring.testing.simulator import ChallengeSimulator, Event, GroupSimulator
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
@@ -118,12 +119,19 @@ def speed(runs: int) -> None:
     for assignor in (Balanced(), Learner()):
         terms = Terms(partitions, assignor.name, rebalance_delay=0, handoffs=10)
         facts = tuple(MemberFacts(m.name, m.name, m.joined, 100.0) for m in members(size + 1))
-        begun = kernel.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
+        begun = next_decision.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
         took = median_ms(
-            lambda a=assignor, f=facts, b=begun: kernel.step(b.stamped(1.0), Facts(2.0, f), a), runs
+            lambda a=assignor, f=facts, b=begun: next_decision.step(
+                b.stamped(1.0), Facts(2.0, f), a
+            ),
+            runs,
         )
         rows.append((assignor.name, f"{took:.1f}"))
-    table("The whole decision (a step of the kernel) on the same join", ("assignor", "ms"), rows)
+    table(
+        "The whole decision (core.groups.next_decision.step) on the same join",
+        ("assignor", "ms"),
+        rows,
+    )
 
 
 def churn() -> None:

@@ -20,9 +20,9 @@ from redis import Redis
 
 from hashring.core.own_ranges import OwnRanges
 from hashring.core.replica import Replica
-from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, beat, leave, park
+from hashring.store.ring.key_names import ring_keys
 
 KEYS = ring_keys("crowd")
 SCORING = Scoring.expiry(600.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hashring._version import __version__
-from hashring.store.embedded import find_server
+from hashring.store.embedded_server import find_server
 
 LIBRARIES = (
     "redis",

@@ -30,7 +30,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncRingNode, RedisUnavailable
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 PATIENCE = 120.0
 """Seconds after which nodes that do not agree count as a failure of the measure."""

@@ -18,7 +18,7 @@ import gevent
 from redis import Redis
 
 from hashring import RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 SECONDS = 6.0
 LATE = 0.5

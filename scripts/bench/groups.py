@@ -42,7 +42,7 @@ from redis.asyncio import Redis as AsyncRedis
 from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.core.groups.state import Phase
 from hashring.errors import RedisUnavailable
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 PARTITIONS = 256
 MEMBERS, HEARTBEAT, REST = 16, 1.0, 30.0

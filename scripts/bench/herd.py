@@ -25,10 +25,10 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncRingNode
 from hashring.core.replica import Replica
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
+from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, beat
+from hashring.store.ring.key_names import ring_keys
 
 RING, TTL, HEARTBEAT = "herd", 60.0, 10.0
 STALL, NEWCOMERS = 8.0, 30

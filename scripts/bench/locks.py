@@ -25,7 +25,7 @@ from redis import Redis
 from redis.lock import Lock
 
 from hashring import RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.memory_store import MemoryServer, MemoryStore
 
 KEYS = [f"account-{number}" for number in range(10_000)]

@@ -35,7 +35,7 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.core.ring import Ring
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 RING = "fleet"
 LOADS = 60

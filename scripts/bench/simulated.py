@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hashring.core.hashing import hash_algorithm
-from hashring.node.machine import NodeConfig, NodeMachine
+from hashring.node.node_machine import NodeConfig, NodeMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Step
-from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import Scoring
+from hashring.store.ring.key_names import ring_keys
 from hashring.testing.simulator.history import History
-from hashring.testing.simulator.loop import SimulatedLoop
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.simulated_loop import SimulatedLoop
 from hashring.testing.simulator.virtual_time import EPOCH
 from hashring.testing.simulator.world import World as Engine
 

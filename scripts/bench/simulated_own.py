@@ -14,14 +14,14 @@ from typing import Any
 from simulated import KEYS, SimulatedSpec, node_config
 
 from hashring.core.own_ranges import OwnRanges
-from hashring.node.own_ranges import OwnRangesMachine
+from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Step
 from hashring.store.ring.commands import Scoring
 from hashring.testing.simulator.history import History
-from hashring.testing.simulator.loop import SimulatedLoop
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.simulated_loop import SimulatedLoop
 from hashring.testing.simulator.virtual_time import EPOCH
 from hashring.testing.simulator.world import World as Engine
 

@@ -16,10 +16,10 @@ import time
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from hashring.core.change import ChangeKind, RingChange, Stamp
-from hashring.core.history import ring_history
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_history import ring_history
 from hashring.spark import audit, work_slices
-from hashring.spark.asof import as_of
+from hashring.spark.owner_at_time import as_of
 from hashring.spark.range_lookup import one_row
 from hashring.spark.session import spark_session
 

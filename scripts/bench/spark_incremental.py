@@ -19,7 +19,7 @@ import time
 from pyspark.sql import functions as F  # noqa: N812
 from spark_lookup import random_ring
 
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.spark import (
     load,
     load_of_histogram,
@@ -28,7 +28,7 @@ from hashring.spark import (
     point_histogram,
     reassign,
 )
-from hashring.spark.files import Input
+from hashring.spark.input import Input
 from hashring.spark.jobs import assign_job
 from hashring.spark.output import Output
 from hashring.spark.session import spark_session

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from hashring.store.embedded import RedisServer, find_server
+from hashring.store.embedded_server import RedisServer, find_server
 from tests.chaos import report
 from tests.chaos.checker import NEVER
 from tests.chaos.faults import FAULTS, Bounds, Fault

@@ -26,7 +26,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from hashring.store.command import Command
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
 from tests.chaos.history import Cut, Hold, Life, Sweep, Write
 from tests.chaos.worker import PEER, Job

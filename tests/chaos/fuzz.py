@@ -16,9 +16,8 @@ from typing import Any
 
 from hashring import RingNode
 from hashring.core.assignors import as_assignor
-from hashring.core.change import parse_change
-from hashring.core.groups import codec
-from hashring.core.groups.kernel import step
+from hashring.core.groups import json_codec
+from hashring.core.groups.next_decision import step
 from hashring.core.groups.state import (
     EventKind,
     Facts,
@@ -27,10 +26,11 @@ from hashring.core.groups.state import (
     MemberFacts,
     Terms,
 )
-from hashring.core.groups.views import ViewChange
+from hashring.core.groups.view_changes import ViewChange
 from hashring.core.replica import parse_replica
 from hashring.core.ring import Ring
-from hashring.core.ringfile import dump_ring, load_ring
+from hashring.core.ring_change import parse_change
+from hashring.core.ring_file import dump_ring, load_ring
 from hashring.errors import (
     ConfigError,
     GroupFormatError,
@@ -42,7 +42,8 @@ from hashring.store.challenge import commands as challenge_commands
 from hashring.store.group import commands as group_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
-from hashring.store.ring import commands, events
+from hashring.store.ring import commands
+from hashring.store.ring import ring_events as events
 
 _VALUES = (
     *(None, True, False, 0, -1, 1, 2**32, 2**32 - 1, 2**63, 10**30, -(10**30), 0.5, -0.0),
@@ -252,27 +253,29 @@ def _ring_file(data: bytes) -> object:
 @_either(GroupFormatError)
 def _state(data: bytes) -> object:
     fields = dict(line.split(b" ", 1) for line in data.split(b"\n") if b" " in line)
-    return codec.load_state({name.decode("latin-1"): text for name, text in fields.items()}, 1.0)
+    return json_codec.load_state(
+        {name.decode("latin-1"): text for name, text in fields.items()}, 1.0
+    )
 
 
 @_either(GroupFormatError)
 def _facts(data: bytes) -> object:
-    return codec.load_facts("a", 1, 2.0, data)
+    return json_codec.load_facts("a", 1, 2.0, data)
 
 
 @_either(GroupFormatError)
 def _view(data: bytes) -> object:
-    return codec.load_view_change(data)
+    return json_codec.load_view_change(data)
 
 
 @_either(GroupFormatError)
 def _group_events(data: bytes) -> object:
-    return codec.load_events(data)
+    return json_codec.load_events(data)
 
 
 @_either(GroupFormatError)
 def _table(data: bytes) -> object:
-    return codec.load_table(data)
+    return json_codec.load_table(data)
 
 
 @_either(GroupFormatError)
@@ -338,7 +341,7 @@ def _group_targets() -> list[Target]:
     for now, count in ((1.0, 1), (3.0, 1), (4.0, 3), (6.0, 3), (7.0, 2)):
         outcome = step(state, Facts(now, tuple(members[:count])), assignor)
         state = outcome.state.stamped(now)
-        fields = codec.dump_state(state).items()
+        fields = json_codec.dump_state(state).items()
         states.append("\n".join(f"{name} {text}" for name, text in fields).encode())
     facts = MemberFacts("a", "s", 1, 2.0, 1.5, 7, 3.0, True, {1: 5}, {2: 6}, {3: 0.5}, {4: 7})
     view = ViewChange({1: 5, 2: 6}, (3,), {1: 9.0}, (3,), (4,), (5,), (5,), (4,))
@@ -349,13 +352,13 @@ def _group_targets() -> list[Target]:
     )
     return [
         Target("group states", states, _state),
-        Target("members' reports", [codec.dump_facts(facts).encode()], _facts),
-        Target("members' views", [codec.dump_view_change(view).encode()], _view),
-        Target("group events", [codec.dump_events(events).encode()], _group_events),
+        Target("members' reports", [json_codec.dump_facts(facts).encode()], _facts),
+        Target("members' views", [json_codec.dump_view_change(view).encode()], _view),
+        Target("group events", [json_codec.dump_events(events).encode()], _group_events),
         Target("lease tables", [table], _table),
         Target("terms", [group_commands.dump_terms(Terms(6)).encode()], _terms),
         Target("grabs", [b"7", b"99", b"0"], _grab),
-        Target("decisions", [b"3 " + codec.dump_events(events).encode()], _decision),
+        Target("decisions", [b"3 " + json_codec.dump_events(events).encode()], _decision),
     ]
 
 

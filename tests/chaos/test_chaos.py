@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.chaos.checker import exposure, fence_breaks
 from tests.chaos.faults import FAULTS
 from tests.chaos.fleet import VARIANTS, Fleet, Timing, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.chaos.checker import exposure, fence_breaks, lock_breaks
 from tests.chaos.faults import drain_nodes, undrain_nodes
 from tests.chaos.fleet import Fleet, Timing, until

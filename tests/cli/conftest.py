@@ -23,7 +23,7 @@ from redis import Redis
 from hashring import RingNode
 from hashring.cli import main
 from hashring.store import embedded_keeper as keeper
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, know_their_ranges
 
 SESSION = "0123456789abcdef"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
 from tests.conftest import ROOT
 

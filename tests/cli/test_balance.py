@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from hashring import RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
 
 pytestmark = pytest.mark.one_server

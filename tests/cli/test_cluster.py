@@ -12,7 +12,7 @@ from redis import Redis, RedisCluster
 from redis.crc import key_slot
 
 from hashring import RedisRefused, RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
 
 RING = "accounts"

@@ -17,7 +17,7 @@ from redis_hashring import HashAlgorithm as OldAlgorithm
 from redis_hashring import RingNode as OldNode
 
 from hashring import Ring, RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, put, spawn, until
 
 REPLICA = re.compile(r" {0,9}\d{1,10} +\d+\.\d\d% +\d+s \S+")

@@ -10,9 +10,9 @@ import pytest
 from redis import Redis
 
 from hashring.cli import demo
-from hashring.cli.tail_numbers import tail_numbers
+from hashring.cli.demo_keys import tail_numbers
 from hashring.errors import NoDataError
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, put, spawn, until
 
 pytestmark = pytest.mark.one_server

@@ -18,16 +18,16 @@ from hashring.cli.doctor.findings import Level
 from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.rights import LOCK_RIGHTS, RIGHTS
 from hashring.cli.doctor.ring_checks import ring_checks
-from hashring.core.change import ChangeKind, RingChange, Stamp
 from hashring.core.placement import random_points
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.errors import PermissionDenied
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
-from hashring.store.lua import script
+from hashring.store.embedded_server import RedisServer
+from hashring.store.lua_scripts import script
 from hashring.store.ring.commands import Scoring, snapshot
-from hashring.store.ring.events import RingEvent
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.ring_events import RingEvent
 from tests.cli.conftest import SESSION, Done, Run, nodes_on, put, until
 
 Finding = dict[str, Any]

@@ -19,7 +19,7 @@ from redis import Redis
 import hashring
 import hashring.testing
 from hashring.store import embedded_keeper as keeper
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import ending, finished, line_with, nodes_on, spawn, until
 from tests.conftest import ROOT, eventually
 

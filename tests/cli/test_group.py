@@ -15,7 +15,7 @@ from hashring import PartitionGroup, Situation
 from hashring.cli import main
 from hashring.cli.group import group_group
 from hashring.errors import ConfigError, UnknownMemberError
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually
 
 Ask = Callable[..., Result]

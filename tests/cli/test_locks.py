@@ -7,7 +7,7 @@ import json
 from redis import Redis
 
 from hashring import RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run
 from tests.conftest import eventually
 

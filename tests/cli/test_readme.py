@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 
 from hashring.cli import COMMANDS, main
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import ending, until
 from tests.conftest import PATIENCE, ROOT
 

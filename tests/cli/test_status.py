@@ -28,8 +28,8 @@ def test_the_worst_ring_comes_first_with_what_to_do(client: Redis, run: Run) -> 
     assert lines[0] == "degraded: 3 rings and 1 group (1 degraded, 1 stopped, 2 healthy)"
     assert lines[2:5] == [
         "degraded: ring full",
-        "  25 keys unserved: every node is at its limit",
-        "    to do: start another node, or raise the limit",
+        "  25 keys unserved: all nodes full",
+        "    to do: add nodes or raise the limit",
     ]
     assert "stopped: ring stopped" in lines
     assert not any("well" in line or "orders" in line for line in lines)
@@ -75,7 +75,7 @@ def test_as_json(client: Redis, run: Run) -> None:
     told = json.loads(run("status", "--ring", "dead", "--json", status=2).out)
     assert told["state"] == "down"
     assert told["verdicts"][0]["ring"] == "dead"
-    assert told["verdicts"][0]["reasons"][0]["remedy"].startswith("start the nodes again")
+    assert told["verdicts"][0]["reasons"][0]["remedy"].startswith("start its nodes")
 
 
 def test_a_ring_that_cannot_be_read_does_not_hide_the_others(client: Redis, run: Run) -> None:

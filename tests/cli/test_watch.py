@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until
 from tests.conftest import PATIENCE
 

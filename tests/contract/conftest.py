@@ -9,12 +9,12 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.interface import Store
-from hashring.store.keys import ring_keys
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, servers
 from tests.contract.places import Listener, Place, RealPlace, TwinPlace
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from redis import Redis
 
-from hashring.core.change import RingChange, parse_change
 from hashring.core.own_ranges import Nearby, parse_nearby
 from hashring.core.replica import Replica
 from hashring.core.ring import Ring
+from hashring.core.ring_change import RingChange, parse_change
 from hashring.store.interface import Message, Store, Subscribed, Subscription
-from hashring.store.keys import RingKeys
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring.commands import (
     BeatReply,
@@ -27,7 +26,8 @@ from hashring.store.ring.commands import (
     snapshot,
     sweep,
 )
-from hashring.store.ring.events import RingEvent, read_event
+from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.ring_events import RingEvent, read_event
 from tests.conftest import PATIENCE
 
 TTL = 1000.0

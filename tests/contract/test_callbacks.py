@@ -9,8 +9,8 @@ import pytest
 import redis.asyncio
 
 from hashring import AsyncRingNode, RingNode
-from hashring.running.backend import GeventBackend
-from hashring.store.embedded import RedisServer
+from hashring.running.threads_and_greenlets import GeventBackend
+from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
 from tests.conftest import eventually
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from hashring.core.groups.challenge import LeaseTable, PartitionLease
+from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.store.challenge.commands import (
     ChallengeKeys,
     begin,

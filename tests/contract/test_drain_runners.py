@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually
 from tests.contract.test_runners import KEYS, LONG, SHORT, fails, split
 from tests.hosted import RING, Make
@@ -33,9 +33,9 @@ def test_an_operators_order_is_obeyed_by_a_message_not_by_a_timer(
 ) -> None:
     a, b = (make(follow=follow, **LONG).start() for _ in range(2))
     store, keys = RedisStore(client, PATIENCE), ring_keys(RING)
-    store.run(orders.drain(keys, node=a.name, by="alice"))
+    store.run(node_orders.drain(keys, node=a.name, by="alice"))
     eventually(lambda: a.state == "drained" and split([b]), "the node is drained")
-    store.run(orders.undrain(keys, node=a.name, by="alice"))
+    store.run(node_orders.undrain(keys, node=a.name, by="alice"))
     eventually(lambda: a.state == "live" and split([a, b]), "the node is back")
 
 

@@ -16,19 +16,18 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from hashring.core.assignors import Balanced
-from hashring.core.change import Stamp
-from hashring.core.groups import kernel
+from hashring.core.groups import next_decision
 from hashring.core.groups.state import MemberFacts, Terms
+from hashring.core.ring_change import Stamp
 from hashring.errors import StoreError
 from hashring.store.challenge import commands as challenge_commands
 from hashring.store.command import Command
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.group import commands as group_commands
-from hashring.store.keys import ring_keys
 from hashring.store.locks import commands as lock_commands
-from hashring.store.lua import actions, script
+from hashring.store.lua_scripts import actions, script
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import (
     Look,
     Scoring,
@@ -41,6 +40,7 @@ from hashring.store.ring.commands import (
     snapshot,
     sweep,
 )
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, servers
 from tests.contract.places import TTL, Place, RealPlace, TwinPlace, replicas
 
@@ -137,10 +137,10 @@ def _ring() -> list[Command[Any]]:
         forget(KEYS, scoring=SCORING, by="somebody"),
         snapshot(KEYS, scoring=SCORING, remembered="gone"),
         owner(KEYS, 15),
-        orders.drain(KEYS, node="live", by="somebody"),
-        orders.drain(KEYS, node="gone", by="somebody", seconds=5, force=True),
-        orders.undrain(KEYS, node="leaving", by="somebody"),
-        orders.weigh(KEYS, weights={"live": 2.0, "gone": None}, by="somebody"),
+        node_orders.drain(KEYS, node="live", by="somebody"),
+        node_orders.drain(KEYS, node="gone", by="somebody", seconds=5, force=True),
+        node_orders.undrain(KEYS, node="leaving", by="somebody"),
+        node_orders.weigh(KEYS, weights={"live": 2.0, "gone": None}, by="somebody"),
         beat(
             KEYS,
             node="leaving",
@@ -179,7 +179,7 @@ def _group(store: RedisStore) -> list[Command[Any]]:
     reading = store.run(group_commands.read(GROUP))
     standing = reading.standing()
     assert standing is not None
-    outcome = kernel.step(standing, reading.facts, Balanced())
+    outcome = next_decision.step(standing, reading.facts, Balanced())
     return [
         group_commands.join(GROUP, facts("c", C), TERMS),
         group_commands.join(GROUP, facts("a", C), TERMS, before=A),
@@ -227,7 +227,7 @@ class Scene:
         place.join("gone", B, 20, 21, told={"named": True})
         place.age("gone")
         place.join("leaving", C, 40, told={"named": True})
-        self.store.run(orders.drain(KEYS, node="leaving", by="somebody"))
+        self.store.run(node_orders.drain(KEYS, node="leaving", by="somebody"))
         for number in range(NAMES_REMEMBERED):
             memory = b'{"points": [%d], "at": "1700000000"}' % number
             self.client.hset(KEYS.left, f"name-{number}", memory)

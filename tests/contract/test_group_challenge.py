@@ -12,10 +12,11 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import async_lease_challenge, lease_challenge
-from hashring.core.groups.challenge import Rules, Spans
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
 from hashring.errors import ConfigError, GroupMismatch
-from hashring.groups.sync import LiveMember
-from hashring.store.embedded import RedisServer
+from hashring.groups.sync_member import LiveMember
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, eventually, shared
 
 RULES = Rules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)

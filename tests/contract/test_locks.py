@@ -17,7 +17,6 @@ from redis.exceptions import RedisError
 
 from hashring.errors import KeyValueError, PermissionDenied, WrongKeyType
 from hashring.store.interface import Subscribed
-from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import (
     LOCKS_A_CALL,
     MAX_LOCKED_KEY_BYTES,
@@ -37,7 +36,8 @@ from hashring.store.locks.commands import (
 )
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import BeatReply
-from hashring.store.ring.events import RingEvent
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.ring_events import RingEvent
 from tests.conftest import PATIENCE, eventually, servers
 from tests.contract.places import Place, RealPlace, TwinPlace
 

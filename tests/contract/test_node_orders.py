@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, forget, park
-from hashring.store.ring.orders import OrderStatus
+from hashring.store.ring.node_orders import OrderStatus
 from tests.contract.places import AVAILABLE, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -18,11 +18,11 @@ NAMED: Any = {"told": {"named": True}}
 
 
 def drain(place: Place, node: str, **options: Any) -> OrderStatus:
-    return place.store.run(orders.drain(place.keys, node=node, by="alice", **options))
+    return place.store.run(node_orders.drain(place.keys, node=node, by="alice", **options))
 
 
 def undrain(place: Place, node: str) -> OrderStatus:
-    return place.store.run(orders.undrain(place.keys, node=node, by="bob"))
+    return place.store.run(node_orders.undrain(place.keys, node=node, by="bob"))
 
 
 def two(place: Place) -> None:
@@ -270,8 +270,8 @@ def test_a_drains_time_is_a_number_of_seconds(place: Place, seconds: Any) -> Non
 
 def test_an_order_that_was_refused_says_why() -> None:
     with pytest.raises(UnknownNodeError, match="did you mean 'worker-1'"):
-        orders.check_order(OrderStatus.UNKNOWN, "worker-l", "accounts", ["worker-1"])
+        node_orders.check_order(OrderStatus.UNKNOWN, "worker-l", "accounts", ["worker-1"])
     with pytest.raises(ConfigError, match="every key of the ring would be unserved"):
-        orders.check_order(OrderStatus.LAST, "worker-1", "accounts")
-    assert orders.check_order(OrderStatus.OK, "worker-1", "accounts")
-    assert not orders.check_order(OrderStatus.NONE, "worker-1", "accounts")
+        node_orders.check_order(OrderStatus.LAST, "worker-1", "accounts")
+    assert node_orders.check_order(OrderStatus.OK, "worker-1", "accounts")
+    assert not node_orders.check_order(OrderStatus.NONE, "worker-1", "accounts")

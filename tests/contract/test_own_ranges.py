@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach
 from hashring.core.ring import Ring, bounds_of
+from hashring.core.ring_change import ChangeKind
 from hashring.store.ring.commands import BeatReply, BeatStatus, owner
 from tests.contract.places import TTL, Listener, Place, replicas
 

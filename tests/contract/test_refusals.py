@@ -28,7 +28,7 @@ from hashring.errors import (
     WrongKeyType,
 )
 from hashring.fencing import RedisFence
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
 from tests.conftest import eventually, servers

@@ -17,7 +17,7 @@ from redis import Redis
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually
 from tests.hosted import RING, Make
 from tests.hosts import RUNNERS, Host, HostedNode, HostError

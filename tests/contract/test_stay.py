@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind
 from hashring.core.own_ranges import OwnRanges
-from hashring.store.ring import orders
+from hashring.core.ring_change import ChangeKind
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import AWAY, BeatReply, BeatStatus, LeaveStatus, Scoring, park
 from tests.contract.places import LONG_AGO, TTL, Listener, Place, replicas
 
@@ -214,7 +214,7 @@ def test_a_node_that_was_to_drain_meanwhile_is_back_off_the_ring(place: Place) -
     place.join("m", C, 30, **NAMED)
     place.join("n", A, 10, 20, **NAMED)
     stop_to_stay(place, "n", A, 10, 20)
-    place.store.run(orders.drain(place.keys, node="n", by="somebody"))
+    place.store.run(node_orders.drain(place.keys, node="n", by="somebody"))
     reply = come_back(place, "n", B)
     assert (reply.status, reply.stayed) == (BeatStatus.DRAINED, tuple(replicas("n", 10, 20)))
     assert set(place.zset()) == {b"30:m:id30"}

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind, RingChange, parse_change
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, parse_change
 from hashring.errors import MessageFormatError, ReplicaFormatError, WrongKeyType
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
-from hashring.store.keys import ring_keys
 from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
@@ -32,6 +31,7 @@ from hashring.store.ring.commands import (
     read_members,
     snapshot,
 )
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE
 from tests.contract.places import (
     AVAILABLE,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually
 from tests.contract.test_runners import KEYS, LONG, SHORT, fails, split
 from tests.hosted import RING, Make
@@ -51,7 +51,7 @@ def test_an_operators_order_is_obeyed_by_a_message_not_by_a_timer(
 ) -> None:
     a, b = (make(follow=follow, **LONG).start() for _ in range(2))
     store, keys = RedisStore(client, PATIENCE), ring_keys(RING)
-    store.run(orders.weigh(keys, weights={a.name: 3.0}, by="alice"))
+    store.run(node_orders.weigh(keys, weights={a.name: 3.0}, by="alice"))
     eventually(lambda: a.call("weight") == 3.0, "the node has heard of the order")
     eventually(lambda: len(points(client, a.name)) == 48, "the node obeys")
     a.do("assign", attribute="weight", value=1.0)
@@ -65,7 +65,7 @@ def test_a_named_node_that_starts_again_has_the_weight_that_was_ordered(
     make(**SHORT).start()
     node = make(name="worker-3", **SHORT).start()
     store, keys = RedisStore(client, PATIENCE), ring_keys(RING)
-    store.run(orders.weigh(keys, weights={"worker-3": 2.0}, by="alice"))
+    store.run(node_orders.weigh(keys, weights={"worker-3": 2.0}, by="alice"))
     eventually(lambda: len(points(client, "worker-3")) == 32, "the node obeys")
     node.stop()
     again = make(name="worker-3", **SHORT).start()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hashring.errors import ConfigError
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, look
-from hashring.store.ring.orders import WeighReply
+from hashring.store.ring.node_orders import WeighReply
 from tests.contract.places import Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -17,7 +17,7 @@ NAMED: Any = {"told": {"named": True}}
 
 
 def weigh(place: Place, by: str = "alice", why: str = "", **weights: float | None) -> WeighReply:
-    return place.store.run(orders.weigh(place.keys, weights=weights, by=by, reason=why))
+    return place.store.run(node_orders.weigh(place.keys, weights=weights, by=by, reason=why))
 
 
 def weight_of(reply: BeatReply) -> float | None:
@@ -48,7 +48,7 @@ def test_the_node_is_called_to_beat_at_once(place: Place) -> None:
     two(place)
     listener = Listener(place, "a")
     weigh(place, a=2)
-    assert listener.told_alone() == [("a", orders.ORDERED)]
+    assert listener.told_alone() == [("a", node_orders.ORDERED)]
 
 
 def test_points_that_come_and_go_are_one_change(place: Place) -> None:
@@ -69,6 +69,62 @@ def test_a_neighbour_that_follows_no_ring_is_told_its_new_range(place: Place) ->
     place.beat("a", A, 10, 50, resizes=True, **NAMED)
     ((_, news),) = listener.nearby()
     assert [(reach.point, reach.own) for reach in news.reaches] == [(30, 20)]
+
+
+def test_a_heartbeat_that_comes_after_one_with_other_points_does_nothing(place: Place) -> None:
+    two(place)
+    place.beat("a", A, 10, 20, placed=1, **NAMED)
+    place.beat("a", A, 10, placed=2, drop=replicas("a", 20), **NAMED)
+    listener = Listener(place)
+    late = place.beat("a", A, 10, 20, placed=1, drop=replicas("b", 30), **NAMED)
+    assert late.status is BeatStatus.SUPERSEDED
+    assert listener.changes() == []
+    assert place.ring().points_of("a") == (10,)
+    assert place.ring().points_of("b") == (30,)
+    assert place.beat("a", A, 10, placed=2, **NAMED).status is BeatStatus.OK
+
+
+def test_a_late_join_does_not_undo_the_joins_that_came_after_it(place: Place) -> None:
+    place.join("a", A, 10, placed=2)
+    assert place.join("a", A, 20, placed=1).status is BeatStatus.SUPERSEDED
+    assert place.ring().points_of("a") == (10,)
+
+
+def test_another_session_counts_its_points_from_the_beginning(place: Place) -> None:
+    place.join("a", A, 10, placed=7, **NAMED)
+    assert place.join("a", C, 10, take_from=A, placed=1, **NAMED).status is BeatStatus.OK
+
+
+def test_what_came_back_while_the_entry_was_lost_goes_with_the_next_heartbeat(
+    place: Place,
+) -> None:
+    two(place)
+    place.beat("a", A, 10, placed=2, drop=replicas("a", 20), **NAMED)
+    place.hset("a", b"nobody wrote this")
+    place.beat("a", A, 10, 20, placed=1, **NAMED)
+    listener = Listener(place)
+    place.beat("a", A, 10, placed=2, **NAMED)
+    (change,) = listener.changes()
+    assert (change.nodes, change.points, change.was) == (("a",), (10,), 3)
+    assert place.ring().points_of("a") == (10,)
+    assert len(place.index()) == 2
+    place.beat("a", A, 10, placed=2, **NAMED)
+    assert listener.changes() == []
+
+
+def test_a_drained_node_leaves_nothing_that_came_back(place: Place) -> None:
+    two(place)
+    place.beat("a", A, 10, placed=2, drop=replicas("a", 20), **NAMED)
+    place.hset("a", b"nobody wrote this")
+    place.beat("a", A, 10, 20, placed=1, **NAMED)
+    place.store.run(node_orders.drain(place.keys, node="a", by="alice", force=True))
+    assert place.beat("a", A, 10, placed=2, **NAMED).status is BeatStatus.DRAINED
+    assert place.ring().nodes == ("b",)
+
+
+def test_how_often_it_had_other_points_is_nothing_that_a_node_reports(place: Place) -> None:
+    place.join("a", A, 10, placed=7, **NAMED)
+    assert dict(place.look().nodes["a"].told) == {"named": True}
 
 
 def test_the_later_of_two_orders_counts_and_the_history_has_both(place: Place) -> None:
@@ -145,11 +201,11 @@ def test_an_order_about_a_process_that_has_just_crashed_outlasts_orders_about_ot
 
 def test_a_drained_node_hears_of_its_weight(place: Place) -> None:
     two(place)
-    place.store.run(orders.drain(place.keys, node="a", by="alice"))
+    place.store.run(node_orders.drain(place.keys, node="a", by="alice"))
     weigh(place, a=2)
     reply = place.beat("a", A, 10, 20, **NAMED)
     assert (reply.status, weight_of(reply)) == (BeatStatus.DRAINED, 2.0)
-    place.store.run(orders.undrain(place.keys, node="a", by="alice"))
+    place.store.run(node_orders.undrain(place.keys, node="a", by="alice"))
     assert weight_of(place.beat("a", A, 10, 20, **NAMED)) == 2.0
 
 

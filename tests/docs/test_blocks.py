@@ -20,7 +20,7 @@ from redis import Redis
 import hashring
 from hashring.cli import main
 from hashring.fencing import RedisFence
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.testing import ring_of
 from tests.conftest import ROOT, eventually
 

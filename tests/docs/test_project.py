@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import zipfile
 from configparser import ConfigParser
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -74,8 +78,28 @@ def test_workflows_test_every_python_that_the_package_names() -> None:
     assert f"Redis {', '.join(versions[:-1])} and {versions[-1]}:" in support
 
 
-def test_a_release_is_built_checked_and_told(tmp_path: Path) -> None:
-    done = run(ROOT / "scripts" / "release", tmp_path)
+def release(into: Path, **addresses: str) -> subprocess.CompletedProcess[str]:
+    """Run scripts/release, with no address but these."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_URL")}
+    return subprocess.run(
+        [ROOT / "scripts" / "release", into],
+        env=env | addresses,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def metadata(directory: Path) -> Message:
+    """What the built wheel says of itself; its README is the payload."""
+    (wheel,) = directory.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_string(archive.read(name).decode())
+
+
+def test_a_release_is_built_and_checked_and_says_what_it_lacks(tmp_path: Path) -> None:
+    done = release(tmp_path)
     assert done.returncode == 0, done.stderr
     built = {path.name for path in tmp_path.iterdir()}
     version = hashring.__version__
@@ -85,6 +109,43 @@ def test_a_release_is_built_checked_and_told(tmp_path: Path) -> None:
     }
     assert all(name in done.stdout for name in built)
     assert f"Version {version} is ready." in done.stdout
+    assert "set SOURCE_URL and DOCS_URL before you publish" in done.stdout
+    packed = metadata(tmp_path)
+    assert packed.get_all("Project-URL") is None
+    # An index page cannot show a file of the repository.
+    assert "image::" not in packed.get_payload()
+
+
+def test_a_release_with_addresses_links_to_them_and_shows_the_recordings(tmp_path: Path) -> None:
+    done = release(
+        tmp_path,
+        SOURCE_URL="https://git.example/hashring",
+        DOCS_URL="https://docs.example/hashring/",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "before you publish" not in done.stdout.partition("This commit has no tag")[0]
+    packed = metadata(tmp_path)
+    assert packed.get_all("Project-URL") == [
+        "Source, https://git.example/hashring",
+        "Documentation, https://docs.example/hashring",
+        "Changelog, https://docs.example/hashring/project/changelog.html",
+    ]
+    shown = re.findall(r"image:: (\S+)", packed.get_payload())
+    assert shown == [
+        "https://docs.example/hashring/_static/demo.svg",
+        "https://docs.example/hashring/_static/page.gif",
+    ]
+    for address in shown:
+        assert (ROOT / "docs" / address.removeprefix("https://docs.example/hashring/")).is_file()
+
+
+def test_a_release_refuses_an_address_that_is_none(tmp_path: Path) -> None:
+    done = release(tmp_path / "into", DOCS_URL="docs.example/hashring")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "DOCS_URL is 'docs.example/hashring': give an address that begins with https://\n"
+    )
+    assert not (tmp_path / "into").exists()
 
 
 def test_the_changes_begin_with_the_version() -> None:

@@ -21,7 +21,7 @@ from redis import Redis
 
 import hashring.metrics
 from hashring import PartitionGroup, RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.web.conftest import serving
 

@@ -18,9 +18,9 @@ from redis import Redis
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, RedisUnavailable
 from hashring.fencing import AsyncRedisFence
-from hashring.store import cancellation as tasks
-from hashring.store.cancellation import outcome, over
-from hashring.store.embedded import RedisServer
+from hashring.store import asyncio_cancellation as tasks
+from hashring.store.asyncio_cancellation import outcome, over
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE
 
 KEYS = [f"key {number}" for number in range(10)]

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as Unreachable
 
 from hashring.errors import ConfigError, ServerFailed, ServerNotFound
 from hashring.store import embedded_keeper as keeper
-from hashring.store.embedded import (
+from hashring.store.embedded_server import (
     RedisServer,
     SharedServer,
     find_server,
@@ -318,7 +318,7 @@ def test_a_path_with_quotes_and_spaces_is_no_obstacle(monkeypatch: pytest.Monkey
 
 OWNER = """
 import sys
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 server = RedisServer(port=0).start()
 print(server.pid, server._keeper.pid, server.socket.parent, flush=True)
 sys.stdin.read()
@@ -326,7 +326,7 @@ sys.stdin.read()
 
 PATIENT_OWNER = """
 import sys
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 with RedisServer() as server:
     try:
         print(server.pid, server._keeper.pid, server.socket.parent, flush=True)
@@ -420,7 +420,7 @@ def assert_all_gone(path: Path) -> None:
 
 USER = """
 import sys
-from hashring.store.embedded import shared_server
+from hashring.store.embedded_server import shared_server
 with shared_server() as server:
     print(server.started, server.url, flush=True)
     try:

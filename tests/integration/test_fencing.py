@@ -16,7 +16,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import ConfigError, PermissionDenied, RedisRefused, RingNode, StaleToken
 from hashring.fencing import AsyncRedisFence, Fence, RedisFence
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually
 
 HOLDER = """

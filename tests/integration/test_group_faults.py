@@ -19,7 +19,7 @@ from redis import Redis
 
 from hashring import PartitionGroup
 from hashring.core.groups.state import EventKind
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
 from tests.conftest import eventually
 from tests.proxy import Proxy

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys
 from tests.conftest import PATIENCE, ROOT
 

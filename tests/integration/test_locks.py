@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
+from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import eventually
 from tests.hosted import RING, Make
 from tests.hosts import Host, HostedNode, HostError

@@ -27,10 +27,10 @@ from hashring import (
     NotHeld,
     RingNode,
 )
-from hashring.protocol.locks.key import KeyState
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
+from hashring.protocol.locks.key_states import KeyState
+from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import LOCKS_A_CALL
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import ROOT, eventually, know_their_ranges
 from tests.integration.test_locks import RING, RING_KEYS, locks
 from tests.proxy import Proxy

@@ -17,11 +17,11 @@ from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, ConfigError, PartitionGroup, RingNode
 from hashring.metrics import FleetCollector, RingReading, register, unregister
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
+from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
-from hashring.store.ring.events import newest
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.ring_events import newest
 from tests.conftest import ROOT, eventually
 
 RING = "accounts"

@@ -9,7 +9,7 @@ from redis import Redis
 
 from hashring import NodeState, RingNode
 from hashring.core.hashing import RING_SIZE
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually, know_their_ranges
 from tests.hosts import Host
 

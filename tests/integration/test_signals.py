@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, eventually
 
 pytestmark = pytest.mark.one_server

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 
 READERS = {
@@ -22,7 +22,7 @@ READERS = {
 ALLOWED = {
     "hashring/cli/doctor/server_checks.py": "shows how far the machine's clock is off Redis'",
     "hashring/store/memory_store.py": "the clock of a server in memory, for tests",
-    "hashring/web/server.py": "waitress notes by it when a connection was last active",
+    "hashring/web/waitress_server.py": "waitress notes by it when a connection was last active",
     "hashring/web/watchers.py": "shows since when Redis does not answer",
 }
 

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.hashing import hash_algorithm
-from hashring.core.history import ring_history
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
+from hashring.core.ring_history import ring_history
 from hashring.errors import ColumnError, HistoryError
-from hashring.spark.asof import as_of, history_of
 from hashring.spark.audit import PROBLEMS, audit, work_slices
+from hashring.spark.owner_at_time import as_of, history_of
 from tests.spark.conftest import rows
-from tests.unit.test_history import change
+from tests.unit.test_ring_history import change
 
 HALF = 2**31
 LOG = "key string, node string, start double, end double"

@@ -10,12 +10,12 @@ from redis import Redis
 from hashring import RingNode
 from hashring.core.ring import Ring
 from hashring.errors import EventsLost, RedisUnavailable
-from hashring.spark.asof import history_of
 from hashring.spark.datasource import _EventStream, live_ring, register
-from hashring.store.embedded import RedisServer
-from hashring.store.keys import ring_keys
+from hashring.spark.owner_at_time import history_of
+from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore
+from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, eventually, servers
 from tests.spark.conftest import rows
 from tests.spark.test_jobs import run

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.files import write_ring
 from tests.conftest import ROOT, eventually
 from tests.spark.engine_process import JAVA

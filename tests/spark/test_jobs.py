@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import (
     ColumnError,
     ConfigError,
@@ -33,12 +33,12 @@ from hashring.errors import (
     UnknownNodeError,
 )
 from hashring.files import read_ring, write_ring
-from hashring.spark.counting import Counts
-from hashring.spark.failures import failure
-from hashring.spark.files import Input, read_frame
+from hashring.spark.input import Input, read_frame
 from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output
+from hashring.spark.row_counts import Counts
 from hashring.spark.session import java_version, spark_session
+from hashring.spark.spark_failures import failure
 from tests.spark.test_owner import random_ring
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.files import write_ring
 from hashring.spark.output import Output

@@ -23,7 +23,7 @@ from hashring.spark import (
     with_move,
     with_owner,
 )
-from hashring.spark.keys import is_native
+from hashring.spark.key_points import is_native
 from hashring.spark.range_lookup import one_row
 from hashring.spark.ring_columns import ring_columns, ring_table
 from tests.spark.conftest import rows

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.files import write_ring
 from tests.conftest import PATIENCE, ROOT
 from tests.spark.engine_process import JAVA

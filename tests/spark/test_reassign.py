@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.ring import Range, Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.files import read_ring, write_ring
 from hashring.spark import may_move, with_owner
-from hashring.spark.files import Input
+from hashring.spark.input import Input
 from hashring.spark.jobs import assign_job, reassign_job
 from hashring.spark.output import Output
 from hashring.spark.reassign import joined, reassign, touched_cells

@@ -12,7 +12,7 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists, OutputRefused
 from hashring.files import write_ring
 from hashring.spark.datasource import live_ring

@@ -28,17 +28,37 @@ IMPURE = next(
 VIOLATIONS = [
     ("layers", "errors.py", "import hashring.core", "hashring.errors -> hashring.core"),
     ("layers", "core/ring.py", "import hashring.store", "hashring.core.ring -> hashring.store"),
-    ("layers", "store/keys.py", "import hashring.node", "hashring.store.keys -> hashring.node"),
+    (
+        "layers",
+        "store/ring/key_names.py",
+        "import hashring.node",
+        "hashring.store.ring.key_names -> hashring.node",
+    ),
     ("layers", "core/ring.py", "import hashring.drawing", "hashring.core.ring -> hashring.drawing"),
-    ("layers", "drawing/ring.py", "import hashring.files", "hashring.drawing.ring"),
-    ("pure-core", "drawing/ring.py", "import time", "hashring.drawing.ring -> time"),
+    ("layers", "drawing/ring_picture.py", "import hashring.files", "hashring.drawing.ring_picture"),
+    (
+        "pure-core",
+        "drawing/ring_picture.py",
+        "import time",
+        "hashring.drawing.ring_picture -> time",
+    ),
     ("layers", "node/planted.py", "import hashring.cli", "hashring.node.planted -> hashring.cli"),
     ("layers", "groups/planted.py", "import hashring.web", "hashring.groups.planted"),
     ("layers", "groups/planted.py", "import hashring.node", "hashring.groups.planted"),
     ("layers", "running/planted.py", "import hashring.node", "hashring.running.planted"),
-    ("layers", "store/keys.py", "import hashring.running", "hashring.store.keys"),
+    (
+        "layers",
+        "store/ring/key_names.py",
+        "import hashring.running",
+        "hashring.store.ring.key_names",
+    ),
     ("layers", "protocol/planted.py", "import hashring.running", "hashring.protocol.planted"),
-    ("layers", "store/keys.py", "import hashring.protocol", "hashring.store.keys"),
+    (
+        "layers",
+        "store/ring/key_names.py",
+        "import hashring.protocol",
+        "hashring.store.ring.key_names",
+    ),
     ("pure-protocol", "protocol/planted.py", "import time", "hashring.protocol.planted -> time"),
     ("layers", "web/planted.py", "import hashring.testing", "hashring.web.planted"),
     ("layers", "testing/planted.py", "import hashring.cli", "hashring.testing.planted"),
@@ -54,8 +74,8 @@ VIOLATIONS = [
     (
         "spark-without-redis",
         "spark/planted.py",
-        "import hashring.store.keys",
-        "hashring.spark.planted -> hashring.store.keys",
+        "import hashring.store.ring.key_names",
+        "hashring.spark.planted -> hashring.store.ring.key_names",
     ),
     (
         "spark-without-redis",
@@ -146,7 +166,7 @@ def test_a_planted_violation_is_found(
 
 
 def test_the_spark_data_source_may_talk_to_redis(copy: Path) -> None:
-    before = plant(copy, "spark/datasource.py", "import hashring.store.keys, redis")
+    before = plant(copy, "spark/datasource.py", "import hashring.store.ring.key_names, redis")
     try:
         done = lint(copy)
     finally:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import (
     MissingDependencyError,
     NoDataError,

@@ -20,7 +20,7 @@ from hashring.protocol.flow import (
     run_flow_async,
 )
 from hashring.store.command import Command
-from hashring.store.lua import script
+from hashring.store.lua_scripts import script
 
 LOST = RedisUnavailable("no answer")
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors.protocol import MemberState
-from hashring.core.change import ChangeKind, RingChange, Stamp
-from hashring.core.groups.foresight import GroupStatus, GroupWait, MemberStatus, WaitKind
+from hashring.core.groups.group_status import GroupStatus, GroupWait, MemberStatus, WaitKind
 from hashring.core.groups.state import EventKind, GroupEvent, Phase
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.health import Health, Reason, State, exit_status, group_health, ring_health, worst
 from hashring.store.group.commands import Decision
-from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import NodeFacts, Sees
-from hashring.store.ring.orders import DrainOrder
+from hashring.store.ring.node_facts import NodeFacts, Sees
+from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.ring_events import RingEvent
 
 NOW = 1_000_000.0
 WELL = NodeFacts(
@@ -70,7 +70,7 @@ def test_a_ring_without_fault_is_healthy_and_gives_no_reason() -> None:
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        ({"unserved": 25}, "25 keys unserved: every node is at its limit"),
+        ({"unserved": 25}, "25 keys unserved: all nodes full"),
         ({"unserved": 1}, "1 key unserved"),
         ({"delay": 40.0, "expires_in": 20.0}, "1 node late: b; no heartbeat for 40 s"),
         ({"expired": True, "expires_in": -65.0, "delay": 125.0}, "1 node expired 65 s ago"),

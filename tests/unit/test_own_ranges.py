@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.change import ChangeKind
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach, parse_nearby, read_reaches
 from hashring.core.ring import Ring, bounds_of
+from hashring.core.ring_change import ChangeKind
 from hashring.errors import MessageFormatError
 
 # Few points, near the ends and each other, so that they meet.

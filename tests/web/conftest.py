@@ -21,7 +21,7 @@ from redis import Redis
 from werkzeug.test import TestResponse
 
 from hashring import RingNode
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.web import Access, Service, create_app
 from tests.conftest import PATIENCE, ROOT, eventually, know_their_ranges
 

@@ -12,10 +12,10 @@ from redis import Redis
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
 from hashring.store.group.commands import group_keys, read, read_decision
-from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import acquire, look
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.events import newest
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.ring_events import newest
 from hashring.web.login import Guard, Sessions
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, TOKEN, Visit, Visitor, put

@@ -9,10 +9,10 @@ from redis import Redis
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import acquire
 from hashring.store.ring.commands import AWAY
-from hashring.web.formatting import spans
+from hashring.store.ring.key_names import ring_keys
+from hashring.web.page_formatting import spans
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, Visit, nodes_on, put
 

@@ -18,7 +18,7 @@ from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.spark.report import Report
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 from tests.hosts import Host
 from tests.proxy import Proxy
@@ -328,6 +328,43 @@ def test_the_table_is_sorted_and_filtered_by_keyboard_and_stays_so(
     assert tab.wrong == []
 
 
+def test_heirs_and_plans_are_sorted_by_what_is_clicked_and_stay_so(
+    client: Redis, running: Running, tab: Watched
+) -> None:
+    for number, name in enumerate("abc"):  # c owns half, and after it comes a
+        put(client, name, number * RING_SIZE // 4, ring="sorts")
+    page = opened(tab, running, "/ring?name=sorts&node=c")
+    put(client, "c", *(place * RING_SIZE // 8 for place in (4, 6, 7)), ring="sorts")
+    put(client, "d", 5 * RING_SIZE // 8, ring="sorts")
+    heirs = page.locator("#heirs tbody th")
+    expect(heirs).to_have_text(["d", "b"])
+    page.locator("#heirs").get_by_role("button", name="Node").press("Enter")
+    expect(heirs).to_have_text(["b", "d"])
+    expect(page.locator("#heirs th[data-sort=name]")).to_have_attribute("aria-sort", "ascending")
+    # The ring changes, and the list comes anew: in the same order, with the focus where it was.
+    put(client, "aa", 13 * RING_SIZE // 16, ring="sorts")
+    expect(heirs).to_have_text(["aa", "b", "d"])
+    expect(page.locator("#heirs").get_by_role("button", name="Node")).to_be_focused()
+    page.goto(f"{running.url}/plan/ring?ring=sorts&leave=c")
+    gains = page.locator("#gains tbody th")
+    expect(gains.first).to_have_text("c")
+    page.locator("#gains").get_by_role("button", name="Then").click()
+    expect(gains.last).to_have_text("c")
+    page.locator("#flows").get_by_role("button", name="To").click()
+    to = page.locator("#flows tbody td:nth-child(2)")
+    expect(to).to_have_text(["aa", "b", "d"])
+    with PartitionGroup(client, "sorted", partitions=6, member="m", rebalance_delay=0):
+        opened(tab, running, "/group?name=sorted")
+        page.goto(f"{running.url}/plan/group?group=sorted&join=n")
+        moves = page.locator("#moves tbody td:first-child")
+        expect(moves).to_have_count(3)
+        numbers = sorted(map(int, moves.all_inner_texts()), reverse=True)
+        page.locator("#moves").get_by_role("button", name="Partition").dblclick()
+        expect(moves).to_have_text([str(number) for number in numbers])
+        assert tab.wide() == []
+    assert tab.wrong == []
+
+
 def test_landmarks_tables_and_fields_have_names(
     client: Redis, running: Running, tab: Watched
 ) -> None:
@@ -362,7 +399,7 @@ def test_the_page_says_that_redis_is_gone_and_when_it_is_back(
         page = opened(tab, running, "/ring?name=ring")
         expect(row(page, "a")).to_be_visible()
         proxy.refuse()
-        expect(page.get_by_role("alert")).to_contain_text("Redis does not answer since")
+        expect(page.get_by_role("alert")).to_contain_text("Redis does not respond since")
         expect(row(page, "a")).to_be_visible()
         proxy.heal()
         expect(page.get_by_role("alert")).to_have_count(0)
@@ -447,9 +484,10 @@ def test_the_list_begins_with_what_is_wrong_and_leads_there(
     client.set("{sick}:epoch", "1 ab")
     page = opened(tab, running, "/")
     verdict = page.locator("#verdict")
-    expect(verdict).to_contain_text("sick: 25 keys unserved")
-    expect(verdict).to_contain_text("1 of 13 rings and groups needs attention.")
-    expect(verdict).to_contain_text("start another node, or raise the limit")
+    expect(verdict).to_contain_text("1 of 13 rings needs attention.")
+    expect(verdict.locator(".of")).to_have_text("sick")
+    expect(verdict).to_contain_text("25 keys unserved: all nodes full")
+    expect(verdict.locator(".remedy")).to_have_text("add nodes or raise the limit")
     expect(page).to_have_title("▲ degraded · Rings and groups · hashring")
     expect(page.locator("#icon")).to_have_attribute("href", "/icon/degraded.svg")
     # The worst comes first, whatever its name.
@@ -530,6 +568,9 @@ def test_a_thousand_nodes_are_a_small_page_and_few_rows_at_a_time(
     assert len(answer.read()) < 150_000
     page = opened(tab, running, "/ring?name=thousand")
     expect(page.locator("#more")).to_have_count(0)
+    # The rest of the rows came by the stream, and none of them is shown as one that joined.
+    assert page.locator("#rows tr.fresh").count() == 0
+    expect(page.locator("#news")).to_be_empty()
     assert page.locator("#rows tr").count() < 200
     expect(row(page, "node-0999")).to_have_count(0)
     page.locator(".scroll.tall").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")

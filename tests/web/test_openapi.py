@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.web import Access, Service, create_app
 from hashring.web.openapi import document
 from tests.conftest import ROOT, eventually

@@ -11,14 +11,14 @@ from redis import Redis
 
 from hashring import PartitionGroup
 from hashring.store.group.commands import group_keys, read
-from hashring.store.keys import ring_keys
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.key_names import ring_keys
 from hashring.web.actions import ACTIONS
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
 from tests.web.test_acting import form_token, sign_in
-from tests.web.test_plans import QUARTER, words
+from tests.web.test_change_plans import QUARTER, words
 
 pytestmark = pytest.mark.one_server
 

@@ -14,10 +14,10 @@ from werkzeug.exceptions import HTTPException
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.errors import ConfigError
-from hashring.web import plans
-from hashring.web.app import check_base_path
-from hashring.web.costly import AT_ONCE, WAITING, Turns
-from hashring.web.hosts import Hosts, TrustedProxies
+from hashring.web import change_plans
+from hashring.web.allowed_hosts import Hosts, TrustedProxies
+from hashring.web.costly_requests import AT_ONCE, WAITING, Turns
+from hashring.web.wsgi_app import check_base_path
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import HOSTILE, TOKEN, Visit, put
 
@@ -248,6 +248,16 @@ def test_a_ring_whose_key_is_something_else_is_told_so(redis: Redis, visit: Visi
 # --- base path ----------------------------------------------------------------------------------
 
 
+def test_nodes_that_report_nothing_are_not_shown_as_disagreeing(redis: Redis, visit: Visit) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", 1)
+    redis.set("{ring}:epoch", "1 ab")
+    visitor = visit(["ring"])
+    eventually(lambda: "no node has reported yet" in visitor.page("/ring", name="ring"), "it says")
+    put(redis, "b", 1, told={"sees": {"tag": "other", "fingerprint": "another"}})
+    eventually(lambda: "confirmed so far" in visitor.page("/ring", name="ring"), "it counts")
+
+
 def test_everything_is_below_the_base_path_and_links_stay_there(redis: Redis, visit: Visit) -> None:
     put(redis, "a", 0)
     visitor = visit(rings=["ring"], base_path="/tools/hashring", token=TOKEN)
@@ -289,7 +299,7 @@ def test_a_plan_that_is_too_much_work_is_refused(redis: Redis, visit: Visit, que
 def test_a_group_too_large_to_plan_for_in_a_request_is_refused(
     redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "MOST_PARTITIONS", 7)
+    monkeypatch.setattr(change_plans, "MOST_PARTITIONS", 7)
     with PartitionGroup(redis, "big", partitions=8, member="m", rebalance_delay=0):
         error = visit().json("/api/group/plan", 422, group="big")["error"]
     assert "hashring group plan" in error

@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from hashring import PartitionGroup
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.proxy import Proxy
 from tests.web.conftest import TOKEN, Running, nodes_on, put, serving
@@ -225,14 +225,14 @@ def test_redis_goes_and_comes_back_and_the_page_stays(redis_server: RedisServer)
         with Redis(unix_socket_path=str(redis_server.socket)) as client:
             put(client, "a", 1, expires_in=600)
             client.set("{ring}:epoch", "1 ab")
-        assert "Redis does not answer" not in page_state(running, "ring")[1]
+        assert "Redis does not respond" not in page_state(running, "ring")[1]
         assert running.ask("/readyz")[0] == 200
         proxy.refuse()
         eventually(lambda: running.ask("/readyz")[0] == 503, "it says that Redis is gone")
         told = json.loads(running.ask("/readyz")[1])
         assert told["since"] > 0
         eventually(
-            lambda: "Redis does not answer" in page_state(running, "ring")[1], "the page says so"
+            lambda: "Redis does not respond" in page_state(running, "ring")[1], "the page says so"
         )
         _, page = page_state(running, "ring")
         assert "What follows is as of" in page
@@ -245,7 +245,7 @@ def test_redis_goes_and_comes_back_and_the_page_stays(redis_server: RedisServer)
         proxy.heal()
         eventually(lambda: running.ask("/readyz")[0] == 200, "it heals")
         eventually(
-            lambda: "Redis does not answer" not in page_state(running, "ring")[1],
+            lambda: "Redis does not respond" not in page_state(running, "ring")[1],
             "so does the page",
         )
 
@@ -258,7 +258,7 @@ def test_it_starts_without_redis_and_finds_it_later(redis_server: RedisServer) -
             status, page = running.ask("/ring?name=ring")
             assert (status, "Nothing has been read yet" in page) == (200, True)
             assert running.ask("/api/ring?ring=ring")[0] == 503
-            assert "Redis does not answer" in running.ask("/")[1]
+            assert "Redis does not respond" in running.ask("/")[1]
             proxy.heal()
             eventually(lambda: running.ask("/readyz")[0] == 200, "it finds Redis")
             eventually(lambda: running.ask("/api/ring?ring=ring")[0] == 200, "and the ring")

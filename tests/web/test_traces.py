@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually
 from tests.web.conftest import serving
 

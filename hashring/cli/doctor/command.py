@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import click
 
+from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.doctor.findings import Finding, Level, problem
 from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.output import document
-from hashring.cli.settings import Settings, ring_options
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import RedisRefused, WrongKeyType
 from hashring.health import long_drained
 from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read
-from hashring.store.ring.events import RingEvent, newest
-from hashring.store.ring.nodes import locking_nodes
+from hashring.store.ring.node_facts import locking_nodes
+from hashring.store.ring.ring_events import RingEvent, newest
 
 _EVENTS = 1000
 _COLORS = {Level.OK: "green", Level.NOTE: "cyan", Level.UNKNOWN: "yellow", Level.PROBLEM: "red"}

@@ -14,7 +14,7 @@ from hashring.cli.connection import Connection
 from hashring.cli.doctor.findings import Finding, note, ok, problem
 from hashring.errors import PermissionDenied, ReadOnlyReplica, RedisRefused, StoreError
 from hashring.store.interface import Subscribed
-from hashring.store.keys import RingKeys
+from hashring.store.ring.key_names import RingKeys
 
 Probe = Callable[[RingKeys], tuple[Any, ...]]
 

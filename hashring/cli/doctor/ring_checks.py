@@ -8,16 +8,16 @@ from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
-from hashring.cli.orders import drain_line
+from hashring.cli.order_options import drain_line
 from hashring.cli.output import local_time, percent, seconds
-from hashring.core.balance import balance
-from hashring.core.change import ChangeKind
 from hashring.core.printable import printable
 from hashring.core.readable import counted
+from hashring.core.ring_balance import balance
+from hashring.core.ring_change import ChangeKind
 from hashring.health import long_drained
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.events import RingEvent
-from hashring.store.ring.nodes import NodeFacts, Sees, locking_nodes, node_facts
+from hashring.store.ring.node_facts import NodeFacts, Sees, locking_nodes, node_facts
+from hashring.store.ring.ring_events import RingEvent
 
 # By how many standard deviations a share must differ from the expected one. At 4 one in 16,000
 # shares does so by chance, were they normal; they are skewed, so it is a little more often.

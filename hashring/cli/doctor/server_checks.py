@@ -13,7 +13,7 @@ from hashring.cli.doctor.rights import Rights
 from hashring.cli.output import seconds
 from hashring.errors import PermissionDenied, RedisRefused
 from hashring.store.interface import Message, Subscribed
-from hashring.store.ring.events import read_event
+from hashring.store.ring.ring_events import read_event
 
 TESTED: Final = "6.2, 7, 8 and Valkey 8"
 _OLDEST: Final = (6, 2)

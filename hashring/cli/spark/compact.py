@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hashring.cli.settings import json_option
+from hashring.cli.common_options import json_option
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import report_option, session_options
 

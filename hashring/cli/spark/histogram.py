@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hashring.cli.settings import json_option
+from hashring.cli.common_options import json_option
 from hashring.cli.spark.job import Job, output_of, read_input
 from hashring.cli.spark.options import (
     input_options,

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hashring.cli.common_options import Settings
 from hashring.cli.export import live_ring
 from hashring.cli.output import document
-from hashring.cli.settings import Settings
 from hashring.cli.signals import held_back
-from hashring.cli.spark.answer import shown, table_lines
+from hashring.cli.spark.terminal_answer import shown, table_lines
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.files import check_new, new_file, read_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from hashring.core.ringfile import RingFile
-    from hashring.spark.answers import Outcome
+    from hashring.core.ring_file import RingFile
+    from hashring.spark.outcome import Outcome
     from hashring.spark.output import Output
 
 
@@ -40,7 +40,7 @@ class Job:
 
     def session(self) -> SparkSession:
         """The session to work in, with Spark's own log kept from the terminal."""
-        from hashring.spark.files import format_of  # noqa: PLC0415 - optional, loaded when used
+        from hashring.spark.input import format_of  # noqa: PLC0415 - optional, loaded when used
         from hashring.spark.session import spark_session  # noqa: PLC0415
 
         if "inputs" in self._options:
@@ -124,7 +124,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
     """What ``--input`` names, read as ``--format`` and ``--schema`` say; or ``--input-table``."""
-    from hashring.spark.files import read_frame, read_table  # noqa: PLC0415 - as above
+    from hashring.spark.input import read_frame, read_table  # noqa: PLC0415 - as above
 
     if options["input_table"]:
         return read_table(spark, options["input_table"])

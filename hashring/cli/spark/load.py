@@ -57,7 +57,7 @@ def command(
       hashring spark load --input log.parquet --weight seconds --ring-file ring.json
       hashring spark load --input owned --format parquet --histogram h.parquet
     """
-    from hashring.spark.files import read_frame  # noqa: PLC0415 - optional
+    from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import load_job  # noqa: PLC0415 - optional
 
     output = output_of(options)

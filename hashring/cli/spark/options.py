@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hashring.cli.settings import ring_options
+from hashring.cli.common_options import ring_options
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

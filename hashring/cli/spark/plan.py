@@ -74,7 +74,7 @@ def command(
       hashring spark plan --input keys.parquet --leave host-2 --reweigh host-1=2
       hashring spark plan --input owned --format parquet --histogram h.parquet --join new-host
     """
-    from hashring.spark.files import read_frame  # noqa: PLC0415 - optional
+    from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
     from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hashring.cli.settings import json_option
+from hashring.cli.common_options import json_option
 from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import output_options, report_option, seed_option, session_options
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from hashring.cli.common_options import Settings
 from hashring.cli.output import document
-from hashring.cli.settings import Settings
-from hashring.cli.spark.answer import shown
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import input_options, ring_file_options, session_options
+from hashring.cli.spark.terminal_answer import shown
 
 
 @click.command("stream")
@@ -63,7 +63,7 @@ def command(
       hashring spark stream --input incoming --format csv --schema 'key string' \\
           --output tagged --checkpoint state --ring-file ring.json --interval '10 seconds'
     """
-    from hashring.spark.files import read_stream  # noqa: PLC0415 - optional
+    from hashring.spark.input import read_stream  # noqa: PLC0415 - optional
     from hashring.spark.session import is_connect  # noqa: PLC0415
     from hashring.spark.stream import (  # noqa: PLC0415
         StreamCounts,

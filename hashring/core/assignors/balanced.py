@@ -2,8 +2,8 @@
 
 Solace hands one partition at a time from the member with the most to the member with the least
 until their counts differ by at most one. The end of that loop can be computed at once: every
-member keeps what it has up to its quota, and what is over goes to those below theirs. The kernel
-then makes the moves in Solace's order. With weights the quota is the fair share, rounded.
+member keeps what it has up to its quota, and what is over goes to those below theirs. The moves are
+then made in Solace's order. With weights the quota is the fair share, rounded.
 
 A member that has taken the place of one that is gone counts as having what that one had.
 

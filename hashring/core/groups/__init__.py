@@ -1,1 +1,1 @@
-"""Partition groups: fixed partitions, dynamic members, one owner each. Pure; see ``kernel``."""
+"""Partition groups: fixed partitions, dynamic members, one owner each: :mod:`.next_decision`."""

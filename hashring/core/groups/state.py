@@ -22,8 +22,8 @@ from operator import eq
 from typing import Final
 
 from hashring.core.assignors.protocol import is_finite
-from hashring.core.groups.column import Column
-from hashring.core.states import StateTable
+from hashring.core.groups.partition_column import Column
+from hashring.core.state_table import StateTable
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -272,7 +272,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class MemberOrder:
-    """What was ordered about a member; see :mod:`.orders`.
+    """What was ordered about a member; see :mod:`.member_orders`.
 
     Attributes:
         by: who gave the last order.

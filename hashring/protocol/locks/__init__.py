@@ -1,1 +1,1 @@
-"""The locks and the limit of one node, without I/O, clock or threads: start with :mod:`.book`."""
+"""The locks and the limit of one node, without I/O or clock: start with :mod:`.lock_book`."""

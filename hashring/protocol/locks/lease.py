@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hashring.errors import LeaseLost
-from hashring.protocol.locks.key import NEVER, Key
+from hashring.protocol.locks.key_states import NEVER, Key
 
 
 class Flag(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from hashring.protocol.locks.key import NEVER, Key
+from hashring.protocol.locks.key_states import NEVER, Key
 from hashring.store.locks.commands import LOCKS_A_CALL
 
 REFUSED_COUNTED: Final = 65_536

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hashring.protocol.locks.key import HOLDING, NEVER, Key
+from hashring.protocol.locks.key_states import HOLDING, NEVER, Key
 from hashring.store.locks.commands import RENEWED_A_CALL, Renewed
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
-from hashring.core.ringfile import RingFile
+from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError
-from hashring.spark.answers import Outcome
 from hashring.spark.compaction import compact
-from hashring.spark.counting import Counts
-from hashring.spark.files import Input, local_path
-from hashring.spark.jobs.facts import ring_facts
+from hashring.spark.input import Input, local_path
 from hashring.spark.jobs.frames import check_keys
-from hashring.spark.keys import check_free
+from hashring.spark.jobs.wording import ring_facts
+from hashring.spark.key_points import check_free
+from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output, check_distinct
 from hashring.spark.owner_columns import partition_by_owner, with_owner
 from hashring.spark.reassign import CELL, by_cell, check_cells, keep_ring, reassign
 from hashring.spark.report import Report
+from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

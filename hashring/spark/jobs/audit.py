@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.history import RingHistory
-from hashring.spark.answers import Outcome, Table
-from hashring.spark.asof import as_of
+from hashring.core.ring_history import RingHistory
 from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
-from hashring.spark.files import Input
-from hashring.spark.jobs.facts import decimals, key_name
+from hashring.spark.input import Input
 from hashring.spark.jobs.frames import check_keys, kept
+from hashring.spark.jobs.wording import decimals, key_name
+from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
+from hashring.spark.owner_at_time import as_of
 from hashring.spark.report import Report
 
 if TYPE_CHECKING:

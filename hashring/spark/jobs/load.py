@@ -8,15 +8,15 @@ from typing import Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
-from hashring.spark.answers import Outcome, Table
-from hashring.spark.counting import Counts
-from hashring.spark.files import Input
 from hashring.spark.histogram import DEFAULT_BUCKETS, load_of_histogram, point_histogram
-from hashring.spark.jobs.facts import key_name, ring_facts
+from hashring.spark.input import Input
 from hashring.spark.jobs.frames import check_keys
+from hashring.spark.jobs.wording import key_name, ring_facts
 from hashring.spark.load import hot_keys, load
+from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.report import Report
+from hashring.spark.row_counts import Counts
 
 PICTURED_NODES: Final = 200
 """Of more, a report shows a histogram instead of a picture and a row each."""

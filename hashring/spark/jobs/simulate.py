@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hashring.spark.answers import Outcome
-from hashring.spark.jobs.facts import decimals
 from hashring.spark.jobs.frames import kept
+from hashring.spark.jobs.wording import decimals
+from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
 from hashring.spark.report import Report
 from hashring.spark.simulate import ReplicasAnswer, Scenario, drawn_within, simulate, summarise

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hashring.core.groups.challenge import LeaseTable
-from hashring.core.groups.codec import dump_table, load_table
+from hashring.core.groups.json_codec import dump_table, load_table
+from hashring.core.groups.lease_table import LeaseTable
 from hashring.store.command import Command
-from hashring.store.keys import ring_keys
-from hashring.store.lua import script
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import ring_keys
 
 
 @dataclass(frozen=True)

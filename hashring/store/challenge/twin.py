@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hashring.store.twin import Twin
+from hashring.store.twin_keyspace import Twin
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from hashring.core.groups.codec import (
+from hashring.core.groups.json_codec import (
     dump_events,
     dump_facts,
     dump_state,
@@ -16,7 +16,7 @@ from hashring.core.groups.codec import (
     load_state,
     load_view_change,
 )
-from hashring.core.groups.kernel import StepOutcome, deputies
+from hashring.core.groups.next_decision import StepOutcome, deputies
 from hashring.core.groups.state import (
     Facts,
     GroupEvent,
@@ -26,11 +26,11 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
 )
-from hashring.core.groups.views import changed_view, changed_views
+from hashring.core.groups.view_changes import changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
-from hashring.store.keys import ring_keys
-from hashring.store.lua import script
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import ring_keys
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""

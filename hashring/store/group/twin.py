@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hashring.store.memory_stream import Stream
-from hashring.store.twin import Twin
+from hashring.store.twin_keyspace import Twin
+from hashring.store.twin_stream import Stream
 
 # Which generation a member acts on and its loads, and its words; see beat.lua.
 _QUIET: Final = re.compile(rb'"seen":\d+|"loads":{[^{}]*}')

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from hashring.errors import KeyValueError
 from hashring.store.command import Argument, Command, text
-from hashring.store.keys import RingKeys
-from hashring.store.lua import script
-from hashring.store.ring.events import EVENTS_KEPT
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.ring_events import EVENTS_KEPT
 
 LOCKS_A_CALL: Final = 2000
 """How many locks one call takes, releases or looks at."""

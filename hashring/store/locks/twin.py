@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hashring.store.ring.twin import RingData
-from hashring.store.twin import Twin
+from hashring.store.twin_keyspace import Twin
 
 
 @dataclass

@@ -25,8 +25,9 @@
 --         node's members as such a text.
 --         status: ok, drained (the same, but by order the node has no member on the ring), taken (the
 --         name is in use by another session than the one seen), superseded (by another session under
---         this name), moved (the ring is not the one expected), absent (with b: nothing was left
---         there). Only the first two changed anything of the node.
+--         this name, or by a heartbeat with the points that this one was given later), moved (the ring
+--         is not the one expected), absent (with b: nothing was left there). Only the first two
+--         changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
 local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
 local joining = string.find(flags, 'j', 1, true)
@@ -80,6 +81,15 @@ local function left_there()
   return members, stays.ranges, stays.tag
 end
 
+-- Which of the sets of points that its session had a node has: a later one has a greater number.
+local function placed(told)
+  return tonumber(string.match(told, '"placed": (%d+)') or 0)
+end
+
+-- A heartbeat may run here after the node gave it up, and after those that the node sent since. Then
+-- it states points that the node may have no more, and that nobody would serve.
+local mine, known = placed(ARGV[8]), holder == session and placed(entry) or -1
+
 local drop = tonumber(ARGV[14])
 local own, told = {}, ARGV[8]
 local left_ranges, left_at
@@ -102,6 +112,8 @@ elseif other and not joining then
   status = 'superseded'
 elseif other and holder ~= ARGV[4] then
   status = 'taken'
+elseif mine < known then
+  status = 'superseded'
 elseif is_to_drain(node, session, history) then
   status = 'drained'
 elseif ARGV[7] ~= '' and ARGV[7] ~= '=' .. before then
@@ -115,6 +127,31 @@ local full = string.find(flags, 'f', 1, true) ~= nil
 local dropping = {}
 for i = 1, drop do
   dropping[i] = ARGV[14 + i]
+end
+
+-- The first heartbeat with these points takes away those that the node has besides, which a failover
+-- brought back, or a late heartbeat after Redis lost the node's entry.
+local function drop_others()
+  local others = redis.call('HGET', KEYS[9], node)
+  if mine == known or back or not indexed or not others or others == places_of(own) then
+    return
+  end
+  local listed = {}
+  for _, members in ipairs({own, dropping}) do
+    for _, member in ipairs(members) do
+      listed[member] = true
+    end
+  end
+  for digits in string.gmatch(others, '%d+') do
+    for i = 7, #digits <= 10 and 8 or 0 do
+      for _, member in ipairs(at_point(KEYS[i], tonumber(digits))) do
+        if node_of(member) == node and not listed[member] then
+          listed[member] = true
+          dropping[#dropping + 1] = member
+        end
+      end
+    end
+  end
 end
 
 local function nodes_on_ring()
@@ -152,6 +189,9 @@ local function write_entry()
   end
 end
 
+if status == 'ok' or status == 'drained' then
+  drop_others()
+end
 if status == 'ok' then
   local dropped = in_parts('ZREM', KEYS[1], dropping)
   if not joining then
@@ -209,7 +249,7 @@ elseif status == 'drained' then
   local points = {}
   for i, member in ipairs(own) do
     points[i] = point_of(member)
-    dropping[drop + i] = member
+    dropping[#dropping + 1] = member
   end
   local removed = in_parts('ZREM', KEYS[1], dropping)
   take_off_index(dropping)

@@ -16,31 +16,32 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from hashring.core.change import Stamp
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import Reach, read_reaches
 from hashring.core.placement import stretch_ranges
 from hashring.core.replica import Replica, parse_parts, parse_replica
 from hashring.core.ring import Ring
+from hashring.core.ring_change import Stamp
 from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text
-from hashring.store.keys import RingKeys
-from hashring.store.lua import script
-from hashring.store.ring.events import EVENTS_KEPT
-from hashring.store.ring.orders import (
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.node_orders import (
     DrainOrder,
     WeightOrder,
     read_drains,
     read_weight,
     read_weights,
 )
+from hashring.store.ring.ring_events import EVENTS_KEPT
 
 SESSION_LENGTH: Final = 16
 AWAY: Final = b"-" * SESSION_LENGTH
 """Stands for the session in the entry of a node that stopped to come back."""
-# What the scripts know of an entry: the replica that stands for its heartbeat, what stays while the
-# node is away, and its form.
+# What the scripts know of an entry: the replica that stands for its heartbeat, which of its
+# session's sets of points the node has, what stays while it is away, and its form.
 _ANCHOR: Final = "anchor"
+_PLACED: Final = "placed"
 _STAYS: Final = "stays"
 _ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
 
@@ -75,7 +76,7 @@ class BeatStatus(str, Enum):
     TAKEN = "taken"
     """The name is in use by another session than the one it may be taken from."""
     SUPERSEDED = "superseded"
-    """Another session has taken this node's name."""
+    """Another session has taken this node's name, or a later heartbeat was here before this one."""
     DRAINED = "drained"
     """As ``OK``, but by order the node has no member on the ring."""
     MOVED = "moved"
@@ -144,6 +145,7 @@ def beat(
     digest: str | None = None,
     resizes: bool = False,
     own_weight: str | None = None,
+    placed: int = 0,
     events_kept: int = EVENTS_KEPT,
 ) -> Command[BeatReply]:
     """Join or refresh, sweep what expired, and learn where the ring stands: one atomic step.
@@ -171,11 +173,17 @@ def beat(
         resizes: the node has other points than before, for it has another weight.
         own_weight: the node's own code gave it its weight: the order with this id is lifted, if it
             stands. Empty for none, ``None`` when its code gave it none since it last said so.
+        placed: how many times the node has had other points since its session began. A call that
+            Redis executes after one with a greater number, of the same session, does nothing.
+            The first call with a number removes the node's other replicas, also those not in
+            ``drop``, as far as Redis noted where they are.
     """
     members = tuple(replica.member for replica in replicas)
     if members:
         # By which a sweep sees whether this heartbeat still holds.
         told = {**told, _ANCHOR: members[0].decode()}
+    if placed:
+        told = {**told, _PLACED: placed}
     flags = "".join(
         letter
         for letter, wanted in (
@@ -638,8 +646,8 @@ def holder_of(entry: bytes) -> str:
 
 def _read_node(entry: bytes) -> NodeRecord:
     told = told_of(entry)
-    told.pop(_ANCHOR, None)
-    told.pop(_STAYS, None)
+    for field_of_scripts in (_ANCHOR, _PLACED, _STAYS):
+        told.pop(field_of_scripts, None)
     return NodeRecord(holder_of(entry), told, entry.startswith(AWAY))
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 from hashring.core.own_ranges import Reach
 from hashring.core.replica import parse_replica
 from hashring.errors import ReplicaFormatError
-from hashring.store.memory_stream import Stream
 from hashring.store.ring.commands import AWAY, SESSION_LENGTH, holder_of, told_of
-from hashring.store.ring.point_index import Index, point_of
-from hashring.store.twin import Twin
+from hashring.store.ring.twin_point_index import Index, point_of
+from hashring.store.twin_keyspace import Twin
+from hashring.store.twin_stream import Stream
 
 _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
@@ -90,28 +90,26 @@ class RingTwin(Twin):
         swept = self._sweep(self.now - lag, node, history)
         swept += self._reconcile(node, history) if indexed else 0
         before = ring.tag
-        joining, full, own = "j" in flags, "f" in flags, members[dropping:]
+        joining, full = "j" in flags, "f" in flags
+        away, own = members[:dropping], members[dropping:]
         entry, left = ring.nodes.get(name), None
         if "b" in flags:
             left = self._left_there(name)
             own = left.members
-            members, told = (*members, *own), self._told_back(told, own)
+            told = self._told_back(told, own)
         other = holder_of(entry or b"") not in ("", session)
         status = "absent"
         if left is None or left.members:
-            status = self._status(node, session, take_from if joining else None, history)
+            status = self._status(node, session, take_from if joining else None, told, history)
         stayed = joining and take_from and (entry or b"").startswith(AWAY)
         if status == "ok" and (stayed or expect not in ("", f"={before}")):
             status = "moved"
         if "o" in flags and status in ("ok", "drained"):
             self._take_own_weight(node, session, told, lift, history)
+        if status in ("ok", "drained") and indexed and left is None:
+            away += self._others(name, session, told, away, own)
         if status == "ok":
-            dropped = [ring.members.pop(member, None) for member in members[:dropping]]
-            before_own = len(ring.members)
-            for member in own:
-                ring.members[member] = round(self.now + lead, 6)
-            added = len(ring.members) - before_own
-            lost = sum(score is not None for score in dropped)
+            added, lost = self._replace(away, own, lead)
             self._note_told(name, session, told, history, joining=joining)
             changed = bool(added or lost or other or not before)
             if changed:
@@ -124,9 +122,9 @@ class RingTwin(Twin):
                 }
                 self._announce(change, added - lost, node, history)
                 if indexed:
-                    self._move(members[:dropping], own, full=full)
+                    self._move(away, own, full=full)
                     self._tell_neighbours(
-                        map(point_of, members), change, node, [node] if other else []
+                        map(point_of, (*away, *own)), change, node, [node] if other else []
                     )
             self._note_places(name, own, changed=changed)
             if indexed:
@@ -134,7 +132,7 @@ class RingTwin(Twin):
             self._settle_full(node, own, history, full=full, indexed=indexed)
         elif status == "drained":
             self._note_told(name, session, told, history, joining=joining)
-            self._take_off(node, members, own, history, other=other)
+            self._take_off(node, (*away, *own), own, history, other=other)
             ring.drained[name] = round(self.now + lead, 6)
         accepted = status in ("ok", "drained")
         if accepted:
@@ -193,12 +191,46 @@ class RingTwin(Twin):
         tag, ranges = stays.get("tag"), stays.get("ranges")
         return _Left(members, tag, ranges if isinstance(ranges, str) else "")
 
-    def _status(self, node: str, session: str, take_from: str | None, history: int) -> str:
+    def _status(
+        self, node: str, session: str, take_from: str | None, told: str, history: int
+    ) -> str:
         """How a heartbeat goes, whatever ring it expects; ``take_from`` is given by a join."""
         holder = holder_of(self.ring.nodes.get(node.encode(), b""))
         if holder not in ("", session, take_from):
             return "superseded" if take_from is None else "taken"
+        if _placed(told.encode()) < self._placed_before(node.encode(), session):
+            return "superseded"
         return "drained" if self._is_to_drain(node, session, history) else "ok"
+
+    def _replace(self, away: Iterable[bytes], own: Iterable[bytes], lead: float) -> tuple[int, int]:
+        """Drop members and refresh others; how many of these are new, and how many were dropped."""
+        members = self.ring.members
+        lost = sum(members.pop(member, None) is not None for member in away)
+        before = len(members)
+        members.update(dict.fromkeys(own, round(self.now + lead, 6)))
+        return len(members) - before, lost
+
+    def _placed_before(self, name: bytes, session: str) -> int:
+        """Which set of points the session's heartbeats before this one had; -1 for no session's."""
+        entry = self.ring.nodes.get(name, b"")
+        return _placed(entry) if holder_of(entry) == session else -1
+
+    def _others(
+        self,
+        name: bytes,
+        session: str,
+        told: str,
+        away: tuple[bytes, ...],
+        own: tuple[bytes, ...],
+    ) -> tuple[bytes, ...]:
+        """What the node has besides, when this is its first heartbeat with these points."""
+        places = self.ring.places.get(name)
+        known = self._placed_before(name, session)
+        if places in (None, _places_of(own)) or _placed(told.encode()) == known:
+            return ()
+        here = (m for point in _numbers(places) for m in self.ring.index.at(point))
+        others = (m for m in here if _node_of(m) == name and m not in (*away, *own))
+        return tuple(dict.fromkeys(others))
 
     def _reason_to_join(self, name: bytes, flags: str, entry: bytes | None, *, other: bool) -> str:
         if self.ring.drained.pop(name, None) is not None:
@@ -739,6 +771,12 @@ def _node_of(member: bytes) -> bytes | None:
         return parse_replica(member).node.encode()
     except ReplicaFormatError:
         return None
+
+
+def _placed(told: bytes) -> int:
+    """Which of the sets of points that its session had a node has."""
+    placed = re.search(rb'"placed": ([0-9]+)', told)
+    return int(placed[1]) if placed else 0
 
 
 def _made_up_for(entry: bytes) -> dict[str, str]:

@@ -12,8 +12,8 @@
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
 :mod:`.virtual_time`, :mod:`.network` and :mod:`.process` are what a world is made of, and
-:mod:`.faults` what can happen in it. In a process, a :mod:`.loop` drives each machine, and a
-:mod:`.subscription` brings it messages. Each protocol has a :mod:`.world` of its own
+:mod:`.faults` what can happen in it. In a process, a :mod:`.simulated_loop` drives each machine,
+and a :mod:`.simulated_subscription` brings it messages. Each protocol has a :mod:`.world`
 (:mod:`.ring`, :mod:`.groups`, :mod:`.challenge`), with its histories and its rules. :mod:`.play`
 runs a :mod:`.history`. :mod:`.shrinking` makes one that breaks a rule as small as it goes, and
 :mod:`.play` prints its story.

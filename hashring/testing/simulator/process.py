@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hashring.errors import RedisUnavailable
-from hashring.testing.simulator.loop import SimulatedCaller, SimulatedLoop
 from hashring.testing.simulator.network import Call, Networked
+from hashring.testing.simulator.simulated_loop import SimulatedCaller, SimulatedLoop
 from hashring.testing.simulator.virtual_time import NEVER
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 Nothing here decides anything about rings or groups. The protocols are the machines that ship, and
 Redis is the twin in memory of the scripts that ship. What is simulated lies between them:
-:mod:`.virtual_time`, the :mod:`.network`, and in each :mod:`.process` a :mod:`.loop` for each
-machine.
+:mod:`.virtual_time`, the :mod:`.network`, and in each :mod:`.process` a :mod:`.simulated_loop`
+for each machine.
 
 The world of a protocol (:mod:`.ring.world` and its siblings) says which processes there are and
 what they do.

@@ -51,9 +51,13 @@ function put(id, html) {
   }
   const focused = element.contains(document.activeElement) ? document.activeElement : null;
   const address = focused && focused.getAttribute("href");
+  const head = focused && focused.closest("th[data-sort]");
   const top = element.scrollTop;
   element.innerHTML = html;
+  sortable(element);
   element.scrollTop = top;
+  if (head)
+    element.querySelector(`th[data-sort=${head.dataset.sort}] button`)?.focus({preventScroll: true});
   if (!address) return;
   for (const link of byId(id).querySelectorAll("a")) {
     if (link.getAttribute("href") !== address) continue;
@@ -91,6 +95,8 @@ function rowOf(html) {
 
 function putRows({rows = {}, gone = [], whole = false}) {
   const came = [], went = [];
+  // The rows that the page came without are no news.
+  const more = whole && byId("more");
   for (const table of tables) {
     const absent = whole ? [...table.rows.keys()].filter((id) => !(id in rows)) : gone;
     for (const id of absent) {
@@ -109,14 +115,13 @@ function putRows({rows = {}, gone = [], whole = false}) {
     if (old) table.replace(old, row);
     else {
       came.push(row.dataset.name);
-      row.classList.add("fresh");
+      row.classList.toggle("fresh", !more);
     }
     table.rows.set(id, row);
   }
-  // After more than a few, or the first time, it is no news.
-  if (byId("news") && !(whole && came.length > 20)) announce(came, went);
-  const more = byId("more");
-  if (whole && more) more.remove();
+  if (more) more.remove();
+  // Nor are many changes at once, after the connection was lost.
+  else if (byId("news") && !(whole && came.length > 20)) announce(came, went);
 }
 
 function showConnection() {
@@ -267,8 +272,8 @@ const states = {
   stalled: 0, leaving: 3, active: 5, // of members
 };
 const byName = new Intl.Collator(undefined, {numeric: true}).compare;
-const textual = new Set(["name", "state", "sees"]);
-const tables = [];
+const textual = new Set(["name", "sees", "why", "from", "to", "where"]);
+const tables = []; // those that the service keeps up to date
 const WINDOW = 60; // more rows than that are in the page only where they can be seen
 let filter = "";
 
@@ -280,16 +285,38 @@ function pinned() {
   }
 }
 
+// How tables that come with a page, or with an answer, are sorted: the next ones are, too.
+const SORTED = "hashring.sorted.";
+
+function remembered(table) {
+  try {
+    return JSON.parse(sessionStorage.getItem(SORTED + table) || '["", false]');
+  } catch (error) {
+    return ["", false];
+  }
+}
+
+function remember(table, order) {
+  try {
+    sessionStorage.setItem(SORTED + table, JSON.stringify(order));
+  } catch (error) {
+    // Without storage the order lasts as long as the table.
+  }
+}
+
 class Table {
   constructor(element) {
     this.element = element;
     this.body = element.tBodies[0];
-    this.box = element.closest(".scroll");
-    this.rows = new Map([...this.body.rows].map((row) => [row.id, row]));
-    this.by = "state";
-    this.down = false;
-    this.shown = [];
+    this.box = element.closest(".scroll, #inherit");
+    this.rows = new Map([...this.body.rows].map((row, place) => [row.id || place, row]));
+    this.lasting = !this.body.classList.contains("rows");
     this.heads = [...element.querySelectorAll("th[data-sort]")];
+    this.columns = new Map(this.heads.map((head) => [head.dataset.sort, head.cellIndex]));
+    [this.by, this.down] = this.lasting ? remembered(element.id) : ["state", false];
+    // As the service has ordered them, until somebody asks for another order.
+    if (!this.columns.has(this.by)) this.by = "";
+    this.shown = [];
     for (const head of this.heads) {
       const button = document.createElement("button");
       button.type = "button";
@@ -302,9 +329,10 @@ class Table {
   }
 
   sort(by) {
-    const firstUp = textual.has(by) || by === "expires";
+    const firstUp = textual.has(by) || ["state", "expires", "first", "partition"].includes(by);
     this.down = this.by === by ? !this.down : !firstUp;
     this.by = by;
+    if (this.lasting) remember(this.element.id, [this.by, this.down]);
     this.mark();
     this.arrange();
   }
@@ -323,12 +351,19 @@ class Table {
     return row.dataset.order === undefined ? states[row.dataset.state] : Number(row.dataset.order);
   }
 
+  text(row, by) {
+    return row.dataset[by] ?? row.cells[this.columns.get(by)].textContent.trim();
+  }
+
   compare(a, b) {
-    const names = byName(a.dataset.name, b.dataset.name);
-    let way = names;
-    if (this.by === "sees") way = byName(a.dataset.sees, b.dataset.sees);
-    else if (this.by !== "name") way = this.value(a) - this.value(b);
-    return (this.down ? -way : way) || names;
+    let way;
+    if (textual.has(this.by)) {
+      const one = this.text(a, this.by), other = this.text(b, this.by);
+      if (!one !== !other) return one ? -1 : 1; // what says nothing comes last, both ways
+      way = byName(one, other);
+    } else way = this.value(a) - this.value(b);
+    if (way) return this.down ? -way : way;
+    return this.columns.has("name") ? byName(this.text(a, "name"), this.text(b, "name")) : 0;
   }
 
   replace(old, row) {
@@ -342,9 +377,9 @@ class Table {
     const pins = pinned();
     const rank = (row) => (row.dataset.into && pins.has(row.id) ? 0 : 1);
     this.shown = [...this.rows.values()].filter(
-      (row) => filter === "" || words(row).includes(filter));
-    this.shown.sort((a, b) => rank(a) - rank(b) || this.compare(a, b));
-    for (const row of this.shown) dress(row, pins);
+      (row) => this.lasting || filter === "" || words(row).includes(filter));
+    if (this.by) this.shown.sort((a, b) => rank(a) - rank(b) || this.compare(a, b));
+    if (!this.lasting) for (const row of this.shown) dress(row, pins);
     this.render();
   }
 
@@ -368,7 +403,7 @@ class Table {
       this.body.replaceChildren(...before, ...wanted, ...after);
       if (focused && focused.isConnected) focused.focus({preventScroll: true});
       if (wanted.length && !this.height) this.height = wanted[0].offsetHeight;
-      tick();
+      if (!this.lasting) tick();
     }
   }
 }
@@ -412,6 +447,12 @@ function arrange() {
   if (nothing) nothing.hidden = filter === "" || tables.some((table) => table.shown.length);
 }
 
+// Makes tables sortable that the service does not keep up to date.
+function sortable(within) {
+  for (const table of within.querySelectorAll("table:has(th[data-sort]):not(:has(tbody.rows))"))
+    new Table(table).arrange();
+}
+
 function prepareTables() {
   for (const body of document.querySelectorAll("tbody.rows"))
     tables.push(new Table(body.closest("table")));
@@ -432,6 +473,7 @@ function prepareTables() {
 
 // -----------------------------------------------------------------------------------------------
 
+sortable(body);
 if (body.dataset.feed) {
   setTime(Number(body.dataset.at));
   prepareTables();

@@ -9,8 +9,8 @@ from frame import Measure, Plot, Result, Run, best
 from targets import RING
 
 from hashring import Ring
-from hashring.core.bulk import cells_of
 from hashring.core.ring import bounds_of
+from hashring.core.select_keys import cells_of
 
 
 def take(run: Run) -> Result:

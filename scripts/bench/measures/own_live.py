@@ -17,7 +17,7 @@ from redis import Redis
 from targets import SCALE
 
 from hashring import AsyncRingNode
-from hashring.store.keys import ring_keys
+from hashring.store.ring.key_names import ring_keys
 
 SIZES = (1000, 5000)
 PROCESSES = 4

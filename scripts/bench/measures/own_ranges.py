@@ -11,7 +11,7 @@ from redis import Redis
 from simulated_own import OwnCosts, play
 from targets import SCALE
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from frame import Measure, Plot, Result, Run, median, quantile
 from redis import Redis
 from targets import RING
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 KINDS = {"hashring": Ours, "redis-hashring": Theirs}
 PROCESSES = 2

@@ -11,7 +11,7 @@ from redis import Redis
 from simulated import HEARTBEAT, POINTS, Costs, World
 from targets import SCALE
 
-from hashring.store.embedded import RedisServer
+from hashring.store.embedded_server import RedisServer
 
 CONFIG = ("maxclients 12000",)
 SAMPLES = ((100, 100), (1000, 250), (10_000, 250))

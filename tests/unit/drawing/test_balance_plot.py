@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from hashring.core.balance import expected_loads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
+from hashring.core.ring_balance import expected_loads
 from hashring.drawing.balance_plot import balance_plot, ranked_loads
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,23 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashring.core.groups import challenge
-from hashring.core.groups.challenge import (
-    AfterRace,
-    LeaseTable,
-    PartitionLease,
-    Rules,
-    Signal,
-    Spans,
-    after_race,
-    beat,
-    leave,
-    race_wait,
-    recover,
-    signal,
-)
+from hashring.core.groups import lease_table
+from hashring.core.groups.lease_race import AfterRace, Signal, Spans, after_race, race_wait, signal
+from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules, beat, leave, recover
 from hashring.errors import ConfigError
-from hashring.protocol.challenge import FixedMachine
+from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.challenge.twin import ChallengeTwin, TableData
 from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
@@ -233,7 +221,7 @@ class CountsFromTheAnswer(FixedMachine):
 
 def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease is free for others a moment before it ends."""
-    real = challenge.beat
+    real = lease_table.beat
 
     def early(table: LeaseTable, member: str, now: float, *rest: Any) -> LeaseTable:
         leases = {
@@ -242,7 +230,7 @@ def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         return real(replace(table, leases=leases), member, now, *rest)
 
-    monkeypatch.setattr(challenge, "beat", early)
+    monkeypatch.setattr(lease_table, "beat", early)
 
 
 def writes_blindly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.challenge import Rules
+from hashring.core.groups.lease_table import Rules
 from hashring.errors import WriteConflict
-from hashring.protocol.challenge import FixedMachine
 from hashring.protocol.flow import TRIES
+from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
-from hashring.protocol.member import RETRY
+from hashring.protocol.member_machine import RETRY
 from hashring.store.challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.challenge import Spans
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChangeKind
+from hashring.core.groups.lease_race import Spans
 from hashring.errors import RedisUnavailable
-from hashring.protocol.challenge import FaithfulMachine
+from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
 from hashring.store.challenge.commands import challenge_keys, look, open_again, race, signal
 from hashring.store.memory_store import MemoryServer

@@ -9,9 +9,9 @@ import pytest
 
 from hashring.core.assignors import Balanced
 from hashring.core.groups.state import Terms
-from hashring.protocol.group import Decided, Decider, GroupMachine
+from hashring.protocol.group_machine import Decided, Decider, GroupMachine
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
-from hashring.protocol.member import Stage
+from hashring.protocol.member_machine import Stage
 from hashring.store.group.commands import STEP, group_keys
 from hashring.store.memory_store import MemoryServer
 

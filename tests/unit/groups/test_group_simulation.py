@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import ASSIGNORS, Balanced
-from hashring.core.groups import kernel, succession
-from hashring.core.groups.membership import Held, Membership
+from hashring.core.groups import heirs, next_decision
+from hashring.core.groups.held_partitions import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
-from hashring.protocol.group import NAME_POLL, GroupMachine
-from hashring.protocol.member import Stage, Turn
+from hashring.protocol.group_machine import NAME_POLL, GroupMachine
+from hashring.protocol.member_machine import Stage, Turn
 from hashring.store.group.commands import CLAIM
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
@@ -424,7 +424,7 @@ def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Membership, "tick", tick)
     monkeypatch.setattr(
-        "hashring.core.groups.membership.Holding.token",
+        "hashring.core.groups.held_partitions.Holding.token",
         lambda self, partition, now: (
             held.token if isinstance(held := self.partitions.get(partition), Held) else None
         ),
@@ -452,7 +452,7 @@ def grants_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         self._let_go(partition)
         self._grant(partition, to)
 
-    monkeypatch.setattr(kernel._Step, "_ask", ask)
+    monkeypatch.setattr(next_decision._Step, "_ask", ask)
 
 
 def grants_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +470,7 @@ def forgets_who_has_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    grant = kernel._Step._grant
+    grant = next_decision._Step._grant
 
     def counted(self: Any, *arguments: Any) -> None:
         now, self.now = self.now, 0.0
@@ -478,14 +478,14 @@ def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = now
 
     # A count that lives in Redis only begins again when Redis loses it.
-    monkeypatch.setattr(kernel._Step, "_grant", counted)
+    monkeypatch.setattr(next_decision._Step, "_grant", counted)
 
 
 def keeps_what_was_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: Any) -> None:
         self.free &= {*range(self.terms.partitions), *self.draining}
 
-    monkeypatch.setattr(kernel._Step, "_forget_drained", forget)
+    monkeypatch.setattr(next_decision._Step, "_forget_drained", forget)
 
 
 def ignores_copies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,13 +510,13 @@ def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def looks_at_no_access_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "rule", lambda terms, assignor: assignor)
+    monkeypatch.setattr(next_decision, "rule", lambda terms, assignor: assignor)
 
 
 def keeps_those_who_know_of_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a loss members need not say what they hold."""
-    run = kernel._Step.run
-    monkeypatch.setattr(kernel._Step, "run", lambda self: replace(run(self), dismissed=()))
+    run = next_decision._Step.run
+    monkeypatch.setattr(next_decision._Step, "run", lambda self: replace(run(self), dismissed=()))
 
 
 KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
@@ -652,13 +652,13 @@ def test_a_fault_in_what_it_holds_decides_or_runs_in_redis_is_found(
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    recover = kernel._Step._recover
+    recover = next_decision._Step._recover
 
     def hasty(self: Any) -> None:
         recover(self)
         self.recovering = None
 
-    monkeypatch.setattr(kernel._Step, "_recover", hasty)
+    monkeypatch.setattr(next_decision._Step, "_recover", hasty)
     found("holder|once|decisions|tokens", make=losses)
 
 
@@ -723,7 +723,7 @@ def test_a_newcomer_that_takes_nobodys_place_is_found(monkeypatch: pytest.Monkey
     events += [Event(60.0, "stop", "p0"), Event(61.0, "start", "p3")]
     history = GroupHistory(0, specs, tuple(events), terms)
     assert GroupSimulator().broken_rule(history) is None
-    monkeypatch.setattr(succession, "heirs", lambda vacant, idle: {})
+    monkeypatch.setattr(heirs, "heirs", lambda vacant, idle: {})
     assert GroupSimulator().broken_rule(history) == "as before"
 
 

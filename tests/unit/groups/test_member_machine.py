@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.membership import PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
-from hashring.protocol.member import RETRY, MemberMachine, Stage, Turn
+from hashring.protocol.member_machine import RETRY, MemberMachine, Stage, Turn
 from hashring.store.group.commands import group_keys, read
 
 KEYS = group_keys("orders")

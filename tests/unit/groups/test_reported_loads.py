@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import Load
-from hashring.core.groups import foresight, kernel
-from hashring.core.groups.foresight import MoveReason
-from hashring.core.groups.membership import Membership
+from hashring.core.groups import group_plan, group_status, next_decision
+from hashring.core.groups.group_plan import MoveReason
+from hashring.core.groups.held_partitions import Membership
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load
 from hashring.core.groups.state import EventKind, MemberView, Phase
 from hashring.errors import ConfigError
@@ -70,19 +70,19 @@ def test_loads_are_looked_at_now_and_then() -> None:
 
 def test_the_plan_and_the_status_name_loads() -> None:
     desk = busy()
-    plan = foresight.foresee(desk.state, desk.facts, desk.assignor)
+    plan = group_plan.foresee(desk.state, desk.facts, desk.assignor)
     assert {(move.reason, move.warm_up) for move in plan.moves} == {(MoveReason.LOAD, False)}
     assert plan.moves[0].why == "evens out loads; its own is 10"
-    assert foresight.status(desk.state, desk.facts).too_hot == ()
+    assert group_status.status(desk.state, desk.facts).too_hot == ()
     desk.set("b", loads=dict.fromkeys(desk.having["b"], 1.0) | {desk.having["b"][0]: 99.0})
-    assert foresight.status(desk.state, desk.facts).too_hot == (desk.having["b"][0],)
+    assert group_status.status(desk.state, desk.facts).too_hot == (desk.having["b"][0],)
 
 
 def test_another_assignor_ignores_loads() -> None:
     desk = Desk(6).join("a", "b").settle()
     desk.set("a", loads=dict.fromkeys(desk.having["a"], 1e9))
-    assert kernel.step(desk.state, desk.facts, desk.assignor).state is desk.state
-    assert foresight.status(desk.state, desk.facts).too_hot == ()
+    assert next_decision.step(desk.state, desk.facts, desk.assignor).state is desk.state
+    assert group_status.status(desk.state, desk.facts).too_hot == ()
 
 
 # --- the member ---------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from tests.unit.node.test_ways import PICTURES, Passed
 TWINS = {
     "store/group/twin.py",
     "store/memory_store.py",
-    "store/memory_stream.py",
-    "store/twin.py",
+    "store/twin_stream.py",
+    "store/twin_keyspace.py",
 }
 SETTINGS: dict[str, Any] = {"partitions": 2, "rebalance_delay": 0.0}
 

@@ -18,17 +18,17 @@ import yaml
 from hashring.cli import main
 from hashring.cli.serve import TOKEN_VARIABLE
 from hashring.cli.serve import command as serve
-from hashring.core.change import REASONS, ChangeKind
-from hashring.core.groups.foresight import WaitKind
+from hashring.core.groups.group_status import WaitKind
 from hashring.core.groups.state import EventKind, Phase
+from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State
-from hashring.metrics.families import Spec
-from hashring.metrics.fleet import FLEET_METRICS
-from hashring.metrics.process import PROCESS_METRICS
+from hashring.metrics.fleet_collector import FLEET_METRICS
+from hashring.metrics.metric_families import Spec
+from hashring.metrics.process_collector import PROCESS_METRICS
 from hashring.node.states import NodeState
 from hashring.web.event_stream import MOST_STREAMS
-from hashring.web.server import CONNECTIONS, OTHER_FILES, REQUESTS
 from hashring.web.service import MOST
+from hashring.web.waitress_server import CONNECTIONS, OTHER_FILES, REQUESTS
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -13,13 +13,13 @@ from typing import Any
 
 from hashring.core.ring import Ring, bounds_of
 from hashring.errors import RedisUnavailable, StoreError
-from hashring.protocol.locks.book import Asked, LockBook, LockConfig, Take, Verdict
 from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lock_book import Asked, LockBook, LockConfig, Take, Verdict
 from hashring.protocol.machine import Run
 from hashring.store.command import Command
-from hashring.store.keys import ring_keys
 from hashring.store.locks.commands import LockNews, parse_lock_news
 from hashring.store.memory_store import MemoryServer
+from hashring.store.ring.key_names import ring_keys
 
 KEYS = ring_keys("accounts")
 SPAN = 1000

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from hashring.node.machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges import OwnRangesMachine, machine_of
+from hashring.node.node_machine import NodeConfig, NodeMachine
+from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
 from hashring.testing.simulator import RingSimulator
 from hashring.testing.simulator.ring.history import NodeHistory
 

@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 
 from hashring import AsyncRingNode, ConfigError, EmptyRingError, NodeState, RingNode
-from hashring.store.keys import ring_keys
+from hashring.store.ring.key_names import ring_keys
 from hashring.testing import MemoryStore
 
 NAN, INFINITY = float("nan"), float("inf")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind
-from hashring.node.locks import SharedLockBook
-from hashring.node.machine import NodeMachine
-from hashring.node.own_ranges import OwnRangesMachine, machine_of
+from hashring.core.ring_change import ChangeKind
+from hashring.node.node_machine import NodeMachine
+from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
+from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.states import NodeState
 from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatReply, BeatStatus
-from hashring.store.ring.orders import ORDERED
+from hashring.store.ring.node_orders import ORDERED
 from hashring.testing.simulator import (
     RingSimulator,
     own_ranges,
@@ -27,7 +27,7 @@ from hashring.testing.simulator.ring.history import NodeHistory
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
-from tests.unit.node.test_machine import BEAT, KEYS, TTL, Hand, asks, seen
+from tests.unit.node.test_node_machine import BEAT, KEYS, TTL, Hand, asks, seen
 
 
 def drained(hand: Hand) -> Hand:

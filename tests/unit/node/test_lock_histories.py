@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from hashring.errors import RedisUnavailable
-from hashring.protocol.locks.book import LockBook, Take, Verdict
-from hashring.protocol.locks.key import Key
+from hashring.protocol.locks.key_states import Key
 from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lock_book import LockBook, Take, Verdict
 from hashring.protocol.machine import Run
 from hashring.store.locks.twin import LocksTwin
 from tests.unit.node import planted_locks

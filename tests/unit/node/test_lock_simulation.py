@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from hashring.node.locks import SharedLockBook
-from hashring.node.machine import NodeMachine
-from hashring.protocol.locks.book import LockBook, Take
-from hashring.protocol.locks.key import Key, KeyState
+from hashring.node.node_machine import NodeMachine
+from hashring.node.shared_lock_book import SharedLockBook
+from hashring.protocol.locks.key_states import Key, KeyState
+from hashring.protocol.locks.lock_book import LockBook, Take
 from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import Renewed

@@ -9,10 +9,10 @@ import pytest
 
 from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
-from hashring.node.locks import SharedLockBook
-from hashring.protocol.locks.book import LockBook, LockConfig, Verdict
-from hashring.protocol.locks.key import KeyState
+from hashring.node.shared_lock_book import SharedLockBook
+from hashring.protocol.locks.key_states import KeyState
 from hashring.protocol.locks.limit import REFUSED_COUNTED
+from hashring.protocol.locks.lock_book import LockBook, LockConfig, Verdict
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
 

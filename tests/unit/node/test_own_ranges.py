@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import ChangeKind, Stamp
 from hashring.core.own_ranges import Reach
 from hashring.core.placement import BALANCED_WHOLE
 from hashring.core.replica import Replica
+from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
-from hashring.node.own_ranges import machine_of
+from hashring.node.own_ranges_machine import machine_of
 from hashring.node.states import NodeState, SightState
 from hashring.protocol.machine import Finished, Run, Subscribe
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
-from hashring.store.ring.orders import ORDERED, WeightOrder
-from tests.unit.node.test_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen
+from hashring.store.ring.node_orders import ORDERED, WeightOrder
+from tests.unit.node.test_node_machine import BEAT, KEYS, LOCKS, TTL, Hand, asks, seen
 
 INHERITED = 50
 """Points of a full neighbour, after each of the node's own ranges."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hashring.node.machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges import OwnRangesMachine
+from hashring.node.node_machine import NodeConfig, NodeMachine
+from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatReply
 from hashring.testing.simulator import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashring.protocol.locks.key import Key, KeyState
+from hashring.protocol.locks.key_states import Key, KeyState
 from hashring.protocol.locks.renewal import Renewal
 
 

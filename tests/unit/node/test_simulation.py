@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hashring.core.change import RingChange, Stamp
 from hashring.core.ring import Ring
-from hashring.node.machine import BeforeJoin, NodeMachine, View
+from hashring.core.ring_change import RingChange, Stamp
+from hashring.node.node_machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin
@@ -134,6 +134,7 @@ def test_a_fault_in_the_node_is_found(machine: type[NodeMachine], rules: str) ->
 def _renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat that does not look whose name it is."""
     monkeypatch.setattr(twin, "holder_of", lambda entry: "")
+    monkeypatch.setattr(twin.RingTwin, "_others", lambda self, *rest: ())
 
 
 def _sweeps_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 import hashring.node
 import hashring.protocol.locks
-from hashring.core.states import StateTable
+from hashring.core.state_table import StateTable
 from hashring.node import states
 from hashring.node.states import NodeEvent, NodeState
-from hashring.protocol.locks import key
+from hashring.protocol.locks import key_states
 from hashring.testing.simulator import RingSimulator, own_ranges, random_history, with_drains
 from tests.conftest import ROOT
-from tests.unit.node import test_lock_histories, test_locks, test_machine
+from tests.unit.node import test_lock_histories, test_locks, test_node_machine
 from tests.unit.node.bookworld import World
 
 HISTORIES = 250
@@ -77,8 +77,8 @@ def test_the_text_shows_the_tables(table: StateTable[Any, Any]) -> None:
     ],
 )
 def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -> None:
-    found = [place for place in places(attribute, hashring.node) if "log.py" not in place]
-    assert found == [f"machine.py:{name}" for name in where]
+    found = [place for place in places(attribute, hashring.node) if "node_log.py" not in place]
+    assert found == [f"node_machine.py:{name}" for name in where]
 
 
 def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
@@ -87,10 +87,10 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
         RingSimulator().play(with_drains(random_history(seed)))
         RingSimulator().play(own_ranges(random_history(seed)))
     # What takes more bad luck than histories have.
-    test_machine.test_a_ring_that_may_differ_is_read_whatever_else_is_heard()
-    test_machine.test_a_ring_that_may_differ_is_read_though_missing_messages_come()
-    test_machine.test_what_happened_until_an_answer_that_came_too_late_is_read()
-    test_machine.test_a_named_node_whose_name_is_taken_while_it_looks_asks_who_began_first()
+    test_node_machine.test_a_ring_that_may_differ_is_read_whatever_else_is_heard()
+    test_node_machine.test_a_ring_that_may_differ_is_read_though_missing_messages_come()
+    test_node_machine.test_what_happened_until_an_answer_that_came_too_late_is_read()
+    test_node_machine.test_a_named_node_whose_name_is_taken_while_it_looks_asks_who_began_first()
     # What the histories leave to users: they stop at any time, and start what never stopped.
     by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
@@ -108,12 +108,15 @@ def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
 
 def test_the_texts_show_the_life_of_a_key() -> None:
     page = re.sub(r"^ +", "", LOCKS_PAGE.read_text("utf-8"), flags=re.MULTILINE)
-    assert key.LIFE.as_text() in (key.__doc__ or "")
-    assert key.LIFE.as_text() in page
+    assert key_states.LIFE.as_text() in (key_states.__doc__ or "")
+    assert key_states.LIFE.as_text() in page
 
 
 def test_nothing_but_the_table_moves_a_key() -> None:
-    assert places("state", hashring.protocol.locks) == ["key.py:__init__", "key.py:_enter"]
+    assert places("state", hashring.protocol.locks) == [
+        "key_states.py:__init__",
+        "key_states.py:_enter",
+    ]
 
 
 def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
@@ -136,9 +139,9 @@ def test_every_way_of_a_key_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]
         test_locks.test_a_node_that_drains_hands_over_what_it_kept_for_another(
             World("a", "b"), wanted, leased
         )
-    every = {(state, event) for state, event, _ in key.LIFE}
+    every = {(state, event) for state, event, _ in key_states.LIFE}
     for seed in range(HISTORIES):
-        if gone(key.LIFE) == every:
+        if gone(key_states.LIFE) == every:
             break
         test_lock_histories.History(seed).play()
-    assert every == gone(key.LIFE)
+    assert every == gone(key_states.LIFE)

@@ -16,8 +16,13 @@ from hashring.store.memory_store import MemoryStore
 from tests.conftest import ROOT, eventually
 
 PACKAGE = Path(hashring.__file__).parent
-TWINS = ("store/memory_store.py", "store/twin.py", "store/ring/twin.py", "store/locks/twin.py")
-READ_ONCE = ("store/lua.py",)
+TWINS = (
+    "store/memory_store.py",
+    "store/twin_keyspace.py",
+    "store/ring/twin.py",
+    "store/locks/twin.py",
+)
+READ_ONCE = ("store/lua_scripts.py",)
 
 
 def _pictures() -> Any:

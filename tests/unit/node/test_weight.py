@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from hashring.core.replica import Replica
-from hashring.node.machine import NodeMachine
-from hashring.node.own_ranges import OwnRangesMachine
+from hashring.node.node_machine import NodeMachine
+from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Run
 from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatStatus
-from hashring.store.ring.orders import WeightOrder
+from hashring.store.ring.node_orders import WeightOrder
 from hashring.testing.simulator import (
     RingSimulator,
     own_ranges,
@@ -24,11 +24,12 @@ from hashring.testing.simulator import (
     with_drains,
     with_weights,
 )
-from hashring.testing.simulator.ring.history import NodeHistory
+from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.ring.history import LATE, NodeHistory, ProcessSpec
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
-from tests.unit.node.test_machine import Hand, asks, seen
+from tests.unit.node.test_node_machine import Hand, asks, seen
 
 TWICE = WeightOrder(2.0, "alice", "1000")
 HALF = WeightOrder(0.5, "bob", "2000")
@@ -246,7 +247,7 @@ def test_no_history_of_weights_breaks_a_rule(
 
 def test_every_kind_of_event_about_weights_comes_up() -> None:
     drawn = {event.kind for seed in range(50) for event in plain(seed).events}
-    assert drawn >= {"weigh", "weigh itself"}
+    assert drawn >= {"weigh", "weigh itself", *LATE}
 
 
 class PlacesAnew(NodeMachine):
@@ -255,14 +256,6 @@ class PlacesAnew(NodeMachine):
     def _have(self, replicas: Iterable[Replica]) -> None:
         count = len(list(replicas))
         super()._have(self._fresh(self.rng.randrange(2**32) for _ in range(count)))
-
-
-class KeepsAllItHad(OwnRangesMachine):
-    """What it gives up stays on the ring."""
-
-    def _have(self, replicas: Iterable[Replica]) -> None:
-        super()._have(replicas)
-        self._drop = ()
 
 
 class DoesNotLookForOrders(NodeMachine):
@@ -280,12 +273,28 @@ class ForgetsWhatWasOnItsWay(NodeMachine):
         return super()._resize()
 
 
+class NumbersNoPoints(OwnRangesMachine):
+    """Its heartbeats do not state which of its sets of points they have."""
+
+    def _count_placed(self) -> int:
+        return 0
+
+
+class KeepsAllItHad(NumbersNoPoints):
+    """What it gives up stays on the ring."""
+
+    def _have(self, replicas: Iterable[Replica]) -> None:
+        super()._have(replicas)
+        self._drop = ()
+
+
 @pytest.mark.parametrize(
     ("machine", "make", "rules"),
     [
         (PlacesAnew, plain, "weight"),
         (KeepsAllItHad, of_own_ranges, "weight"),
         (DoesNotLookForOrders, plain, "weight"),
+        (NumbersNoPoints, of_own_ranges, "spares|weight"),
     ],
 )
 def test_a_fault_in_the_node_is_found(
@@ -316,21 +325,67 @@ def _half_the_points_told(self: Any, body: dict[str, Any], *rest: Any) -> None:
 _announce = twin.RingTwin._announce
 
 
+def _obeys_late_heartbeats(self: Any, *rest: Any) -> str:
+    node, session, take_from, _, history = rest
+    return _status(self, node, session, take_from, '{"placed": 1000}', history)
+
+
+_status = twin.RingTwin._status
+
+
 @pytest.mark.parametrize(
     ("method", "faulty", "make", "rules"),
     [
         ("_announce", _half_the_points_told, plain, "told"),
         ("_tell_neighbours", lambda self, *rest: None, of_own_ranges, "own"),
         ("_take_own_weight", lambda self, *rest: None, plain, "weight"),
+        ("_status", _obeys_late_heartbeats, of_own_ranges, "spares"),
     ],
-    ids=["half the points told", "no neighbour told", "no order lifted"],
+    ids=["half the points told", "no neighbour told", "no order lifted", "late beats obeyed"],
 )
 def test_a_fault_in_redis_scripts_is_found(
     method: str,
-    faulty: Callable[..., None],
+    faulty: Callable[..., Any],
     make: Callable[[int], NodeHistory],
     rules: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(twin.RingTwin, method, faulty)
     found(RingSimulator(), rules, make)
+
+
+LATER = (
+    Event(0.846, "slow command", "a", 4.982),
+    Event(0.847, "weigh itself", "a", what="3"),
+    Event(1.95, "weigh itself", "a", what="2"),
+)
+LOST_MEANWHILE = (*LATER, Event(5.75, "delete", what="nodes"))
+BROUGHT_BACK = (
+    Event(0.5, "weigh", "a", what="3"),
+    Event(2.0, "weigh", "a", what="1"),
+    Event(2.2, "failover", what="0.5 +0.0"),
+)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize(
+    ("events", "method", "faulty"),
+    [
+        (LATER, "_status", _obeys_late_heartbeats),
+        (LOST_MEANWHILE, "_others", lambda self, *rest: ()),
+        (BROUGHT_BACK, "_others", lambda self, *rest: ()),
+    ],
+    ids=["a late heartbeat", "a late heartbeat after a loss", "a failover"],
+)
+def test_no_point_stays_that_the_node_has_given_up(
+    events: tuple[Event, ...],
+    method: str,
+    faulty: Callable[..., Any],
+    follow: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = ProcessSpec("a", "host:0", False, "random", 2, False, False, 100.0, follow=follow)
+    history = NodeHistory(17, (spec,), (Event(0.0, "start", "a"), *events))
+    assert RingSimulator().broken_rule(history) is None
+    monkeypatch.setattr(twin.RingTwin, method, faulty)
+    assert RingSimulator().broken_rule(history) == "spares"

@@ -9,10 +9,10 @@ import pytest
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.core.replica import Replica
 from hashring.store.group.commands import GroupKeys, Joined, Taken, beat, group_keys, join
-from hashring.store.keys import RingKeys, ring_keys
 from hashring.store.locks.commands import HeldByOther, acquire, look
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import commands as ring
+from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.testing import ManualClock
 
 TTL = 10.0

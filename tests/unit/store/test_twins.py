@@ -6,9 +6,9 @@ from inspect import isfunction
 
 import pytest
 
-from hashring.store.lua import actions, script
+from hashring.store.lua_scripts import actions, script
 from hashring.store.memory_store import TWINS
-from hashring.store.twin import Twin
+from hashring.store.twin_keyspace import Twin
 
 # A fenced write runs commands of the user's, which a store in memory does not know.
 WITHOUT_TWIN = {("fencing", "write")}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hashring import AsyncPartitionGroup, PartitionGroup, lease_challenge
-from hashring.core.groups.challenge import Rules, Spans
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
 from hashring.store.group.commands import group_keys, read
 from hashring.testing import MemoryServer, MemoryStore
 from tests.conftest import eventually, shared

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hashring.core.groups.challenge import Rules
-from hashring.protocol.challenge import FaithfulMachine, FixedMachine
+from hashring.core.groups.lease_table import Rules
+from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.faults import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from hashring.core.groups.challenge import Rules, Spans
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
 from hashring.testing.simulator import history as common
 from hashring.testing.simulator.history import Event, History, drawn
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hashring.core.groups.challenge import Rules
+from hashring.core.groups.lease_table import Rules
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.world import ChallengeProcess, ChallengeWorld
 from hashring.testing.simulator.rules import Hears, Rule

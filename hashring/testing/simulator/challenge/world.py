@@ -1,7 +1,7 @@
 """Members of a lease challenge in virtual time, in either mode.
 
-The members are the machines that ship (:mod:`hashring.protocol.challenge`), each on a loop; the
-table, or the article's two hashes, are the twin's.
+The members are the machines that ship (:mod:`hashring.protocol.lease_challenge_machines`), each on
+a loop; the table, or the article's two hashes, are the twin's.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from hashring.core.groups.challenge import Rules
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.lease_table import Rules
 from hashring.errors import RedisUnavailable
-from hashring.protocol.challenge import FaithfulMachine, FixedMachine
-from hashring.protocol.member import Stage
+from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.member_machine import Stage
 from hashring.store.challenge.commands import TableReading, challenge_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
-from hashring.testing.simulator.loop import SimulatedLoop
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.process import Process
 from hashring.testing.simulator.rules import Rule
+from hashring.testing.simulator.simulated_loop import SimulatedLoop
 from hashring.testing.simulator.virtual_time import NEVER
 from hashring.testing.simulator.world import Fault, World
 

@@ -47,13 +47,13 @@ from typing import Any, Final
 
 from hashring.core.assignors import Learner, Load, Member, RingOwner, assignor_named
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
-from hashring.core.groups import kernel, reported_loads
-from hashring.core.groups.codec import load_events
-from hashring.core.groups.foresight import status
-from hashring.core.groups.membership import Holding
+from hashring.core.groups import next_decision, reported_loads
+from hashring.core.groups.group_status import status
+from hashring.core.groups.held_partitions import Holding
+from hashring.core.groups.json_codec import load_events
 from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
 from hashring.errors import MemberExists
-from hashring.protocol.member import Stage
+from hashring.protocol.member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Joined, Reading
 from hashring.testing.simulator.groups.history import GroupHistory
@@ -364,7 +364,7 @@ class StandbysFirst(DecisionRule):
                 and each.name not in _drained(before, facts.now)
                 and each.lags.get(partition, math.inf) <= assignor.acceptable_lag
             ]
-            if warm and event.member not in warm and event.why != kernel.HELD_ALREADY:
+            if warm and event.member not in warm and event.why != next_decision.HELD_ALREADY:
                 raise self.broken(
                     world,
                     f"partition {partition} went to {event.member}, which is cold, though "
@@ -429,7 +429,7 @@ class Drained(DecisionRule):
             and each.name not in drained
         ]
         for event in decision.events:
-            given = event.kind is EventKind.GRANTED and event.why != kernel.HELD_ALREADY
+            given = event.kind is EventKind.GRANTED and event.why != next_decision.HELD_ALREADY
             if given and event.member in drained and takers:
                 raise self.broken(
                     world,
@@ -585,7 +585,7 @@ def unrest(world: GroupWorld) -> str:
         return f"{' and '.join(sorted(map(str, still)))} is drained, and still has partitions"
     # That Redis was restarted is noticed by the next step, and nothing makes one due.
     facts = replace(reading.facts, server=state.server)
-    again = kernel.step(state, facts, assignor_named(state.terms.assignor))
+    again = next_decision.step(state, facts, assignor_named(state.terms.assignor))
     if again.state is state:
         return ""
     changed = [

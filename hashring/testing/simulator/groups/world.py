@@ -1,7 +1,7 @@
 """Members of a partition group in virtual time.
 
-The members are the real machines, :class:`hashring.protocol.group.GroupMachine` and its decider,
-each on a loop of its own; what they are members of is the twin of the scripts that ship.
+The members are the real machines, :class:`hashring.protocol.group_machine.GroupMachine` and its
+decider, each on a loop of its own; what they are members of is the twin of the scripts that ship.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import orders
-from hashring.core.groups.kernel import StepOutcome, migrate, resize
-from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.core.groups import member_orders
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.next_decision import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
-from hashring.protocol.group import Decided, Decider, GroupMachine, change
-from hashring.protocol.member import ENDED, Stage
+from hashring.protocol.group_machine import Decided, Decider, GroupMachine, change
+from hashring.protocol.member_machine import ENDED, Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Reading, group_keys, read
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
-from hashring.testing.simulator.loop import SimulatedCaller, SimulatedLoop
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.process import Process
 from hashring.testing.simulator.rules import Rule
+from hashring.testing.simulator.simulated_loop import SimulatedCaller, SimulatedLoop
 from hashring.testing.simulator.virtual_time import NEVER
 from hashring.testing.simulator.world import Fault, World
 
@@ -282,7 +282,7 @@ class GroupProcess(Process):
         name = str(self.spec.name)
         self._change(
             lambda state, now: (
-                orders.drain(state, name, now, "operator", seconds=seconds, force=True)
+                member_orders.drain(state, name, now, "operator", seconds=seconds, force=True)
                 if name in state.roster
                 else StepOutcome(state, (), None)
             )
@@ -293,7 +293,7 @@ class GroupProcess(Process):
         name = str(self.spec.name)
         self._change(
             lambda state, now: (
-                orders.undrain(state, name, now, "operator")
+                member_orders.undrain(state, name, now, "operator")
                 if name in state.roster
                 else StepOutcome(state, (), None)
             )
@@ -304,7 +304,7 @@ class GroupProcess(Process):
         name = str(self.spec.name)
         self._change(
             lambda state, now: (
-                orders.weigh(state, name, weight, now, "operator")
+                member_orders.weigh(state, name, weight, now, "operator")
                 if name in state.roster
                 else StepOutcome(state, (), None)
             )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from hashring.node.machine import NodeConfig, NodeMachine
-from hashring.node.own_ranges import machine_of
+from hashring.node.node_machine import NodeConfig, NodeMachine
+from hashring.node.own_ranges_machine import machine_of
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.ring.faults import RING_FAULTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from hashring.store.locks.commands import take_away
-from hashring.store.ring import orders
+from hashring.store.ring import node_orders
 from hashring.testing.simulator.faults import FAULTS, of_process
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
@@ -28,16 +28,16 @@ def _idle_user(world: RingWorld, process: RingProcess, event: Event) -> None:
 
 def _drain(world: RingWorld, event: Event) -> None:
     seconds, node = event.seconds or None, world.node(event.who)
-    world.order(orders.drain(KEYS, node=node, by="somebody", seconds=seconds, force=True))
+    world.order(node_orders.drain(KEYS, node=node, by="somebody", seconds=seconds, force=True))
 
 
 def _undrain(world: RingWorld, event: Event) -> None:
-    world.order(orders.undrain(KEYS, node=world.node(event.who), by="somebody"))
+    world.order(node_orders.undrain(KEYS, node=world.node(event.who), by="somebody"))
 
 
 def _weigh(world: RingWorld, event: Event) -> None:
     weight = None if event.what == "own" else float(event.what)
-    world.order(orders.weigh(KEYS, weights={world.node(event.who): weight}, by="somebody"))
+    world.order(node_orders.weigh(KEYS, weights={world.node(event.who): weight}, by="somebody"))
 
 
 def _weigh_itself(world: RingWorld, process: RingProcess, event: Event) -> None:

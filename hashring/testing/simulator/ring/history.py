@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from hashring.protocol.locks.book import LockConfig
+from hashring.protocol.locks.lock_book import LockConfig
 from hashring.testing.simulator import history as common
 from hashring.testing.simulator.history import Event, History, drawn, seconds
 
@@ -23,7 +23,7 @@ class ProcessSpec:
         label: what the story calls the process.
         name: the node's name; processes may share one.
         named: whether the name was chosen by the user.
-        placement, points: as in :class:`hashring.node.machine.NodeConfig`.
+        placement, points: as in :class:`hashring.node.node_machine.NodeConfig`.
         asynchronous: run as under asyncio, where messages are heard while a call is under way;
             else as in a thread, where they wait.
         strict: whether the start fails at the first error.
@@ -50,7 +50,7 @@ class LockTerms:
 
     Attributes:
         keys: the keys that every process asks for.
-        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.book.LockConfig`.
+        ttl, idle, max_handoff_time: as in :class:`hashring.protocol.locks.lock_book.LockConfig`.
     """
 
     keys: tuple[bytes, ...]
@@ -120,6 +120,8 @@ KEYS: Final = (
 )
 
 WEIGHTS: Final = ("0.25", "0.5", "1", "2", "2", "3", "5")
+
+LATE: Final = ("slow command", "slow command", "slow reply", "lose reply")
 
 # After these somebody may start the process anew.
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "stay", "slow join")
@@ -219,7 +221,21 @@ def with_weights(history: NodeHistory) -> NodeHistory:
             kind = rng.choice(("weigh", "weigh itself"))
             what = rng.choice((*WEIGHTS, "own")) if kind == "weigh" else rng.choice(WEIGHTS)
             events.append(Event(round(later, 3), kind, who, what=what))
-    return _with(history, events)
+    return _with(history, [*events, *_late_heartbeats(history.seed, events)])
+
+
+def _late_heartbeats(seed: int, orders: Iterable[Event]) -> Iterator[Event]:
+    """What makes heartbeats late about the time of some orders: on their way, or their answers."""
+    rng = Random(f"{seed} late heartbeats")
+    for order in orders:
+        kind = rng.choice((None, None, *LATE))
+        if kind is None:
+            continue
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            # About as long as a heartbeat may take, or as a node that is not on the ring lasts.
+            late = rng.choice((0.3, 1.0, 1.5, 2.5, 3.5, 5.0)) * rng.uniform(0.8, 1.2)
+            at = max(0.0, round(order.at - 0.001, 3))
+            yield Event(at, kind, order.who, 0.0 if kind == "lose reply" else round(late, 3))
 
 
 def _orders(history: NodeHistory, rng: Random, most: int) -> Iterator[tuple[float, str]]:

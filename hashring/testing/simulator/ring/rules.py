@@ -37,6 +37,11 @@ node that was answered so claims nothing.
 never moves one. Once faults are over, every live node has as many points as its weight makes: the
 one that was ordered, or its own.
 
+**Spares.** A heartbeat that Redis executes after the node gave it up puts back no point that the
+node has given up since, for nobody would serve that. A failover may, or a late heartbeat after a
+loss: then the point is gone within :data:`WINDOW`, counted from when the node's connection worked
+again.
+
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything.
 
@@ -55,7 +60,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.replica import Replica, parse_replica
 from hashring.core.ring import Range, Ring
 from hashring.errors import ReplicaFormatError
-from hashring.node.machine import NodeMachine
+from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
 from hashring.store.command import Command
 from hashring.store.ring.commands import (
@@ -112,10 +117,13 @@ class NodeRenewal(RingRule):
 
     def __init__(self) -> None:
         self._tag = ""
+        self._ran: dict[str, frozenset[bytes]] = {}
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
+        if isinstance(reply, BeatReply) and reply.status is BeatStatus.OK:
+            self._ran[process.spec.label] = members_of(command, reply)
         tag = world.server.tag(KEYS.ring)
         if tag == self._tag:
             # Its own scores at most are others than before.
@@ -148,8 +156,12 @@ class NodeRenewal(RingRule):
             return  # The answer is on its way; the next two rules say how long it may be.
         members = world.server.members(KEYS.ring)
         for replica in machine.replicas:
-            if replica.member not in process.renewed:
-                continue  # It is about to have this one, since it has another weight.
+            if replica.member not in process.renewed & self._ran.get(
+                process.spec.label, frozenset()
+            ):
+                # It is about to have this one, since it has another weight; or it has given this
+                # one up, and the answer is on its way. The next two rules say how long it may be.
+                continue
             score = members.get(replica.member, 0.0)
             expires = score - EPOCH - world.skew
             if process.deadline > expires + _ROUNDING:
@@ -478,7 +490,8 @@ class Weight(RingRule):
             return
         name, _, flags = map(str, command.arguments[:3])
         before, after = known.get(name, frozenset()), self._members[name]
-        if "w" in flags and not (before <= after or after <= before):
+        # What a failover or a late heartbeat put back is not among those that it had renewed.
+        if "w" in flags and after - before and (before & process.renewed) - after:
             raise self.broken(
                 world,
                 f"{process.spec.label} has another weight, and moved points: from "
@@ -508,6 +521,63 @@ def _by_node(world: RingWorld) -> dict[str, frozenset[bytes]]:
         if (replica := _replica(member)) is not None:
             found.setdefault(replica.node, set()).add(member)
     return {name: frozenset(members) for name, members in found.items()}
+
+
+def _known(process: RingProcess) -> frozenset[bytes]:
+    """The members that a process' node has, is about to have, or is about to give up."""
+    machine = process.machine
+    known = {replica.member for replica in (*machine.replicas, *machine.dropping)}
+    return process.renewed | known
+
+
+class Spares(RingRule):
+    name = "spares"
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, bytes], float] = {}
+        self._members: dict[str, frozenset[bytes]] = {}
+        self._holders: dict[str, str] = {}
+        self._placed: set[bytes] = set()
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        self._look(world)
+
+    def _look(self, world: RingWorld) -> None:
+        self._members = _by_node(world)
+        names = {process.machine.name for process in world.processes.values()}
+        self._holders = {name: world.server.holder(KEYS.ring, name) for name in names}
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        name, session = process.machine.name, process.machine.session
+        before = self._members.get(name, frozenset())
+        held = self._holders.get(name) == session
+        self._look(world)
+        of_it = isinstance(reply, BeatReply) and (name, session) == tuple(command.arguments[:2])
+        if of_it and reply.status is BeatStatus.OK:
+            placed = members_of(command, reply)
+            self._placed |= placed
+            back = placed - before - _known(process)
+            if back and held and not reply.swept:
+                raise self.broken(
+                    world, f"{process.spec.label} has given up {sorted(back)}, and they are back"
+                )
+        spares = {
+            (each.spec.label, member)
+            for each in world.processes.values()
+            if each.claims() and self._holders[each.machine.name] == each.machine.session
+            for member in self._members.get(each.machine.name, frozenset()) - _known(each)
+            if member in self._placed  # Others are somebody's garbage.
+        }
+        self._since = {spare: self._since.get(spare, world.now) for spare in spares}
+        for (label, member), at in self._since.items():
+            trouble = world.processes[label].trouble_until
+            since = max(at, trouble, world.lost_at, world.tampered_at)
+            if world.now > since + WINDOW:
+                raise self.broken(
+                    world, f"{label} does not know of {member!r}, on the ring since {at:.3f}"
+                )
 
 
 class Stays(RingRule):
@@ -619,6 +689,7 @@ def all_rules() -> list[RingRule]:
         Drain(),
         Placement(),
         Weight(),
+        Spares(),
         Stays(),
         Recovery(),
         RingRest(),

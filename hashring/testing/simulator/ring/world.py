@@ -1,6 +1,6 @@
 """Nodes of a ring, with locks or without, in virtual time.
 
-The nodes' protocol is the real :class:`hashring.node.machine.NodeMachine`.
+The nodes' protocol is the real :class:`hashring.node.node_machine.NodeMachine`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from random import Random
 from threading import Event as Flag
 from typing import Any, Final
 
-from hashring.core.change import RingChange, parse_change
 from hashring.core.hashing import hash_algorithm
 from hashring.core.placement import points_of_weight
 from hashring.core.ring import Ring
+from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError, RedisUnavailable
-from hashring.node.asking import Asking, Window
-from hashring.node.machine import NodeConfig, NodeMachine, View
-from hashring.node.own_ranges import machine_of
+from hashring.node.lock_flows import Asking, Window
+from hashring.node.node_machine import NodeConfig, NodeMachine, View
+from hashring.node.own_ranges_machine import machine_of
 from hashring.node.states import NodeState
 from hashring.protocol.flow import FlowRun
 from hashring.protocol.locks.lease import Lease
 from hashring.store.command import Command
-from hashring.store.keys import ring_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, read_members
-from hashring.store.ring.orders import read_drains, read_weights
-from hashring.testing.simulator.loop import SimulatedCaller, SimulatedLoop
+from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.node_orders import read_drains, read_weights
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.process import Process
 from hashring.testing.simulator.ring.history import (
@@ -37,6 +36,7 @@ from hashring.testing.simulator.ring.history import (
     ProcessSpec,
 )
 from hashring.testing.simulator.rules import Rule
+from hashring.testing.simulator.simulated_loop import SimulatedCaller, SimulatedLoop
 from hashring.testing.simulator.virtual_time import NEVER
 from hashring.testing.simulator.world import Fault, World
 

@@ -1,0 +1,66 @@
+"""A ring's history kept in files, longer than Redis keeps it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from hashring.cli.connection import Connection
+from hashring.errors import EventsLost, InputDamaged, OutputRefused
+from hashring.files import new_file
+from hashring.store.command import text
+from hashring.store.ring.ring_events import after, event_json
+
+_BEGINNING: Final = "0-0"
+_FILES: Final = "[0-9]*-[0-9]*.json"
+
+
+def archive(connection: Connection, ring: str, folder: Path) -> int:
+    """Write the events that are not in the folder yet to a new file in it.
+
+    A file is named for the last event of the file before it. So the files are a chain, and of two
+    processes that write at once one fails.
+
+    Returns:
+        How many events were written; of none there is no file.
+
+    Raises:
+        EventsLost: the ring has dropped events that were never written.
+        InputDamaged: the newest file is not whole.
+        OutputExists: another process has just written these events.
+        OutputRefused: the folder cannot be written.
+        StoreError: the events could not be read.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputRefused(str(folder), error.strerror or str(error)) from error
+    last = _last(folder)
+    stream = connection.keys.events
+    events = list(after(connection, stream, last))
+    # Looked at after reading: as long as it is there, nothing after it was dropped.
+    if last != _BEGINNING and not connection.call("XRANGE", stream, last, last):
+        oldest = connection.call("XRANGE", stream, "-", "+", "COUNT", 1)
+        remedy = "archive into another directory, beside an exported ring, and more often"
+        raise EventsLost(ring, last, text(oldest[0][0]) if oldest else None, remedy)
+    if events:
+        with new_file(folder / f"{last}.json") as aside, aside.open("w", encoding="utf-8") as file:
+            for event in events:
+                told = event_json(event)
+                if event.change:
+                    told |= {"tag": event.change.stamp.tag, "prev": event.change.prev}
+                file.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return len(events)
+
+
+def _last(folder: Path) -> str:
+    """The id of the newest event in the folder."""
+    files = sorted(folder.glob(_FILES), key=lambda file: [int(n) for n in file.stem.split("-")])
+    if not files:
+        return _BEGINNING
+    try:
+        found = json.loads(files[-1].read_text(encoding="utf-8").splitlines()[-1])["id"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputDamaged(str(files[-1]), str(error)) from error
+    return str(found)

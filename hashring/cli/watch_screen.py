@@ -1,0 +1,145 @@
+"""What ``hashring watch`` draws on a terminal. Needs rich; imported by that command alone."""
+
+from __future__ import annotations
+
+from itertools import cycle, groupby
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import Final
+
+from rich.console import Console, Group
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from hashring.cli.event_lines import event_line
+from hashring.cli.output import percent, seconds
+from hashring.core.hashing import RING_SIZE
+from hashring.core.printable import printable
+from hashring.errors import RedisUnavailable
+from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.node_facts import NodeFacts, Sees
+from hashring.store.ring.ring_events import RingEvent
+
+# Letters tell the nodes apart where there are no colours, and where two nodes share one.
+_MARKS: Final = ascii_uppercase + ascii_lowercase + digits
+_COLORS: Final = (
+    "bright_blue",
+    "bright_yellow",
+    "bright_magenta",
+    "bright_green",
+    "bright_cyan",
+    "bright_red",
+    "bright_white",
+)
+_STRIP_ROWS: Final = 3
+_FRAME_ROWS: Final = 7  # of a screen, besides the strip, the nodes and the events
+_BAR: Final = 20
+_WIDE: Final = 90  # columns from which there is room for everything
+_LEAST_NODES: Final = 3
+
+
+class Screen:
+    """Draws rings on the terminal that standard output is.
+
+    Args:
+        title: what is watched.
+    """
+
+    def __init__(self, title: str) -> None:
+        self.console = Console()
+        self._title = title
+        self._looks: dict[str, tuple[str, str]] = {}
+        self._next = zip(cycle(_MARKS), cycle(_COLORS), strict=False)
+
+    def draw(
+        self,
+        snapshot: Snapshot,
+        nodes: list[NodeFacts],
+        events: list[RingEvent],
+        failure: RedisUnavailable | None,
+    ) -> Group:
+        """The screen.
+
+        Args:
+            failure: why the rest is old, if Redis does not answer now.
+        """
+        height = self.console.height
+        rows = max(_LEAST_NODES, height - _FRAME_ROWS - _STRIP_ROWS - len(events))
+        head = Text(f"{self._title}   epoch {snapshot.stamp.epoch}", style="bold")
+        head.no_wrap, head.overflow = True, "ellipsis"
+        parts: list[Text | Table | Rule] = [head]
+        if failure is not None:
+            parts.append(Text(f"what follows is old: {failure}", style="bold red"))
+        parts += [Text(), self._strip(snapshot), Text()]
+        if nodes:
+            parts += [self._nodes(nodes, rows), Text()]
+        if events:
+            parts.append(Rule("last events", align="left", style="dim"))
+            parts += [_cut(event_line(event)) for event in reversed(events)]
+        return Group(*parts)
+
+    def _look(self, node: str) -> tuple[str, str]:
+        # For as long as we watch: a node that comes back looks as before.
+        if node not in self._looks:
+            self._looks[node] = next(self._next)
+        return self._looks[node]
+
+    def _strip(self, snapshot: Snapshot) -> Text:
+        """The ring from point 0 to the last, row by row; each cell is the owner of its middle."""
+        ring = snapshot.ring()
+        width = self.console.width
+        cells = width * _STRIP_ROWS
+        if not ring.node_count:
+            return Text("nobody owns anything", style="dim")
+        owners = [
+            ring.owner_of_point((2 * cell + 1) * RING_SIZE // (2 * cells)) for cell in range(cells)
+        ]
+        text = Text(no_wrap=True)
+        for row in range(0, cells, width):
+            for node, run in groupby(owners[row : row + width]):
+                mark, color = self._look(node)
+                text.append(mark * len(list(run)), style=f"black on {color}")
+            text.append("\n")
+        text.right_crop()
+        return text
+
+    def _nodes(self, nodes: list[NodeFacts], rows: int) -> Table:
+        wide = self.console.width >= _WIDE
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("", width=1)
+        table.add_column("Share", justify="right", no_wrap=True)
+        if wide:
+            table.add_column("", width=_BAR)
+            table.add_column("Replicas", justify="right")
+        table.add_column("Heartbeat", justify="right", no_wrap=True)
+        table.add_column("Expires", justify="right", no_wrap=True)
+        table.add_column("Sees", no_wrap=True)
+        table.add_column("Node", no_wrap=True, overflow="ellipsis")
+        # The fullest first when not all fit; in the order of the ring otherwise.
+        shown = nodes
+        if len(nodes) > rows:
+            shown = sorted(nodes, key=lambda node: -node.share)[: rows - 1]
+        most = max((node.share for node in nodes), default=0.0) or 1.0
+        for node in shown:
+            mark, color = self._look(node.name)
+            bar = Text("█" * round(_BAR * node.share / most), style=color)
+            is_late = not node.away and node.ttl is not None and node.expires_in < node.ttl / 2
+            late = "yellow" if is_late else ""
+            expires = Text(f"in {seconds(node.expires_in)}", style=late)
+            table.add_row(
+                Text(mark, style=f"black on {color}"),
+                "drained" if node.drained else percent(node.share),
+                *((bar, str(node.replicas)) if wide else ()),
+                Text("away" if node.away else f"{seconds(node.delay)} ago", style=late),
+                Text("EXPIRED", style="bold red") if node.expired else expires,
+                Text(node.sees.value, style="" if node.sees is Sees.CURRENT else "yellow"),
+                Text(printable(node.name)),
+            )
+        if len(shown) < len(nodes):
+            cells = [""] * (len(table.columns) - 1)
+            table.add_row(*cells, f"… and {len(nodes) - len(shown)} more")
+        return table
+
+
+def _cut(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")

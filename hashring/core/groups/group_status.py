@@ -1,0 +1,228 @@
+"""Where a group stands, for whom it waits, and until when. Nothing is touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hashring.core.assignors import assignor_named
+from hashring.core.assignors.protocol import (
+    Member,
+    MemberState,
+    Situation,
+)
+from hashring.core.groups import reported_loads
+from hashring.core.groups.next_decision import rule
+from hashring.core.groups.state import (
+    NON_EXCLUSIVE,
+    Facts,
+    GroupState,
+    MemberFacts,
+    MemberOrder,
+    Phase,
+)
+from hashring.errors import ConfigError
+
+
+class WaitKind(str, Enum):
+    """What somebody is waited for to do."""
+
+    RELEASE = "release"
+    """To let go of a partition it was asked for."""
+    LEASE = "lease"
+    """To answer at all; otherwise for its lease to end."""
+    WARMUP = "warm-up"
+    """To warm up for a partition."""
+    DRAIN = "drain"
+    """To empty a removed partition."""
+    CHANGES = "changes"
+    """For the membership to come to rest."""
+    RETURN = "return"
+    """For members to say what they hold, after Redis lost what was decided."""
+
+
+@dataclass(frozen=True)
+class GroupWait:
+    """Something a group waits for.
+
+    Attributes:
+        kind: for what.
+        member: for whom; ``None`` where it is for nobody in particular.
+        partition: about which partition.
+        until: Redis time by which the wait ends in any case; ``None`` when only the member can
+            end it.
+    """
+
+    kind: WaitKind
+    member: str | None = None
+    partition: int | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    """A member, for people.
+
+    Attributes:
+        name: its name.
+        state: what may be given to it.
+        partitions: what it holds.
+        expires_in: seconds until its lease ends unless it is renewed.
+    """
+
+    name: str
+    state: MemberState
+    partitions: tuple[int, ...]
+    expires_in: float
+
+    @property
+    def active(self) -> bool:
+        """Whether it holds a partition: Solace's active indicator. The others stand by."""
+        return bool(self.partitions)
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """Where a group stands.
+
+    Attributes:
+        phase: Ready, Holddown or Rebalancing.
+        generation: number of the last decision.
+        partitions: how many.
+        until: Redis time at which the holddown ends, or by which the last handoff under way
+            does; ``None`` when there is neither.
+        waits: what it waits for.
+        unowned: partitions that nobody holds, those of members included that are gone.
+        draining: removed partitions that are not empty yet.
+        members: in order of joining.
+        latest: Redis time by which the group acts on ``until`` in any case. A few members wait
+            for that time and act at once; if all of them stop first, the next renewal of any
+            member does, a third of the ttl later at most.
+        access: ``"non-exclusive"``, or ``"exclusive"`` if one member has all the partitions.
+        too_hot: with the assignor ``load`` the partitions that are too busy for any member, the
+            busiest first.
+        orders: what was ordered about members, by name; also about members that are not there.
+    """
+
+    phase: Phase
+    generation: int
+    partitions: int
+    until: float | None
+    waits: tuple[GroupWait, ...]
+    unowned: tuple[int, ...]
+    draining: tuple[int, ...]
+    members: tuple[MemberStatus, ...]
+    latest: float | None = None
+    access: str = NON_EXCLUSIVE
+    too_hot: tuple[int, ...] = ()
+    orders: Mapping[str, MemberOrder] = field(default_factory=dict)
+
+    @property
+    def blocking(self) -> tuple[str, ...]:
+        """The members that others wait for."""
+        return tuple(sorted({wait.member for wait in self.waits if wait.member is not None}))
+
+
+_ENDING = (WaitKind.CHANGES, WaitKind.RETURN, WaitKind.RELEASE, WaitKind.LEASE)
+
+
+def status(state: GroupState, facts: Facts) -> GroupStatus:
+    """Where a group stands, for whom it waits, and until when."""
+    present = present_members(state, facts)
+    orders = state.orders_at(facts.now)
+    waits = []
+    if state.holddown is not None:
+        waits.append(GroupWait(WaitKind.CHANGES, until=state.holddown.until))
+    if state.recovering is not None:
+        waits.append(GroupWait(WaitKind.RETURN, until=state.recovering))
+    for partition, handoff in sorted(state.handoffs.items()):
+        owner = present.get(handoff.owner)
+        heard = owner is None or owner.seen >= handoff.generation
+        waits.append(
+            GroupWait(
+                WaitKind.RELEASE if heard else WaitKind.LEASE,
+                handoff.owner,
+                partition,
+                handoff.ends_by(handoff.generation if owner is None else owner.seen),
+            )
+        )
+    for partition, name in sorted(state.warming.items()):
+        owner = present.get(state.owners[partition] or "")
+        leaving = None if owner is None else owner.leaving
+        until = None if leaving is None else leaving + state.terms.leave_timeout
+        waits.append(GroupWait(WaitKind.WARMUP, name, partition, until))
+    waits.extend(GroupWait(WaitKind.DRAIN, state.holder(p), p) for p in sorted(state.draining))
+    # A decision may be older than the facts: a session that is gone holds nothing any more.
+    seats = {name: seat.session for name, seat in state.roster.items()}
+    seated = {name for name, member in present.items() if seats.get(name) == member.session}
+    having: dict[str, list[int]] = {}
+    unowned = []
+    for partition in state.existing:
+        holder = state.holder(partition)
+        if holder in seated:
+            having.setdefault(str(holder), []).append(partition)
+        else:
+            unowned.append(partition)
+    ends = [w.until for w in waits if w.kind in _ENDING and w.until is not None]
+    until = max(ends, default=None)
+    return GroupStatus(
+        state.phase,
+        state.generation,
+        state.terms.partitions,
+        until,
+        tuple(waits),
+        tuple(unowned),
+        tuple(sorted(state.draining)),
+        tuple(
+            MemberStatus(
+                member.name,
+                member_state(member, orders.get(member.name)),
+                tuple(having.get(member.name, ())),
+                member.expires - facts.now,
+            )
+            for member in sorted(present.values(), key=lambda m: _place(state, m))
+        ),
+        None if until is None else until + state.terms.ttl / 3,
+        state.terms.access,
+        _too_hot(state, present, orders),
+        orders,
+    )
+
+
+def present_members(state: GroupState, facts: Facts) -> dict[str, MemberFacts]:
+    """The members whose leases stand, with the weights that were ordered."""
+    return {m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now}
+
+
+def _too_hot(
+    state: GroupState, present: Mapping[str, MemberFacts], orders: Mapping[str, MemberOrder]
+) -> tuple[int, ...]:
+    try:
+        assignor = rule(state.terms, assignor_named(state.terms.assignor))
+    except ConfigError:  # an assignor of the user's own
+        return ()
+    if not present or not reported_loads.looks(assignor):
+        return ()
+    members = tuple(
+        Member(member.name, number, member.weight, member_state(member, orders.get(member.name)))
+        for number, member in enumerate(sorted(present.values(), key=lambda m: m.name))
+    )
+    partitions = state.terms.partitions
+    found = reported_loads.reported(present.values(), state.owners.__getitem__, partitions)
+    return reported_loads.hot(assignor, Situation(members, partitions, loads=found))
+
+
+def member_state(member: MemberFacts, order: MemberOrder | None) -> MemberState:
+    """What an assignor is to think of a member with this order, if there is one."""
+    if member.leaving is not None:
+        return MemberState.LEAVING
+    if order is not None and order.drained:
+        return MemberState.DRAINED
+    return MemberState.STALLED if member.stalled else MemberState.ACTIVE
+
+
+def _place(state: GroupState, member: MemberFacts) -> tuple[float, int, str]:
+    seat = state.roster.get(member.name)
+    return (math.inf if seat is None else seat.place, member.joined, member.name)

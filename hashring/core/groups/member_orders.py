@@ -1,0 +1,141 @@
+"""Orders about members: to drain one, or to give it another weight. They stand until lifted.
+
+An order names a member, not a process, and is part of what the group has decided. So it outlasts
+restarts of a named member, and of two operators the later one is obeyed; the history has both.
+A drain may end by itself, at a Redis time. Orders are lost when Redis loses the group's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from hashring.core.assignors.protocol import Member, is_finite
+from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.state import (
+    EventKind,
+    GroupEvent,
+    GroupState,
+    MemberOrder,
+)
+from hashring.errors import ConfigError, UnknownMemberError
+
+LONGEST: Final = 1e9
+"""Seconds for which a drain may be ordered at most; without an end it lasts longer."""
+
+GREATEST_WEIGHT: Final = 1000.0
+"""The greatest weight that may be ordered."""
+
+
+def drain(
+    state: GroupState,
+    member: str,
+    now: float,
+    by: str,
+    *,
+    seconds: float | None = None,
+    force: bool = False,
+) -> StepOutcome:
+    """Order a member to hand over what it has; it gets nothing new until the order is lifted.
+
+    Args:
+        now: Redis time.
+        by: who orders it.
+        seconds: after which the order ends by itself; ``None`` for never.
+        force: order it although no other member is left to take anything.
+
+    Raises:
+        UnknownMemberError: the group has no such member.
+        ConfigError: the time is none; or no other member is left, without ``force``.
+    """
+    if seconds is not None and not (is_finite(seconds) and 0 < seconds <= LONGEST):
+        raise ConfigError(
+            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
+        )
+    _check_known(state, member)
+    standing = state.orders_at(now)
+    others = [
+        name
+        for name, seat in state.roster.items()
+        if name != member and seat.session and not standing.get(name, NOTHING).drained
+    ]
+    if not others and not force:
+        kept = sum(state.holder(p) == member for p in state.existing)
+        raise ConfigError(
+            "drain",
+            member,
+            f"no other member is left to take over: {kept} of {len(state.existing)} partitions "
+            "would stay with it, or be unserved when it stops; start another member first, or "
+            "force it",
+        )
+    until = None if seconds is None else now + seconds
+    order = replace(standing.get(member, NOTHING), by=by, since=now, drained=True, until=until)
+    span = "" if seconds is None else f" for {seconds:g} s"
+    return _ordered(
+        state, standing, member, order, GroupEvent(EventKind.DRAIN, member, why=f"by {by}{span}")
+    )
+
+
+def undrain(state: GroupState, member: str, now: float, by: str) -> StepOutcome:
+    """Lift the order to drain a member; nothing happens if there is none.
+
+    Raises:
+        UnknownMemberError: the group has no such member, and no order about it.
+    """
+    standing = state.orders_at(now)
+    if member not in standing:
+        _check_known(state, member)
+    order = standing.get(member, NOTHING)
+    if not order.drained:
+        return StepOutcome(state, (), None)
+    lifted = replace(order, by=by, since=now, drained=False, until=None)
+    return _ordered(
+        state, standing, member, lifted, GroupEvent(EventKind.UNDRAIN, member, why=f"by {by}")
+    )
+
+
+def weigh(state: GroupState, member: str, weight: float | None, now: float, by: str) -> StepOutcome:
+    """Give a member another weight than its own; ``None`` gives it its own back.
+
+    Raises:
+        UnknownMemberError: the group has no such member, and no order about it.
+        ConfigError: the weight is no number above 0, or above :data:`GREATEST_WEIGHT`.
+    """
+    standing = state.orders_at(now)
+    if member not in standing:
+        _check_known(state, member)
+    if weight is not None:
+        weight = float(Member(member, weight=weight).weight)
+        if weight > GREATEST_WEIGHT:
+            raise ConfigError(
+                "weight", weight, f"give a number above 0, {GREATEST_WEIGHT:.0f} at most"
+            )
+    order = replace(standing.get(member, NOTHING), by=by, weight=weight)
+    if order.weight == standing.get(member, NOTHING).weight:
+        return StepOutcome(state, (), None)
+    why = f"to {'its own' if weight is None else f'{weight:g}'} by {by}"
+    return _ordered(state, standing, member, order, GroupEvent(EventKind.WEIGHED, member, why=why))
+
+
+NOTHING = MemberOrder(by="", since=0.0)
+"""No order at all."""
+
+
+def _check_known(state: GroupState, member: str) -> None:
+    if member not in state.roster:
+        raise UnknownMemberError(member, state.roster)
+
+
+def _ordered(
+    state: GroupState,
+    standing: Mapping[str, MemberOrder],
+    member: str,
+    order: MemberOrder,
+    event: GroupEvent,
+) -> StepOutcome:
+    orders = {**standing, member: order}
+    if not order.drained and order.weight is None:
+        del orders[member]
+    changed = replace(state, generation=state.generation + 1, orders=orders, committed=None)
+    return StepOutcome(changed, (event,), None)

@@ -1,0 +1,911 @@
+"""From what was decided and what is reported to the next decision.
+
+:func:`step` is a pure function that any member may run at any time. Whoever commits its result
+first, wins; everybody else reads that result and goes on from there. Run twice on the same facts
+it decides nothing the second time.
+
+In one step, in this order:
+
+1. who is gone loses everything: a lease that ended, a member that left, a name that came back as
+   another session; its place and its partitions are for a member that holds nothing, if there is
+   one of its weight (:mod:`.heirs`);
+2. owners' words are heard: a partition let go of is free; so is one whose handoff is overdue
+   (:meth:`Handoff.ends_by`) and a removed one that is drained is forgotten;
+3. the assignor says where everything should be;
+4. Solace's controls decide whether that may begin now (below);
+5. what nobody holds is granted, to whom it should go, under a new fencing token;
+6. owners of what should go elsewhere are asked to let go, within the budget of handoffs, those
+   with the most partitions first. Whatever is held and stays is not touched.
+
+A partition is granted only when it is free, and becomes free only by 1 and 2. So two members
+never hold one partition, whatever an assignor says.
+
+The phases of a group:
+
+===============  =============================  ======================================
+state            meaning                        event -> next state
+===============  =============================  ======================================
+``Ready``        nothing is to be moved         members change -> Holddown
+\\                                               moves begin -> Rebalancing
+\\                                               count or access changes -> Rebalancing
+\\                                               Redis lost decisions -> Rebalancing
+``Holddown``     waits for the rebalance delay  nothing is left to move -> Ready
+\\                                               moves begin -> Rebalancing
+\\                                               count or access changes -> Rebalancing
+\\                                               Redis lost decisions -> Rebalancing
+``Rebalancing``  partitions are being moved     nothing is left to move -> Ready
+\\                                               count or access changes -> Rebalancing
+\\                                               Redis lost decisions -> Rebalancing
+===============  =============================  ======================================
+
+When a change of the membership calls for moves, the group goes into **Holddown** until the
+rebalance delay is over; the deadline is part of the state, later changes do not move it, and it
+survives whoever set it. The holddown ends early when
+
+- nothing is left to do, because the members are the previous ones again, or others have taken
+  the places of those that are gone: **Ready**;
+- the partition count or the access type changes, or a member that leaves or is stalled has to
+  hand over: **Rebalancing** at once.
+
+During it, what nobody holds is granted to members that have nothing (spares take over at once):
+what a member that is gone had, all of it to the one that took its place.
+While **Rebalancing**, changes take effect at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from hashring.core.assignors.exclusive import Exclusive
+from hashring.core.assignors.protocol import (
+    Assignor,
+    Member,
+    MemberState,
+    Situation,
+    Target,
+    checked_target,
+)
+from hashring.core.groups import heirs, reported_loads
+from hashring.core.groups.partition_column import Column, Draft
+from hashring.core.groups.state import (
+    EXCLUSIVE,
+    PHASES,
+    EventKind,
+    Facts,
+    GroupEvent,
+    GroupState,
+    Handoff,
+    Holddown,
+    MemberFacts,
+    Phase,
+    PhaseTurn,
+    Seat,
+    Terms,
+    check_partitions,
+)
+from hashring.core.groups.target_progress import Ledger, Queue, Wanted
+
+HELD_ALREADY: Final = "held it already"
+"""Why a member is granted what it claims after Redis lost what was decided."""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """The result of a step.
+
+    Attributes:
+        state: what is decided; the very same object when nothing changes.
+        events: what the change consists of, for the history.
+        due: when the next step is due even if no fact changes and no lease ends; ``None`` for
+            never.
+        dismissed: members, with the session of each, that have to join anew and say what they
+            hold, since Redis may have lost what it told them.
+        plan: what the assignor wants; for the next step, which may go on with it.
+    """
+
+    state: GroupState
+    events: tuple[GroupEvent, ...]
+    due: float | None
+    dismissed: tuple[tuple[str, str], ...] = ()
+    plan: Rebalance | None = None
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A target that is being carried out.
+
+    Attributes:
+        assignor: whose target it is.
+        situation: for which it was given.
+        target: the target.
+        ledger: how far it was carried out. It is brought up to date by every step, and changes
+            nothing of what a step decides.
+    """
+
+    assignor: Assignor
+    situation: Situation
+    target: Target
+    ledger: Ledger
+
+
+def step(
+    state: GroupState, facts: Facts, assignor: Assignor, plan: Rebalance | None = None
+) -> StepOutcome:
+    """The next decision.
+
+    Args:
+        state: the last one, as it was committed.
+        facts: read at the same instant as the state, or later.
+        plan: of an earlier step. While parts of it are carried out, it spares asking an assignor
+            again whose answers are ``lasting``.
+
+    Raises:
+        AssignorError: the assignor gave a wrong answer; nothing is decided.
+    """
+    return _Step(state, facts, assignor, plan).run()
+
+
+def resize(state: GroupState, partitions: int) -> StepOutcome:
+    """Change the number of partitions, without any delay.
+
+    New partitions are granted by the next step. Removed ones, the highest numbers, stay with
+    their owners until these have drained them, and come back to life when the count grows again.
+
+    Raises:
+        ConfigError: the count cannot work.
+    """
+    before = state.terms.partitions
+    if check_partitions(partitions) == before:
+        return StepOutcome(state, (), None)
+    draining = (state.draining | set(range(partitions, before))) - set(range(partitions))
+    size = max(draining, default=partitions - 1) + 1
+    changed = replace(
+        state,
+        terms=replace(state.terms, partitions=partitions),
+        generation=state.generation + 1,
+        phase=PHASES.after(state.phase, PhaseTurn.ORDERED),
+        holddown=None,
+        owners=state.owners.sized(size, None),
+        tokens=state.tokens.sized(size, 0),
+        # A number that was removed and drained comes back as a partition that nobody holds.
+        free=frozenset(state.free | set(range(before, partitions)) - state.draining),
+        draining=frozenset(draining),
+        committed=None,
+    )
+    why = f"from {before} to {partitions} partitions"
+    return StepOutcome(changed, (GroupEvent(EventKind.RESIZED, why=why),), None)
+
+
+def rule(terms: Terms, assignor: Assignor) -> Assignor:
+    """What says where partitions should be: the assignor, unless access is exclusive."""
+    return Exclusive() if terms.access == EXCLUSIVE else assignor
+
+
+def migrate(state: GroupState, terms: Terms) -> StepOutcome:
+    """Change what the members have to agree on; the partition count as :func:`resize` does.
+
+    Another access type takes effect without any delay, like another count.
+    """
+    outcome = resize(state, terms.partitions)
+    if outcome.state.terms == terms:
+        return outcome
+    changed = [
+        f"{name} from {was!r} to {now!r}"
+        for name, now in asdict(terms).items()
+        if now != (was := getattr(outcome.state.terms, name))
+    ]
+    event = GroupEvent(EventKind.MIGRATED, why=", ".join(changed))
+    migrated = replace(
+        outcome.state,
+        terms=terms,
+        generation=state.generation + 1,
+        committed=None,
+        longest_ttl=state.longest_lease,
+    )
+    if terms.access != state.terms.access:
+        phase = PHASES.after(migrated.phase, PhaseTurn.ORDERED)
+        migrated = replace(migrated, phase=phase, holddown=None)
+    return StepOutcome(migrated, (*outcome.events, event), None)
+
+
+def hasten(state: GroupState, now: float, by: str) -> StepOutcome:
+    """Let what waits for the rebalance delay begin now; a note in the history in any case.
+
+    Args:
+        now: Redis time.
+        by: who asks.
+    """
+    holddown = state.holddown
+    if holddown is not None:
+        holddown = Holddown(holddown.began, min(now, holddown.until))
+    changed = replace(state, generation=state.generation + 1, holddown=holddown, committed=None)
+    return StepOutcome(changed, (GroupEvent(EventKind.ASKED, why=f"by {by}"),), now)
+
+
+def deputies(facts: Facts, after: GroupState, by: str) -> tuple[str, ...]:
+    """Two members to wait for the next step, if the one that decided does not stay.
+
+    Different ones with each decision.
+    """
+    names = sorted(m.name for m in facts.members if m.expires > facts.now and m.name != by)
+    first = after.generation % len(names) if names else 0
+    return tuple((names[first:] + names[:first])[:2])
+
+
+def _vacated(seat: Seat) -> Seat:
+    """The place in the order of joining, without whoever had it."""
+    return replace(seat, session="", sheds_after=0.0)
+
+
+class _Step:
+    """One step, on working copies. Methods are called once each, in the order of :meth:`run`."""
+
+    def __init__(
+        self, state: GroupState, facts: Facts, assignor: Assignor, plan: Rebalance | None
+    ) -> None:
+        self.before = state
+        self.now = facts.now
+        self.terms = state.terms
+        self.assignor = rule(self.terms, assignor)
+        self.plan = plan
+        self.facts = facts
+        self.orders = state.orders_at(facts.now)
+        self.present = {
+            m.name: state.obeyed(m, facts.now) for m in facts.members if m.expires > facts.now
+        }
+        self.generation = state.generation + 1
+        self.owners = Draft(state.owners)
+        self.tokens = Draft(state.tokens)
+        self.free = set(state.free)
+        self.handoffs = dict(state.handoffs)
+        self.roster = dict(state.roster)
+        self.draining = set(state.draining)
+        self.warming = dict(state.warming)
+        self.standbys = dict(state.standbys)
+        self.phase = state.phase
+        self.holddown = state.holddown
+        self.settled = state.settled
+        self.token = state.token
+        self.recovering = state.recovering
+        self.longest_ttl = state.longest_ttl
+        self.server = facts.server or state.server
+        self.dismissed: tuple[tuple[str, str], ...] = ()
+        self.events: list[GroupEvent] = []
+        self.load_moves = state.load_moves
+        self.for_load: frozenset[int] = frozenset()
+        # Whom a partition was on its way to when its owner let go of it in this step.
+        self.destined: dict[int, str] = {}
+        # For members that are gone, who took their place in this step.
+        self.heirs: dict[str, str] = {}
+        # Where the partitions were, against the target, when it was known.
+        self.ledger: Ledger | None = None
+        self.goes_on = False
+
+    def run(self) -> StepOutcome:
+        for name, order in self.before.orders.items():
+            if order.drained and not (name in self.orders and self.orders[name].drained):
+                self._tell(EventKind.UNDRAIN, name, why="its time is up")
+        self._recover()
+        self._seat()
+        self._hear()
+        self._inherit()
+        self.members = self._members()
+        target, wanted = self._target()
+        if self.recovering is None:
+            self._control(target, wanted)
+            self._act(target, wanted)
+            self._rest(target, wanted)
+        return self._outcome()
+
+    def _tell(
+        self,
+        kind: EventKind,
+        member: str | None = None,
+        partition: int | None = None,
+        to: str | None = None,
+        why: str = "",
+    ) -> None:
+        self.events.append(GroupEvent(kind, member, partition, to, why))
+
+    def _turn(self, turn: PhaseTurn) -> None:
+        self.phase = PHASES.after(self.phase, turn)
+        if self.phase is not Phase.HOLDDOWN:
+            self.holddown = None
+
+    # --- 0: when Redis has lost what was decided ----------------------------------------------
+
+    def _loss(self) -> str:
+        """Why Redis may have lost decisions or facts; empty when it has not.
+
+        Redis came back empty or older than it was: after a restart, after a failover to a replica
+        that lagged behind, or after somebody deleted keys.
+        """
+        before = self.before
+        latest = max((member.seen for member in self.present.values()), default=0)
+        if latest > before.generation:
+            return f"members have seen generation {latest}"
+        if self._elsewhere:
+            return "Redis was restarted, or another server took its place"
+        if self.recovering is None:
+            for member in self.present.values():
+                if self._claims(member):
+                    # Redis keeps an entry longer than its member relies on it.
+                    return f"{member.name} still holds what it had, but its entry was gone"
+        return ""
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether Redis was restarted since the last step, or another server took its place."""
+        return bool(self.before.server) and self.server != self.before.server
+
+    def _claims(self, member: MemberFacts) -> Mapping[int, int]:
+        """What the member held when it joined; it says so until it has a seat."""
+        return {} if self._is_seated(member) else member.claims
+
+    def _is_seated(self, member: MemberFacts) -> bool:
+        seat = self.roster.get(member.name)
+        return seat is not None and seat.session == member.session
+
+    def _recover(self) -> None:
+        why = self._loss()
+        if why:
+            # Nothing recorded here can be relied on; members say what they hold, and what nobody
+            # claims waits until every lease of then has ended. A member that knows nothing of the
+            # loss has to join anew: what it holds may have been granted by a lost decision. In
+            # another run of Redis every report may be from before the loss.
+            latest = max((member.seen for member in self.present.values()), default=0)
+            told = {
+                name: member
+                for name, member in self.present.items()
+                if not self._elsewhere
+                and (member.seen > self.before.generation or self._claims(member))
+            }
+            self.dismissed = tuple(
+                (name, member.session)
+                for name, member in sorted(self.present.items())
+                if name not in told
+            )
+            self.present = told
+            self.generation = max(self.before.generation, latest) + 1
+            self.free = set(self.before.existing)
+            self.tokens = Draft(Column([0] * len(self.tokens)))
+            self.handoffs = {}
+            self.warming = {}
+            self.standbys = {}
+            # A member that returns gets its place in the order of joining back.
+            self.roster = {n: _vacated(seat) for n, seat in self.roster.items()}
+            # From the commit on: until then members renew what they may hold.
+            self.recovering = math.inf
+            self._turn(PhaseTurn.LOSS)
+            self._tell(EventKind.RECOVERING, why=why)
+        if self.recovering is None:
+            return
+        # The ttl may have been raised by a decision that is lost: others may have such leases.
+        leases = [m.lease for m in self.present.values() if not self._is_seated(m)]
+        if (longest := max(leases, default=0.0)) > self.before.longest_lease:
+            self.recovering = max(self.recovering, self.now + longest)
+            self.longest_ttl = longest
+        claims = sorted(
+            (
+                (token, member.name, partition)
+                for member in self.present.values()
+                for partition, token in self._claims(member).items()
+                if 0 <= partition < len(self.owners)
+            ),
+            reverse=True,
+        )
+        for token, name, partition in claims:
+            self.token = max(self.token, token)
+            if partition in self.free and token > self.tokens[partition]:
+                self.owners[partition] = name
+                self.tokens[partition] = token
+                self.free.discard(partition)
+                self._tell(EventKind.GRANTED, name, partition, why=HELD_ALREADY)
+        if self.now >= self.recovering:
+            self.recovering = None
+
+    # --- 1: who is there ----------------------------------------------------------------------
+
+    def _seat(self) -> None:
+        expired = {m.name for m in self.facts.members if m.name not in self.present}
+        gone = set()
+        for name, seat in list(self.roster.items()):
+            member = self.present.get(name)
+            if not seat.session or (member is not None and member.session == seat.session):
+                continue
+            gone.add(name)
+            self._tell(EventKind.EXPIRED if name in expired else EventKind.LEFT, name)
+            # The place is kept for one that returns during the holddown; see _outcome.
+            self.roster[name] = _vacated(seat)
+        if gone:
+            for partition, owner in enumerate(self.owners):
+                if owner in gone and partition not in self.free:
+                    self._let_go(partition)
+        place = max((seat.place for seat in self.roster.values()), default=-1)
+        for member in sorted(self.present.values(), key=lambda m: (m.joined, m.name)):
+            known = self.roster.get(member.name)
+            if known is None:
+                place += 1
+                known = Seat(place, "")
+            if known.session != member.session:
+                self.roster[member.name] = replace(
+                    known, session=member.session, weight=member.weight
+                )
+                self._tell(EventKind.JOINED, member.name)
+            elif known.weight != member.weight:
+                self.roster[member.name] = replace(known, weight=member.weight)
+
+    def _let_go(self, partition: int) -> None:
+        self.free.add(partition)
+        handoff = self.handoffs.pop(partition, None)
+        if handoff is not None:
+            self.destined[partition] = handoff.to
+
+    # --- 2: words -----------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        for member in self.present.values():
+            for partition, token in member.released.items():
+                if self._holds(member, partition, token):
+                    self._let_go(partition)
+                    self._tell(EventKind.RELEASED, member.name, partition)
+            for partition, token in member.drained.items():
+                if not self._holds(member, partition, token):
+                    continue
+                self._let_go(partition)
+                if partition in self.draining:
+                    self.draining.discard(partition)
+                    self._tell(EventKind.DRAINED, member.name, partition)
+                else:
+                    # The count has grown again meanwhile: it is granted anew.
+                    self._tell(EventKind.RELEASED, member.name, partition)
+        for partition, handoff in list(self.handoffs.items()):
+            ends = handoff.ends_by(self.present[handoff.owner].seen)
+            if ends is not None and self.now >= ends:
+                self._let_go(partition)
+                self._tell(
+                    EventKind.FORCED,
+                    handoff.owner,
+                    partition,
+                    why=f"no word within {self.terms.max_handoff_time:g} s",
+                )
+        self._forget_drained()
+
+    def _forget_drained(self) -> None:
+        """Partitions that are neither counted nor draining do not exist any more.
+
+        Such a partition may have a number below one that still drains. Its last owner is
+        forgotten, too: otherwise that member's view would still hold the partition.
+        """
+        for partition in range(self.terms.partitions, len(self.owners)):
+            if partition not in self.draining:
+                self.free.discard(partition)
+                self.owners[partition], self.tokens[partition] = None, 0
+
+    def _holds(self, member: MemberFacts, partition: int, token: int) -> bool:
+        return (
+            0 <= partition < len(self.owners)
+            and partition not in self.free
+            and self.owners[partition] == member.name
+            and self.tokens[partition] == token
+        )
+
+    def _inherit(self) -> None:
+        """Members that hold nothing take the places of those that are gone."""
+        if self.recovering is not None:
+            return
+        # What members had that are gone, or that are back and have nothing yet.
+        estates = {self.owners[p] for p in self.free}
+        if estates <= self.present.keys():
+            return
+        busy = {
+            *self._having(),
+            *(handoff.to for handoff in self.handoffs.values()),
+            *self.destined.values(),
+            *self.warming.values(),
+        }
+        vacant = []
+        idle = []
+        for name, seat in self.roster.items():
+            place = heirs.Place(seat.place, name, seat.weight)
+            member = self.present.get(name)
+            if member is None and name in estates:
+                vacant.append(place)
+            elif (
+                member is not None
+                and name not in busy
+                and name not in estates
+                and member.leaving is None
+                and not member.stalled
+                and not self._is_drained(name)
+            ):
+                idle.append(place)
+        self.heirs = heirs.heirs(vacant, idle)
+        for name, heir in self.heirs.items():
+            seat = self.roster.pop(name)
+            self.roster[heir] = replace(self.roster[heir], place=seat.place)
+
+    # --- 3: what should be --------------------------------------------------------------------
+
+    def _members(self) -> dict[str, Member]:
+        """The members as the assignor sees them.
+
+        One whose time to leave is over is not among them, as long as somebody else is: so the
+        assignor gives what it has to others at once, warm or not.
+        """
+        found: dict[str, Member] = {}
+        overdue: dict[str, Member] = {}
+        for name, facts in self.present.items():
+            kind = MemberState.ACTIVE
+            if facts.leaving is not None:
+                kind = MemberState.LEAVING
+            elif self._is_drained(name):
+                kind = MemberState.DRAINED
+            elif facts.stalled:
+                kind = MemberState.STALLED
+            member = Member(name, self.roster[name].place, facts.weight, kind)
+            ends = self._leave_end(facts)
+            (found if ends is None or ends > self.now else overdue)[name] = member
+        return found or overdue
+
+    def _is_drained(self, name: str) -> bool:
+        return name in self.orders and self.orders[name].drained
+
+    def _leave_end(self, member: MemberFacts) -> float | None:
+        return None if member.leaving is None else member.leaving + self.terms.leave_timeout
+
+    def _target(self) -> tuple[Target, Wanted]:
+        """The assignor's target, and for every existing partition who should have it now."""
+        for partition, handoff in self.handoffs.items():
+            self.destined[partition] = handoff.to
+        warming = dict(self.warming)
+        # The partitions that count as another member's than their owner's.
+        granted: dict[int, str] = {}
+        for partition, to in self.destined.items():
+            if to not in self.members:
+                continue
+            if self.standbys.get(partition) and self.owners[partition] not in self.members:
+                # The owner is gone, and another may be warm: the assignor decides.
+                warming[partition] = to
+            else:
+                granted[partition] = to
+        target = self._planned(granted, warming)
+        self.for_load = target.for_load
+        # A partition that drains stays where it is; without an owner that can stay, it goes to
+        # the member that has the least.
+        beyond: dict[int, str | None] = {}
+        takers = self._candidates() if self.draining else ()
+        having = Counter(target.owners if self.draining else ())
+        names = {member.name for member in takers}
+        for partition in sorted(self.draining):
+            beyond[partition] = granted.get(partition, self.owners[partition])
+            if beyond[partition] in names:
+                continue
+            beyond[partition] = None
+            if takers:
+                least = min(takers, key=lambda m: (having.get(m.name, 0) / m.weight, m.joined))
+                beyond[partition] = least.name
+                having[least.name] += 1
+        return target, Wanted(target.interim, beyond)
+
+    def _candidates(self) -> tuple[Member, ...]:
+        return Situation(tuple(self.members.values()), self.terms.partitions).candidates()
+
+    def _planned(self, granted: Mapping[int, str], warming: Mapping[int, str]) -> Target:
+        """The assignor's target: that of an earlier step as long as it lasts.
+
+        It does as long as nothing happens but that a part of it is carried out.
+        """
+        size, owners = self.terms.partitions, self.owners.column
+        members = tuple(self.members.values())
+        warming = {p: name for p, name in warming.items() if p < size}
+        standbys = {p: names for p, names in self.standbys.items() if p < size}
+        plan = self.plan
+        if plan is not None:
+            plan.ledger.follow(owners)
+            if (
+                plan.assignor.name == self.assignor.name
+                and plan.situation.members == members
+                and plan.situation.partitions == size
+                and not (warming or standbys or self.heirs)
+                and not plan.ledger.strays(granted)
+            ):
+                self.ledger = plan.ledger
+                return plan.target
+        previous = [*owners[:size]]
+        for partition, to in granted.items():
+            if partition < size:
+                previous[partition] = to
+        situation = Situation(
+            members,
+            size,
+            tuple(previous),
+            warming,
+            standbys,
+            {name: member.lags for name, member in self.present.items() if member.lags},
+            self.heirs,
+            reported_loads.reported(self.present.values(), self.owners.__getitem__, size),
+            len(reported_loads.recent(self.load_moves, self.now)),
+        )
+        target = checked_target(self.assignor, situation)
+        self.ledger = Ledger(situation.previous, target.interim, owners)
+        lasting = getattr(self.assignor, "lasting", False)
+        self.plan = Rebalance(self.assignor, situation, target, self.ledger) if lasting else None
+        return target
+
+    # --- 4: whether it may begin --------------------------------------------------------------
+
+    def _moves(self, wanted: Wanted) -> list[int]:
+        """Held partitions that should go elsewhere, and have not been asked for yet."""
+        assert self.ledger is not None
+        apart = {*self.ledger.apart, *self.owners.changes, *self.draining}
+        return sorted(partition for partition in apart if self._is_to_move(partition, wanted))
+
+    def _is_to_move(self, partition: int, wanted: Wanted) -> bool:
+        return (
+            partition not in self.free
+            and partition not in self.handoffs
+            and (partition < self.terms.partitions or partition in self.draining)
+            and wanted[partition] not in (None, self.owners[partition])
+        )
+
+    def _having(self) -> Counter[str | None]:
+        """How many partitions each member holds that holds any."""
+        if self.ledger is None:
+            having = Counter(self.owners)
+        else:
+            having = self.ledger.counts.copy()
+            having.subtract(self.ledger.owners[partition] for partition in self.owners.changes)
+            having.update(self.owners.changes.values())
+        having.subtract(self.owners[partition] for partition in self.free)
+        return +having
+
+    def _active(self) -> int:
+        return sum(member.state is MemberState.ACTIVE for member in self.members.values())
+
+    def _control(self, target: Target, wanted: Wanted) -> None:
+        if self.phase is Phase.REBALANCING:
+            return
+        moves = self._moves(wanted)
+        if not moves and not self.free and target.settled:
+            if self.phase is Phase.HOLDDOWN:
+                self._tell(EventKind.CANCELLED, why="nothing is left to move")
+                self._turn(PhaseTurn.NOTHING_LEFT)
+            return
+        if self.holddown is None:
+            self.holddown = Holddown(self.now, self.now + self.terms.rebalance_delay)
+        why = self._begins(moves)
+        if why:
+            if self.phase is Phase.HOLDDOWN and self.now < self.holddown.until:
+                self._tell(EventKind.CANCELLED, why=why)
+            self._turn(PhaseTurn.BEGIN)
+            self._tell(EventKind.REBALANCING, why=why)
+        elif self.phase is Phase.READY:
+            self._turn(PhaseTurn.CHANGED)
+            self._tell(EventKind.HOLDDOWN, why=f"for {self.terms.rebalance_delay:g} s")
+
+    def _begins(self, moves: list[int]) -> str:
+        """Why partitions may move now; empty when they may not."""
+        assert self.holddown is not None
+        if self.now >= self.holddown.until:
+            uneven = self.for_load and self.for_load.issuperset(moves)
+            return "loads are uneven" if uneven else "the members have changed"
+        for partition in moves:
+            owner = self.members.get(self.owners[partition] or "")
+            if owner is None or owner.state is not MemberState.ACTIVE:
+                kind = "leaving" if owner is None else owner.state.value
+                return f"{self.owners[partition]} is {kind}"
+        if not moves and self.free and self._active() >= max(1, self.settled):
+            return "as many members as before, and nothing to hand off"
+        return ""
+
+    # --- 5 and 6: grant and revoke ------------------------------------------------------------
+
+    def _act(self, target: Target, wanted: Wanted) -> None:
+        if self.phase is Phase.HOLDDOWN:
+            having = self._having()
+            # Members that hold nothing, but are back, or have taken the place of another.
+            back = {*self.heirs.values(), *(self.owners[p] for p in self.free)}
+            entitled = {
+                name
+                for name, member in self.members.items()
+                if name in back and not having[name] and member.state is MemberState.ACTIVE
+            }
+            for partition in sorted(self.free):
+                name = wanted[partition]
+                owner = self.owners[partition] or ""
+                keeper = self.heirs.get(owner, owner)
+                if keeper in entitled:
+                    # All of it, whatever would be even for those who are there now: others may
+                    # be about to return. But a copy comes first.
+                    if name == keeper or name not in self.standbys.get(partition, ()):
+                        self._grant(partition, keeper)
+                elif name is not None and not having[name] and name not in entitled:
+                    self._grant(partition, name)
+            self.warming = {p: n for p, n in self.warming.items() if n in self.members}
+            return
+        for partition in sorted(self.free):
+            name = wanted[partition]
+            if name is not None:
+                self._grant(partition, name)
+        if self.phase is Phase.REBALANCING:
+            self._revoke(wanted)
+        for partition, name in target.warmups.items():
+            if self.warming.get(partition) != name:
+                self._tell(EventKind.WARMUP, name, partition)
+        self.warming = dict(target.warmups)
+        self.standbys = dict(target.standbys)
+
+    def _grant(self, partition: int, name: str) -> None:
+        member = self.members[name]
+        if member.state is MemberState.LEAVING:
+            return
+        if member.state is MemberState.DRAINED and any(
+            each.state in (MemberState.ACTIVE, MemberState.STALLED)
+            for each in self.members.values()
+        ):
+            # It had the partition, and may not have it again: another warms up for it.
+            return
+        # Above every token before it, also when Redis has forgotten those.
+        self.token = max(self.token + 1, int(self.now * 1e6))
+        last, self.owners[partition] = self.owners[partition], name
+        self.tokens[partition] = self.token
+        self.free.discard(partition)
+        why = f"was {last}'s" if last not in (None, name) else ""
+        self._tell(EventKind.GRANTED, name, partition, why=why)
+
+    def _revoke(self, wanted: Wanted) -> None:
+        if len(self.handoffs) >= self.terms.handoffs and self.present.keys() == self.members.keys():
+            return
+        having = self._having()
+        for handoff in self.handoffs.values():
+            having[handoff.owner] -= 1
+            having[handoff.to] += 1
+        pending = self._pending(wanted)
+        for owner in [name for name in pending if name not in self.members]:
+            # Its time to leave is over: no budget, no order.
+            takers = pending.pop(owner)
+            for to in sorted(takers, key=lambda name: takers[name].first):
+                for partition in takers[to]:
+                    self._ask(partition, to, "its time to leave is over")
+        busy = {handoff.owner for handoff in self.handoffs.values()}
+        for owner in list(pending):
+            member = self.members[owner]
+            if member.state is MemberState.STALLED:
+                takers = pending.pop(owner)
+                if owner not in busy and self.roster[owner].sheds_after <= self.now:
+                    # One at a time, and the next not before this one had all its time.
+                    to = min(takers, key=lambda name: takers[name].first)
+                    pending[owner] = {to: Queue([takers[to].first])}
+        while pending and len(self.handoffs) < self.terms.handoffs:
+            owner = max(pending, key=lambda n: (self._pressure(n, having), -self._place(n)))
+            takers = pending[owner]
+            to = min(takers, key=lambda name: (self._load(name, having), takers[name].first))
+            partition = takers[to].take()
+            if not takers[to]:
+                del takers[to]
+            if not takers:
+                del pending[owner]
+            having[owner] -= 1
+            having[to] += 1
+            state = self.members[owner].state
+            why = "" if state is MemberState.ACTIVE else f"is {state.value}"
+            if partition in self.for_load:
+                self.load_moves = (*reported_loads.recent(self.load_moves, self.now), self.now)
+                why = "for its load"
+            self._ask(partition, to, why)
+            if state is MemberState.STALLED:
+                sheds_after = self.now + self.terms.max_handoff_time
+                self.roster[owner] = replace(self.roster[owner], sheds_after=sheds_after)
+
+    def _pending(self, wanted: Wanted) -> dict[str, dict[str, Queue]]:
+        """For each owner and taker the partitions that are to go from the one to the other."""
+        assert self.ledger is not None
+        # Those that the ledger does not know of: few, but in a step that grants many.
+        more: dict[tuple[str, str], list[int]] = {}
+        for partition in {*self.owners.changes, *self.draining}:
+            if self._is_to_move(partition, wanted):
+                route = str(self.owners[partition]), str(wanted[partition])
+                more.setdefault(route, []).append(partition)
+        passed = {*self.owners.changes, *self.free, *self.handoffs}
+        pending: dict[str, dict[str, Queue]] = {}
+        for (owner, to), partitions in self.ledger.routes.items():
+            queue = Queue(partitions, passed)
+            if queue and owner is not None and to is not None:
+                pending.setdefault(owner, {})[to] = queue
+        for (owner, to), partitions in more.items():
+            takers = pending.setdefault(owner, {})
+            takers[to] = Queue(sorted([*partitions, *takers.get(to, ())]))
+        return pending
+
+    def _place(self, name: str) -> int:
+        return self.roster[name].place
+
+    def _load(self, name: str, having: Counter[str | None]) -> float:
+        return having[name] / self.members[name].weight
+
+    def _pressure(self, name: str, having: Counter[str | None]) -> tuple[bool, float]:
+        """Who has to give first: those that leave or are stalled, then those with the most."""
+        return self.members[name].state is not MemberState.ACTIVE, self._load(name, having)
+
+    def _ask(self, partition: int, to: str, why: str) -> None:
+        owner = str(self.owners[partition])
+        deadline = self.now + self.terms.max_handoff_time
+        self.handoffs[partition] = Handoff(owner, to, self.generation, deadline)
+        self._tell(EventKind.REVOKED, owner, partition, to, why)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _rest(self, target: Target, wanted: Wanted) -> None:
+        """Ready, when nothing is left to do."""
+        if self.free or self.handoffs or not target.settled or self._moves(wanted):
+            return
+        if self.phase is Phase.HOLDDOWN:
+            self._tell(EventKind.CANCELLED, why="spare members took over")
+            # Copies and warm-ups wait in a holddown: the next step is for them.
+            self.goes_on = True
+        if self.phase is not Phase.READY:
+            self._tell(EventKind.READY)
+            self._turn(PhaseTurn.NOTHING_LEFT)
+        self.settled = self._active()
+
+    def _outcome(self) -> StepOutcome:
+        if self.phase is not Phase.HOLDDOWN and self.recovering is None:
+            self.roster = {name: seat for name, seat in self.roster.items() if seat.session}
+        size = max(self.draining, default=self.terms.partitions - 1) + 1
+        after = replace(
+            self.before,
+            phase=self.phase,
+            holddown=self.holddown,
+            roster=self.roster,
+            settled=self.settled,
+            owners=self.owners.column.sized(size, None),
+            tokens=self.tokens.column.sized(size, 0),
+            free=frozenset(self.free),
+            handoffs=self.handoffs,
+            warming=self.warming,
+            standbys=self.standbys,
+            draining=frozenset(self.draining),
+            token=self.token,
+            recovering=self.recovering,
+            longest_ttl=self.longest_ttl,
+            server=self.server,
+            load_moves=self.load_moves,
+            orders=self.orders,
+        )
+        if after == self.before:
+            return StepOutcome(self.before, (), self._due(self.before), plan=self.plan)
+        after = replace(after, generation=self.generation, committed=None)
+        return StepOutcome(after, tuple(self.events), self._due(after), self.dismissed, self.plan)
+
+    def _due(self, state: GroupState) -> float | None:
+        if self.goes_on:
+            return self.now
+        return min((at for at in self._times(state) if at > self.now), default=None)
+
+    def _times(self, state: GroupState) -> Iterable[float]:
+        for order in state.orders.values():
+            if order.until is not None:
+                yield order.until
+        if self.present and reported_loads.looks(rule(self.terms, self.assignor)):
+            yield self.now + reported_loads.LOOKED_AT_EVERY
+        for member in self.present.values():
+            if (ends := self._leave_end(member)) is not None:
+                yield ends
+            if member.stalled:
+                yield state.roster[member.name].sheds_after
+        if state.holddown is not None:
+            yield state.holddown.until
+        if state.recovering is not None:
+            yield min(state.recovering, self.now + state.longest_lease)
+        for handoff in state.handoffs.values():
+            yield handoff.deadline
+            # Not committed yet: it will be a moment from now, and one ttl after that is a bound.
+            unheard = handoff.lease_end
+            yield max(
+                handoff.deadline, self.now + state.longest_lease if unheard is None else unheard
+            )

@@ -1,0 +1,228 @@
+"""What a ring would be after nodes join, leave, or change their weight, and what moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.placement import (
+    Random,
+    balanced_points,
+    check_placement,
+    kept_points,
+    more_points,
+    own_lengths,
+    points_of_weight,
+    random_points,
+)
+from hashring.core.replica import check_node_name
+from hashring.core.ring import Ring
+from hashring.core.ring_balance import Balance, balance
+from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
+
+
+def planned_ring(
+    ring: Ring,
+    *,
+    join: Iterable[str] = (),
+    leave: Iterable[str] = (),
+    weights: Mapping[str, float] | None = None,
+    n_replicas: int = 16,
+    placement: str = "random",
+    rng_for: Callable[[str], Random],
+) -> Ring:
+    """The ring after nodes leave, change their weight, and join, in that order.
+
+    Args:
+        weights: for a node that joins or stays, its new weight: it has
+            ``round(n_replicas * weight)`` points, at least one. A node that stays adds points to
+            its own, or gives some of them up, as a live node does.
+        n_replicas: points of a node of weight 1.
+        placement: where nodes put the points that they add: ``random`` or ``balanced``.
+        rng_for: the random numbers that a node's points are drawn with, by its name.
+
+    Raises:
+        UnknownNodeError: a node to leave or to reweigh is not on the ring.
+        ConfigError: a joining node is on the ring already, a weight is not positive, and so on.
+        EmptyRingError: nobody would be left.
+    """
+    for what, names in (("join", join), ("leave", leave)):
+        if isinstance(names, str):
+            raise ConfigError(what, names, "give a list of names")
+    join, leave, weights = tuple(join), tuple(leave), dict(weights or {})
+    check_placement(placement)
+    if n_replicas < 1:
+        raise ConfigError("n_replicas", n_replicas, "a node has at least one point")
+    for node in leave:
+        if node not in ring:
+            raise UnknownNodeError(node, nodes=ring.nodes)
+        if node in join or node in weights:
+            raise ConfigError("leave", node, "cannot join or get a weight in the same plan")
+    for node in join:
+        check_node_name(node)
+        if node in ring or join.count(node) > 1:
+            raise ConfigError("join", node, "is on the ring already: give it another name")
+    for node, weight in weights.items():
+        if node not in ring and node not in join:
+            raise UnknownNodeError(node, nodes=ring.nodes)
+        if not 0 < weight < 1e6:
+            raise ConfigError(
+                "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
+            )
+
+    after = ring.without_nodes(*leave)
+    for node, weight in weights.items():
+        if node in ring:
+            count = points_of_weight(n_replicas, weight)
+            after = resized_ring(after, node, count, rng_for(node), placement)
+    for node in join:
+        count = points_of_weight(n_replicas, weights.get(node, 1))
+        place = balanced_points if placement == "balanced" else random_points
+        after = after.with_node(node, place(after, node, count, rng_for(node)))
+    if not after.node_count:
+        raise EmptyRingError(
+            "no node would be left, so no key would have an owner: keep one, or let another join"
+        )
+    return after
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """What the points of a live node depend on.
+
+    Attributes:
+        n_replicas: how many points it has with weight 1.
+        own_weight: its weight when none is ordered.
+        placement: where it puts points that it adds: ``random`` or ``balanced``.
+    """
+
+    n_replicas: int
+    own_weight: float = 1.0
+    placement: str = "random"
+
+
+def reweighed_ring(
+    ring: Ring,
+    weights: Mapping[str, float | None],
+    shapes: Mapping[str, NodeShape],
+    rng_for: Callable[[str], Random],
+) -> Ring:
+    """The ring after live nodes have other weights, one node after the other.
+
+    Exact where a node gives points up. Where it adds some, they are an example.
+
+    Args:
+        weights: by node; ``None`` for the node's own. A node that is not on the ring, such as a
+            drained one, changes nothing now.
+        shapes: of each of these nodes.
+        rng_for: the random numbers that a node's points are drawn with, by its name.
+
+    Raises:
+        ConfigError: there are not that many free points.
+    """
+    for node, weight in weights.items():
+        if node in ring:
+            shape = shapes[node]
+            count = points_of_weight(
+                shape.n_replicas, shape.own_weight if weight is None else weight
+            )
+            ring = resized_ring(ring, node, count, rng_for(node), shape.placement)
+    return ring
+
+
+def resized_ring(ring: Ring, node: str, count: int, rng: Random, placement: str = "random") -> Ring:
+    """The ring after one of its nodes has another number of points, as a live node does it.
+
+    Args:
+        placement: where points go that it adds: ``random`` or ``balanced``.
+
+    Raises:
+        UnknownNodeError: the node is not on the ring.
+        ConfigError: there are not that many free points.
+    """
+    points = ring.points_of(node)
+    if count < len(points):
+        return ring.with_node(node, kept_points(own_lengths(ring, node), count))
+    return ring.with_node(
+        node, [*points, *more_points(ring, node, count - len(points), rng, placement)]
+    )
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node before and after; shares from 0 to 1, ``fair`` the share of the points it has then."""
+
+    name: str
+    before: float
+    after: float
+    fair: float
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """What a change would do to a ring.
+
+    Attributes:
+        moved: the part of the ring that changes hands, from 0 to 1.
+        least: the part that would, if every node had exactly its fair share before and after.
+        flows: from whom to whom, and how much; the greatest first. ``None`` is no node.
+        nodes: those whose share changes, the greatest change first.
+        before, after: how even it is; ``None`` for a ring without nodes.
+        exact: whether all points of the ring after are known. Otherwise those that nodes add are an
+            example, and so are the figures.
+    """
+
+    moved: float
+    least: float
+    flows: Sequence[tuple[str | None, str | None, float]]
+    nodes: Sequence[NodeChange]
+    before: Balance | None
+    after: Balance | None
+    exact: bool
+
+
+def ring_plan(ring: Ring, after: Ring, *, exact: bool | None = None) -> RingPlan:
+    """What becoming the other ring would do to a ring.
+
+    Args:
+        exact: whether all points of the other ring are known; unless given, whether no node has
+            more points there than here.
+
+    Raises:
+        ConfigError: the rings hash keys differently.
+    """
+    flows: Counter[tuple[str | None, str | None]] = Counter()
+    for move in ring.moves(after):
+        flows[move.before, move.after] += move.points
+    names = sorted({*ring.nodes, *after.nodes})
+    fair = {name: (_fair(ring, name), _fair(after, name)) for name in names}
+    nodes = [
+        NodeChange(name, _share(ring, name), _share(after, name), fair[name][1]) for name in names
+    ]
+    nodes = [node for node in nodes if node.before != node.after]
+    nodes.sort(key=lambda node: -abs(node.after - node.before))
+    return RingPlan(
+        sum(flows.values()) / RING_SIZE,
+        sum(max(0.0, then - now) for now, then in fair.values()),
+        [(*pair, points / RING_SIZE) for pair, points in flows.most_common()],
+        nodes,
+        balance(ring),
+        balance(after),
+        all(_count(after, name) <= _count(ring, name) for name in after.nodes)
+        if exact is None
+        else exact,
+    )
+
+
+def _share(ring: Ring, node: str) -> float:
+    return ring.share(node) if node in ring else 0.0
+
+
+def _count(ring: Ring, node: str) -> int:
+    return len(ring.points_of(node)) if node in ring else 0
+
+
+def _fair(ring: Ring, node: str) -> float:
+    return len(ring.points_of(node)) / len(ring) if node in ring else 0.0

@@ -1,0 +1,569 @@
+"""What every member has, whatever runs it and whatever protocol it follows.
+
+The *renewer* talks to Redis and keeps the deadlines; nothing of the application's ever runs in
+it, and it is a thread of the operating system's also where greenlets or an event loop run the
+application. The *listener*, such a thread too, waits for messages. The *caller* (a thread, a
+greenlet or a task) runs the application's callbacks, one after the other. So an application that
+computes, hangs or sleeps does not cost its member the lease, and whether it makes progress is a
+signal of its own (``tick``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import secrets
+import socket
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hashring.core.assignors.protocol import is_finite
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.hashing import hash_algorithm
+from hashring.core.replica import check_node_name
+from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
+from hashring.protocol.machine import Machine, io_timeout
+from hashring.protocol.member_machine import MemberMachine, Stage
+from hashring.running.machine_loop import Loop
+from hashring.running.threads_and_greenlets import (
+    Latch,
+    NativeThreads,
+    native_latch,
+    native_lock,
+    start_native_thread,
+)
+from hashring.store.interface import Store
+from hashring.store.loop_store import LoopStore
+from hashring.store.memory_store import MemoryStore
+from hashring.store.own_connections import is_async
+from hashring.store.redis_store import RedisStore
+
+logger = logging.getLogger("hashring.groups")
+
+monotonic = time.monotonic
+
+_ENTERING: Final = (
+    Stage.OUTSIDE,
+    Stage.ENTERING,
+    Stage.WAITING,
+    Stage.JOINED,
+    Stage.WITHDRAWING,
+    Stage.FAILED,
+)
+"""The stages in which nobody knows yet whether ``start()`` succeeds."""
+
+_OF_HELD: Final = (
+    PartitionChangeKind.ASSIGNED,
+    PartitionChangeKind.REVOKED,
+    PartitionChangeKind.DRAIN,
+)
+"""What is told only while the partition is held under the token that the change names."""
+
+_PATIENCE_AT_EXIT: Final = 1.0
+"""Seconds that the end of the program waits for members to leave."""
+
+
+class _MemberLoop(Loop):
+    # A process may have hundreds of members; the end of a subscription ends the wait for it.
+    listen = 2.0
+
+
+OnAssigned = Callable[[int, int], object]
+OnRevoked = Callable[[int, float], object]
+OnPartition = Callable[[int], object]
+OnActive = Callable[[bool], object]
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What the application wants to be told; ``None`` for what it does not."""
+
+    on_assigned: OnAssigned | None = None
+    on_revoked: OnRevoked | None = None
+    on_lost: OnPartition | None = None
+    on_warmup: OnPartition | None = None
+    on_drain: OnPartition | None = None
+    on_active: OnActive | None = None
+
+    def __post_init__(self) -> None:
+        for name, callback in vars(self).items():
+            if callback is not None and not callable(callback):
+                raise ConfigError(name, callback, "give something that can be called")
+
+
+@dataclass(eq=False)
+class Stay:
+    """One stay in a group, from ``start()`` to its end. All it calls may be called by any thread.
+
+    Attributes:
+        deliver: hands a change to the caller; ``None`` is the last.
+        entered: says that the member has entered, or has failed to.
+        ended: says that all is over.
+        over: set when the member has let go of everything.
+        threads: each set at the end of a thread.
+        machine: the member's protocol; there once the stay has begun.
+        loop: drives the machine.
+        inside: whether the member has entered.
+        failure: why the member did not enter.
+        deaf: nobody runs callbacks any more.
+    """
+
+    deliver: Callable[[PartitionChange | None], None]
+    entered: Callable[[], None]
+    ended: Callable[[], None]
+    over: Latch = field(default_factory=native_latch)
+    threads: list[Latch] = field(default_factory=list)
+    machine: MemberMachine | None = None
+    loop: Loop | None = None
+    inside: bool = False
+    failure: BaseException | None = None
+    deaf: bool = False
+
+    def stop(self, *, handover: bool = False) -> None:
+        """Have the member leave. Safe in a signal handler."""
+        loop, machine = self.loop, self.machine
+        if loop is not None and machine is not None:
+            loop.tell(lambda now: machine.stop(now, handover=handover, patient=not self.deaf))
+
+    def abandon(self) -> None:
+        """Nobody runs callbacks any more: have the member leave without waiting for any."""
+        self.deaf = True
+        self.stop()
+
+
+class BaseMember(ABC):
+    """A member kept alive by threads of its own; subclasses follow a protocol, and say who runs
+    the application.
+
+    Args:
+        redis: a client; connections of the member's own are made from it.
+        name: the group's name.
+        member: the member's name; made up unless given.
+        ttl: seconds the lease lasts without renewal.
+        interval: seconds between renewals.
+        progress_timeout: seconds without a sign of progress after which the member is stalled.
+    """
+
+    _asynchronous = False
+    _twins = ("PartitionGroup", "AsyncPartitionGroup")
+    """What takes a sync client, and what takes an asyncio one."""
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str,
+        *,
+        member: str | None,
+        ttl: float,
+        interval: float,
+        progress_timeout: float | None,
+        callbacks: Callbacks,
+    ) -> None:
+        if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
+            kind = "not an" if self._asynchronous else "an"
+            use = self._twins[not self._asynchronous]
+            raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
+        self.name = name
+        self._named = member is not None
+        self.member = check_node_name(_made_up() if member is None else member)
+        if not is_finite(interval) or not 0 < interval <= ttl / 3:
+            raise ConfigError(
+                "heartbeat_interval",
+                interval,
+                f"must be above 0 and at most a third of the ttl of {ttl:g} s: with less room, "
+                f"one late renewal costs a member everything",
+            )
+        if progress_timeout is not None and not (
+            is_finite(progress_timeout) and progress_timeout > 0
+        ):
+            raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
+        self._redis = redis
+        self._progress_timeout = progress_timeout
+        self._callbacks = callbacks
+        self._timeout = io_timeout(ttl)
+        # The renewer and the application both change what is held.
+        self._lock = native_lock()
+        self._iterators: list[Callable[[PartitionChange | None], None]] = []
+        self._forks = 0
+        self._waits_for_name = True
+        self._stay: Stay | None = None
+        self._parent: int | None = None
+        self._logged_error: Exception | None = None
+        self._interval = interval
+        self._machine = self._new_machine()
+        _members.add(self)
+
+    def _new_store(self) -> Store:
+        """A store for one thread. Each has its own: see :func:`start_native_thread`."""
+        if isinstance(self._redis, MemoryStore):
+            return self._redis
+        if self._asynchronous:
+            return LoopStore(self._redis, self._timeout)
+        return RedisStore(self._redis, self._timeout)
+
+    @abstractmethod
+    def _new_machine(self) -> MemberMachine:
+        """The protocol of a member that has not started."""
+
+    # --- what is held -------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not left yet."""
+        return self._running
+
+    @property
+    @abstractmethod
+    def partitions(self) -> int:
+        """How many partitions the group has, as far as this member knows."""
+
+    @property
+    def error(self) -> Exception | None:
+        """What is wrong now, if anything."""
+        return self._machine.error
+
+    @property
+    def held(self) -> dict[int, int]:
+        """The partitions held now, with their fencing tokens. No I/O."""
+        return self._machine.membership.held(monotonic())
+
+    @property
+    def active(self) -> bool:
+        """Whether any partition is held now: Solace's active indicator. No I/O."""
+        now = monotonic()
+        holding = self._machine.membership.holding
+        return any(holding.token(partition, now) for partition in holding.partitions)
+
+    def token(self, partition: int) -> int | None:
+        """The fencing token of a partition held now; ``None`` when it is not. No I/O."""
+        return self._machine.membership.holding.token(partition, monotonic())
+
+    def owns(self, partition: int) -> bool:
+        """Whether the partition is held now. No I/O."""
+        return self.token(partition) is not None
+
+    def partition_of(self, key: str | bytes) -> int:
+        """The partition of a key: its CRC-32 modulo the count.
+
+        Raises:
+            KeyTypeError, KeyValueError: the key has no point.
+        """
+        return hash_algorithm("crc-32").point(key) % self.partitions
+
+    # --- what the application says ------------------------------------------------------------
+
+    def tick(self) -> None:
+        """The application makes progress.
+
+        So do :meth:`release`, :meth:`ready`, :meth:`lag` and :meth:`drained`, a callback that
+        returns, and asking for the next of the changes.
+        """
+        self._machine.tick(monotonic())
+        if self._machine.membership.stalled:
+            self._wake()
+
+    def release(self, partition: int) -> bool:
+        """Let go of a partition that is to be let go of, or of any other; whether it was held.
+
+        For the iterator style; a callback's return says the same.
+        """
+        self.tick()
+        with self._lock:
+            token = self.token(partition)
+            done = token is not None and self._machine.release(partition, token, monotonic())
+        if done:
+            self._wake()
+        return done
+
+    def ready(self, partition: int) -> bool:
+        """This member is warm for a partition; whether it was to warm up for it."""
+        return self.lag(partition, 0.0)
+
+    def lag(self, partition: int, behind: float) -> bool:
+        """How far this member is behind on a partition; whether it was to warm up for it.
+
+        Raises:
+            ConfigError: ``behind`` is no finite number, 0 or more.
+        """
+        if not is_finite(behind) or behind < 0:
+            raise ConfigError("behind", behind, "give a finite number, 0 or more")
+        self.tick()
+        with self._lock:
+            done = self._machine.lag(partition, behind)
+        if done:
+            self._wake()
+        return done
+
+    def drained(self, partition: int) -> bool:
+        """A removed partition is empty; whether this member was to empty it."""
+        self.tick()
+        with self._lock:
+            done = self._machine.drained(partition, monotonic())
+        if done:
+            self._wake()
+        return done
+
+    def _wake(self) -> None:
+        stay = self._stay
+        if stay is not None and stay.loop is not None:
+            stay.loop.wake()
+
+    # --- for those who run it -----------------------------------------------------------------
+
+    @property
+    def heartbeat_interval(self) -> float:
+        """Seconds between renewals."""
+        return self._machine.interval
+
+    @property
+    def _running(self) -> bool:
+        return self._stay is not None and not self._stay.over.wait(0)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a callback may go on after the member has left."""
+        return self._machine.grace + 1.0
+
+    def _refuse_to_start(self) -> None:
+        """
+        Raises:
+            NodeStateError: it runs already.
+            MemberForked: it was made in a parent process, and has a name of its own.
+        """
+        if self._running:
+            raise NodeStateError(f"group {self.name!r} runs already in this object")
+        if self._parent is not None:
+            if self._named:
+                raise MemberForked(self.name, self.member, self._parent)
+            self._parent, self.member = None, _made_up()
+            self._machine = self._new_machine()
+
+    def _launch(self, stay: Stay) -> None:
+        """Begin to enter, in threads of the operating system's."""
+        self._logged_error = None
+        stay.machine = self._machine
+        stay.loop = self._loop(stay, self._machine, "renewer", lambda: self._show(stay), self._lock)
+        self._begin(stay)
+        self._machine.start(monotonic())
+        self._stay = stay
+        self._thread(stay, lambda: self._live(stay), "renewer")
+
+    def _begin(self, stay: Stay) -> None:  # noqa: B027 - most have nothing beside it
+        """Make what stands beside the renewer for this stay."""
+
+    def _end(self, stay: Stay) -> None:  # noqa: B027 - the same
+        """End what stands beside the renewer; the member has left, or did not enter."""
+
+    def _loop(
+        self,
+        stay: Stay,
+        machine: Machine,
+        what: str,
+        publish: Callable[[], None] = lambda: None,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> Loop:
+        ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
+        return _MemberLoop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
+
+    def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
+        """Start a thread of this stay's; what is set at its end."""
+        ended = start_native_thread(target, f"hashring group {self.name} {what}")
+        stay.threads.append(ended)
+        return ended
+
+    def _live(self, stay: Stay) -> None:
+        """The renewer's thread."""
+        assert stay.loop is not None
+        try:
+            stay.loop.run()
+            self._end(stay)
+        finally:
+            stay.failure = self._machine.failure
+            stay.over.set()
+            if stay.failure is None:
+                self._deliver(stay, None)
+                with self._lock:
+                    iterators = list(self._iterators)
+                for put in iterators:
+                    put(None)
+            stay.entered()
+            stay.ended()
+
+    def _show(self, stay: Stay) -> None:
+        """After each step: tell the application what it changed."""
+        machine = self._machine
+        with self._lock:
+            changes, machine.changes = machine.changes, []
+        self._tell(stay, changes)
+        self._logged_error = self._log(machine.error, self._logged_error)
+        if not stay.inside and machine.stage not in _ENTERING:
+            stay.inside = True
+            stay.entered()
+
+    def _log(self, error: Exception | None, last: Exception | None) -> Exception | None:
+        """The error, which is logged unless it is like the last one."""
+        if error is not None and type(error) is not type(last):
+            unexpected = None if isinstance(error, HashringError) else error
+            leaving = "; the lease ends by itself" if self._machine.stage is Stage.LEFT else ""
+            logger.warning(
+                "hashring group %s: %s: %s%s",
+                self.name,
+                self.member,
+                error,
+                leaving,
+                exc_info=unexpected,
+            )
+        return error
+
+    # --- the caller ---------------------------------------------------------------------------
+
+    def _tell(self, stay: Stay, changes: list[PartitionChange]) -> None:
+        """Tell the application; what nobody wants to hear of is let go of at once."""
+        if not changes:
+            return
+        with self._lock:
+            iterators = list(self._iterators)
+        listening = bool(iterators) or self._callbacks.on_revoked is not None
+        unheard = []
+        for change in changes:
+            for put in iterators:
+                put(change)
+            if change.kind is PartitionChangeKind.REVOKED and not listening:
+                unheard.append(change)
+            elif self._wanted(change):
+                self._deliver(stay, change)
+        self._let_go(*unheard)
+
+    def _warms_up(self) -> bool:
+        """Whether any part of the application hears of what to warm up for."""
+        return self._callbacks.on_warmup is not None or bool(self._iterators)
+
+    def _deliver(self, stay: Stay, change: PartitionChange | None) -> None:
+        try:
+            stay.deliver(change)
+        except RuntimeError:
+            # The event loop is closed: there is no application left to work on anything.
+            stay.abandon()
+
+    def _wanted(self, change: PartitionChange) -> bool:
+        callbacks = self._callbacks
+        return {
+            PartitionChangeKind.ASSIGNED: callbacks.on_assigned,
+            PartitionChangeKind.REVOKED: callbacks.on_revoked,
+            PartitionChangeKind.LOST: callbacks.on_lost,
+            PartitionChangeKind.WARMUP: callbacks.on_warmup,
+            PartitionChangeKind.DRAIN: callbacks.on_drain,
+            PartitionChangeKind.ACTIVE: callbacks.on_active,
+            PartitionChangeKind.INACTIVE: callbacks.on_active,
+            PartitionChangeKind.COOLED: None,
+        }[change.kind] is not None
+
+    def _call_back(self, change: PartitionChange) -> object:
+        """Call what is to be called now; what it returns."""
+        callbacks, partition = self._callbacks, change.partition
+        if change.kind in _OF_HELD and self.token(partition) != change.token:
+            # It has gone meanwhile, behind a callback that took long.
+            return None
+        if change.kind is PartitionChangeKind.ASSIGNED and callbacks.on_assigned is not None:
+            return callbacks.on_assigned(partition, change.token)
+        if change.kind is PartitionChangeKind.REVOKED and callbacks.on_revoked is not None:
+            return callbacks.on_revoked(partition, change.deadline)
+        if change.kind is PartitionChangeKind.LOST and callbacks.on_lost is not None:
+            return callbacks.on_lost(partition)
+        if change.kind is PartitionChangeKind.WARMUP and callbacks.on_warmup is not None:
+            return callbacks.on_warmup(partition)
+        if change.kind is PartitionChangeKind.DRAIN and callbacks.on_drain is not None:
+            return callbacks.on_drain(partition)
+        if callbacks.on_active is not None:
+            return callbacks.on_active(change.kind is PartitionChangeKind.ACTIVE)
+        return None
+
+    def _raised(self, change: PartitionChange) -> None:
+        logger.exception(
+            "hashring group %s: the callback for %s of partition %d raised",
+            self.name,
+            change.kind.value,
+            change.partition,
+        )
+
+    def _called_back(self, change: PartitionChange) -> None:
+        """A callback is over, or has raised."""
+        self.tick()
+        if change.kind is PartitionChangeKind.REVOKED:
+            self._let_go(change)
+
+    def _let_go(self, *changes: PartitionChange) -> None:
+        done = False
+        with self._lock:
+            for change in changes:
+                done |= self._machine.release(change.partition, change.token, monotonic())
+        if done:
+            self._wake()
+
+    def _held_changes(self, put: Callable[[PartitionChange | None], None]) -> None:
+        """Begin to tell an iterator: first of what is held and to warm up for, then of changes."""
+        with self._lock:
+            if not self._running:
+                raise NodeStateError(f"group {self.name!r} does not run: start it first")
+            for number, (partition, token) in enumerate(sorted(self.held.items())):
+                if not number:
+                    put(PartitionChange(PartitionChangeKind.ACTIVE, partition, token))
+                put(PartitionChange(PartitionChangeKind.ASSIGNED, partition, token))
+            for partition in sorted(self._machine.membership.cold):
+                put(PartitionChange(PartitionChangeKind.WARMUP, partition))
+            self._iterators.append(put)
+
+    def _tell_no_more(self, put: Callable[[PartitionChange | None], None]) -> None:
+        with self._lock:
+            # A forked child has forgotten its parent's iterators.
+            if put in self._iterators:
+                self._iterators.remove(put)
+
+    # --- fork ---------------------------------------------------------------------------------
+
+    def _abandon(self) -> None:
+        """In a forked child: what is held is the parent's."""
+        self._lock = native_lock()
+        self._iterators = []
+        self._forks += 1
+        if self._running:
+            self._parent = os.getppid()
+        # Connections, too: closing them here would close them there.
+        self._stay = None
+        self._machine = self._new_machine()
+
+
+def _made_up() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+_members: weakref.WeakSet[BaseMember] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for member in list(_members):
+        member._abandon()
+
+
+def _leave_at_exit() -> None:
+    """The program ends without having stopped its members: they leave, and their threads end."""
+    stays = [stay for member in _members if (stay := member._stay) is not None]
+    for stay in stays:
+        # Nothing of the application's runs any more.
+        stay.abandon()
+    deadline = monotonic() + _PATIENCE_AT_EXIT
+    for stay in stays:
+        for thread in stay.threads:
+            thread.wait(max(0.0, deadline - monotonic()))
+
+
+atexit.register(_leave_at_exit)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

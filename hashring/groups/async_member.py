@@ -1,0 +1,177 @@
+"""A member in an asyncio program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.groups.any_member import BaseMember, Stay
+from hashring.store.asyncio_cancellation import callback_over
+
+M = TypeVar("M", bound="AsyncMember")
+
+
+class AsyncMember(BaseMember):
+    """A member whose callbacks run in a task of the event loop that started it."""
+
+    _asynchronous = True
+    _caller: asyncio.Task[None] | None = None
+    _callback: asyncio.Future[Any] | None = None
+    _ended: asyncio.Event | None = None
+
+    async def start(self, *, wait: bool = True) -> None:
+        """Join, and stay a member until :meth:`stop`.
+
+        Returns once the member is in the group; partitions follow by ``on_assigned``. When the
+        call is cancelled, the member leaves. Waits one heartbeat at most for the first decision,
+        so a slow assignor does not hold it up.
+
+        Args:
+            wait: if another session has the member's name, as after a crash of this program,
+                wait until its lease ends: one ttl at most. ``False``: raise at once.
+
+        Raises:
+            NodeStateError: it runs already.
+            MemberForked: it was made in a parent process, and has a name of its own.
+            MemberExists: the group has a live member of this name. With ``wait``: it has renewed
+                its lease meanwhile.
+            AssignorError: the assignor gave a wrong answer to the first question.
+            GroupMismatch: the group has other terms.
+            ConfigError: no count was given, and the group does not exist.
+            RedisUnavailable, RedisRefused: what stopped it.
+        """
+        self._refuse_to_start()
+        self._waits_for_name = wait
+        calls, put = _mailbox()
+        entered, ended = asyncio.Event(), asyncio.Event()
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        stay = Stay(put, _if_open(soon, entered.set), _if_open(soon, ended.set))
+        self._ended = ended
+        self._launch(stay)
+        try:
+            await entered.wait()
+            if stay.failure is not None:
+                await ended.wait()
+                raise stay.failure
+        except BaseException:
+            stay.abandon()
+            raise
+        self._caller = asyncio.create_task(self._call(stay, calls), name=f"hashring {self.name}")
+
+    async def stop(self, *, handover: bool = False) -> None:
+        """Leave the group.
+
+        Every held partition is revoked first, with ``max_handoff_time`` to end its work. Returns
+        when the member has left; in a callback at once. Calling it again does nothing.
+
+        Args:
+            handover: stay until others have taken over all partitions (with ``learner``: have
+                warmed up for them), at most ``leave_timeout`` seconds.
+        """
+        stay, ended, caller = self._stay, self._ended, self._caller
+        if stay is None or ended is None:
+            return
+        stay.stop(handover=handover)
+        if asyncio.current_task() in (caller, self._callback):
+            return
+        await ended.wait()
+        if caller is not None:
+            # A callback that never returns must not keep anybody from leaving.
+            await asyncio.wait([caller], timeout=self._patience)
+            if not caller.done():
+                caller.cancel()
+                await asyncio.wait([caller])
+        await self._close_asking()
+
+    async def __aenter__(self: M) -> M:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def changes(self) -> AsyncIterator[PartitionChange]:
+        """What happens to this member's partitions, as it happens, until it has left::
+
+            async for change in group.changes():
+                if change.kind is ChangeKind.REVOKED:
+                    await finish(change.partition)
+
+        A partition that was revoked is let go of when the loop asks for the next change. In a
+        forked child, which holds nothing, the loop ends.
+
+        Raises:
+            NodeStateError: the member does not run.
+        """
+        forks = self._forks
+        mine, put = _mailbox()
+        self._held_changes(put)
+        try:
+            while self._forks == forks and (change := await mine.get()) is not None:
+                yield change
+                self.tick()
+                if change.kind is PartitionChangeKind.REVOKED:
+                    self._let_go(change)
+        finally:
+            self._tell_no_more(put)
+
+    async def _close_asking(self) -> None:
+        """Close what questions of the application's were asked through."""
+
+    async def _call(self, stay: Stay, calls: asyncio.Queue[PartitionChange | None]) -> None:
+        try:
+            while (change := await calls.get()) is not None:
+                await self._call_one(change)
+                self._called_back(change)
+        finally:
+            # Cancelled with the whole event loop, as a rule: nobody is left who could work.
+            stay.abandon()
+
+    async def _call_one(self, change: PartitionChange) -> None:
+        try:
+            result = self._call_back(change)
+            if not inspect.isawaitable(result):
+                return
+            self._callback = asyncio.ensure_future(result)
+            await callback_over(self._callback)
+        except Exception:  # noqa: BLE001 - the next is to be called all the same
+            self._raised(change)
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._caller = self._ended = self._callback = None
+
+
+def _mailbox() -> tuple[
+    asyncio.Queue[PartitionChange | None], Callable[[PartitionChange | None], None]
+]:
+    """A queue of this event loop's, and what any thread may put into it with.
+
+    What it is put with raises RuntimeError once the loop is closed.
+    """
+    box: asyncio.Queue[PartitionChange | None] = asyncio.Queue()
+    soon = asyncio.get_running_loop().call_soon_threadsafe
+
+    def put(change: PartitionChange | None) -> None:
+        soon(box.put_nowait, change)
+
+    return box, put
+
+
+def _if_open(soon: Callable[..., Any], do: Callable[[], None]) -> Callable[[], None]:
+    def tell() -> None:
+        # A closed event loop waits for nothing.
+        with contextlib.suppress(RuntimeError):
+            soon(do)
+
+    return tell

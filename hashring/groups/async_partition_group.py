@@ -1,0 +1,148 @@
+"""A member of a partition group, for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from hashring.core.assignors import Member
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_status import GroupStatus
+from hashring.groups.async_member import AsyncMember
+from hashring.groups.group_member import GroupMember
+from hashring.protocol.flow import Flow, run_flow_async
+from hashring.store.command import Command
+from hashring.store.memory_store import MemoryStore
+from hashring.store.redis_store import AsyncRedisStore
+
+T = TypeVar("T")
+
+
+class AsyncPartitionGroup(GroupMember, AsyncMember):
+    """A group of members that share numbered partitions, one owner each, for asyncio.
+
+    ::
+
+        async with AsyncPartitionGroup(redis.asyncio.Redis(), "orders", 64) as group:
+            async for change in group.changes(): ...
+
+    Arguments, promises and errors are those of :class:`hashring.PartitionGroup`, with an asyncio
+    client. Callbacks may be coroutine functions; they run one at a time in a task of the event
+    loop that started the member. Questions about what is held are plain calls, since they do no
+    I/O.
+
+    The lease is renewed by a thread with connections and an event loop of its own, so work that
+    blocks the application's event loop does not cost it the lease; but callbacks wait for it.
+    When the event loop is closed the member leaves.
+    """
+
+    _asking: AsyncRedisStore | None = None
+
+    async def status(self) -> GroupStatus:
+        """Where the group stands, for whom it waits, and until when.
+
+        Raises:
+            StoreError: it could not be read.
+            ConfigError: there is no such group.
+        """
+        return await self._ask(self._status())
+
+    async def plan(
+        self,
+        *,
+        join: Iterable[str | Member] = (),
+        leave: Iterable[str] = (),
+        partitions: int | None = None,
+        access: str | None = None,
+    ) -> Foresight:
+        """What would happen if these joined and left and count and access became these.
+
+        It touches nothing.
+
+        Raises:
+            StoreError: the group could not be read.
+            UnknownMemberError, ConfigError: the plan is none.
+            AssignorError: the assignor gave a wrong answer.
+        """
+        return await self._ask(self._foresee(join, leave, partitions, access))
+
+    async def explain(self) -> Foresight:
+        """What is happening, and why; touches nothing.
+
+        Raises:
+            StoreError: the group could not be read.
+        """
+        return await self.plan()
+
+    async def resize(self, partitions: int) -> None:
+        """Change the number of partitions of the whole group.
+
+        Raises:
+            ConfigError: the count cannot work.
+            StoreError: it could not be done.
+        """
+        await self._ask(self._resize(partitions))
+
+    async def drain(self, seconds: float | None = None, *, force: bool = False) -> None:
+        """Hand over what this member has, and get nothing new until the order is lifted.
+
+        The order stands in the group, and outlasts restarts of a member of this name. Owners
+        let go as in any handoff, so no partition has two owners.
+
+        Args:
+            seconds: after which the order ends by itself; ``None`` for never.
+            force: order it although no other member is left to take anything.
+
+        Raises:
+            ConfigError: no other member is left, without ``force``; or the time is none.
+            UnknownMemberError: this member is not in the group.
+            StoreError: it could not be done.
+        """
+        await self._ask(self._drain(seconds, force))
+
+    async def undrain(self) -> None:
+        """Lift the order to drain this member; nothing happens if there is none.
+
+        Raises:
+            UnknownMemberError: this member is not in the group, and has no order.
+            StoreError: it could not be done.
+        """
+        await self._ask(self._undrain())
+
+    async def weigh(self, weight: float | None) -> None:
+        """Give this member another weight than the one it started with.
+
+        It stands in the group until it is changed, and outlasts restarts of a member of this name.
+
+        Args:
+            weight: ``None`` for the member's own again.
+
+        Raises:
+            ConfigError: it is no finite number above 0.
+            UnknownMemberError: this member is not in the group, and has no order.
+            StoreError: it could not be done.
+        """
+        await self._ask(self._weigh(weight))
+
+    async def _ask(self, flow: Flow[T]) -> T:
+        try:
+            return await run_flow_async(self._ask_redis, flow)
+        finally:
+            if not self._running:
+                await self._close_asking()
+
+    async def _ask_redis(self, command: Command[Any]) -> Any:
+        if isinstance(self._redis, MemoryStore):
+            return self._redis.run(command)
+        if self._asking is None:
+            self._asking = AsyncRedisStore(self._redis, self._timeout)
+        return await self._asking.run(command)
+
+    async def _close_asking(self) -> None:
+        store, self._asking = self._asking, None
+        if store is not None:
+            await store.close()
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._asking = None

@@ -1,0 +1,232 @@
+"""A member of a partition group, whatever runs the application."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
+from hashring.core.groups import group_plan, group_status, member_orders, next_decision
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_status import GroupStatus
+from hashring.core.groups.reported_loads import check_load
+from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
+from hashring.groups.any_member import (
+    BaseMember,
+    Callbacks,
+    OnActive,
+    OnAssigned,
+    OnPartition,
+    OnRevoked,
+    Stay,
+)
+from hashring.protocol.flow import Flow
+from hashring.protocol.group_machine import Decided, Decider, GroupMachine, change, standing
+from hashring.protocol.member_machine import Stage
+from hashring.running.machine_loop import Loop
+from hashring.running.threads_and_greenlets import Latch
+from hashring.store.group.commands import group_keys
+
+T = TypeVar("T")
+
+
+class GroupMember(BaseMember):
+    """The protocol of a partition group; arguments as for :class:`hashring.PartitionGroup`."""
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str,
+        partitions: int | None = None,
+        assignor: str | Assignor | AssignFunction = "balanced",
+        *,
+        member: str | None = None,
+        weight: float = 1.0,
+        ttl: float = 10.0,
+        heartbeat_interval: float | None = None,
+        rebalance_delay: float = 5.0,
+        max_handoff_time: float = 3.0,
+        handoffs: int = 1,
+        leave_timeout: float = 30.0,
+        progress_timeout: float | None = None,
+        migrate: bool = False,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+        on_lost: OnPartition | None = None,
+        on_warmup: OnPartition | None = None,
+        on_drain: OnPartition | None = None,
+        access: str = NON_EXCLUSIVE,
+        on_active: OnActive | None = None,
+    ) -> None:
+        self._keys = group_keys(name)
+        rule = as_assignor(assignor)
+        self._mine = Terms(
+            1 if partitions is None else partitions,
+            rule.name,
+            ttl,
+            rebalance_delay,
+            max_handoff_time,
+            handoffs,
+            leave_timeout,
+            access,
+        )
+        self._counted = partitions is not None
+        self._migrate = migrate
+        self._rule = rule
+        self.weight = weight
+        super().__init__(
+            redis,
+            name,
+            member=member,
+            ttl=ttl,
+            interval=ttl / 4 if heartbeat_interval is None else heartbeat_interval,
+            progress_timeout=progress_timeout,
+            callbacks=Callbacks(on_assigned, on_revoked, on_lost, on_warmup, on_drain, on_active),
+        )
+        self.weight = Member(self.member, weight=weight).weight
+
+    def _new_machine(self) -> GroupMachine:
+        self._deciding: tuple[Loop, Latch] | None = None
+        machine = self._group = GroupMachine(
+            self.name,
+            self._keys,
+            self.member,
+            weight=self.weight,
+            terms=self._mine,
+            counted=self._counted,
+            migrate=self._migrate,
+            interval=self._interval,
+            progress_timeout=self._progress_timeout,
+            decider=self._new_decider(self._rule),
+            ask=self._ask_decider,
+            new_session=lambda: secrets.token_hex(8),
+            warms_up=self._warms_up,
+        )
+        return machine
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the group has, as far as this member knows."""
+        return self._group.offered.partitions
+
+    @property
+    def error(self) -> Exception | None:
+        """What is wrong now, if anything: with Redis, or with an assignor's answer."""
+        return self._group.error or self._group.undecided
+
+    @property
+    def assignor(self) -> str:
+        """The name of the group's assignor."""
+        return self._group.offered.assignor
+
+    def load(self, partition: int, value: float) -> bool:
+        """Report how busy a partition is; whether this member holds it.
+
+        The next renewal takes it along. The last value counts until another is given; after the
+        partition has gone, for up to a minute, until its new holder reports one. The assignor
+        ``load`` evens loads out; others ignore them.
+
+        Args:
+            value: in a unit of yours, the same for all partitions and members: requests a
+                second, a lag in messages. Report a mean over a minute or so, not a momentary
+                value.
+
+        Raises:
+            ConfigError: it is no finite number, or below 0.
+        """
+        checked = check_load(value)
+        self.tick()
+        with self._lock:
+            return self._group.load(partition, checked)
+
+    # --- looking ------------------------------------------------------------------------------
+
+    def _status(self) -> Flow[GroupStatus]:
+        state, reading = yield from standing(self.name, self._keys)
+        return group_status.status(state, reading.facts)
+
+    def _foresee(
+        self,
+        join: Iterable[str | Member],
+        leave: Iterable[str],
+        partitions: int | None,
+        access: str | None,
+    ) -> Flow[Foresight]:
+        state, reading = yield from standing(self.name, self._keys)
+        assignor = self._group.decider.assignor
+        return group_plan.foresee(
+            state,
+            reading.facts,
+            assignor,
+            join=join,
+            leave=leave,
+            partitions=partitions,
+            access=access,
+        )
+
+    def _resize(self, partitions: int) -> Flow[None]:
+        state = yield from change(
+            self.name,
+            self._keys,
+            self.member,
+            lambda state, now: next_decision.resize(state, partitions),
+        )
+        with self._lock:
+            self._group.offer(state.terms)
+        self._wake()
+
+    def _drain(self, seconds: float | None, force: bool) -> Flow[None]:
+        yield from self._order(
+            lambda state, now: member_orders.drain(
+                state, self.member, now, self.member, seconds=seconds, force=force
+            )
+        )
+
+    def _undrain(self) -> Flow[None]:
+        yield from self._order(
+            lambda state, now: member_orders.undrain(state, self.member, now, self.member)
+        )
+
+    def _weigh(self, weight: float | None) -> Flow[None]:
+        yield from self._order(
+            lambda state, now: member_orders.weigh(state, self.member, weight, now, self.member)
+        )
+
+    def _order(
+        self, decide: Callable[[GroupState, float], next_decision.StepOutcome]
+    ) -> Flow[None]:
+        yield from change(self.name, self._keys, self.member, decide)
+        self._wake()
+
+    # --- the decider --------------------------------------------------------------------------
+
+    def _new_decider(self, assignor: Assignor) -> Decider:
+        return Decider(self.name, self._keys, self.member, assignor, self._decided)
+
+    def _begin(self, stay: Stay) -> None:
+        self._group.waits_for_name = self._waits_for_name
+        decider = self._group.decider = self._new_decider(self._group.decider.assignor)
+        loop = self._loop(stay, decider, "decider")
+        self._deciding = loop, self._thread(stay, loop.run, "decider")
+
+    def _end(self, stay: Stay) -> None:
+        if self._deciding is not None:
+            loop, ended = self._deciding
+            decider, last = self._group.decider, self._machine.stage is Stage.LEFT
+            loop.tell(lambda now: decider.end(last=last))
+            ended.wait(self._machine.grace)
+
+    def _ask_decider(self, number: int) -> None:
+        if self._deciding is not None:
+            loop, decider = self._deciding[0], self._group.decider
+            loop.tell(lambda now: decider.ask(number))
+
+    def _decided(self, decided: Decided) -> None:
+        stay, machine = self._stay, self._group
+        if machine.stage is not Stage.JOINED:
+            # Else it is raised where start() was called.
+            self._log(decided.error, machine.undecided)
+        machine.undecided = decided.error
+        if stay is not None and stay.loop is not None:
+            stay.loop.tell(lambda now: machine.decided(decided))

@@ -1,0 +1,212 @@
+"""The lease challenge, live: partitions shared without any common assignment.
+
+``mode="fixed"`` is for use, ``mode="faithful"`` is the article's algorithm, to be looked at: its
+author withdrew it, because under load partitions jump between members, and it has no fencing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.state import check_partitions
+from hashring.errors import ConfigError
+from hashring.groups.any_member import (
+    BaseMember,
+    Callbacks,
+    OnAssigned,
+    OnPartition,
+    OnRevoked,
+)
+from hashring.groups.async_member import AsyncMember
+from hashring.groups.sync_member import LiveMember
+from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.store.challenge.commands import challenge_keys
+
+
+def lease_challenge(
+    redis: Any,
+    name: str,
+    partitions: int,
+    *,
+    mode: str = "fixed",
+    member: str | None = None,
+    rules: Rules | None = None,
+    spans: Spans | None = None,
+    on_assigned: OnAssigned | None = None,
+    on_revoked: OnRevoked | None = None,
+    on_lost: OnPartition | None = None,
+) -> LiveMember:
+    """A member of a lease challenge; start it with ``start()`` or ``with``.
+
+    Args:
+        redis: a sync client of redis-py or valkey-py; in tests, a
+            :class:`hashring.testing.MemoryStore`.
+        name: the challenge's name.
+        partitions: how many; the same for all members.
+        mode: ``"fixed"``, or ``"faithful"`` for the article's own algorithm.
+        rules: the time spans of the fixed mode.
+        spans: the article's five time spans, for the faithful one.
+        on_assigned, on_revoked, on_lost: as for :class:`hashring.PartitionGroup`.
+
+    Raises:
+        ConfigError: an argument cannot work.
+    """
+    made = _settings(redis, partitions, mode, rules, spans)
+    kind = _Fixed if "rules" in made else _Faithful
+    made["callbacks"] = Callbacks(on_assigned, on_revoked, on_lost)
+    return kind(redis, name, partitions, member=member, **made)
+
+
+def async_lease_challenge(
+    redis: Any,
+    name: str,
+    partitions: int,
+    *,
+    mode: str = "fixed",
+    member: str | None = None,
+    rules: Rules | None = None,
+    spans: Spans | None = None,
+    on_assigned: OnAssigned | None = None,
+    on_revoked: OnRevoked | None = None,
+    on_lost: OnPartition | None = None,
+) -> AsyncMember:
+    """A member of a lease challenge, for asyncio: ``async with``, or ``await`` its ``start()``.
+
+    Arguments and errors are those of :func:`lease_challenge`, with an asyncio client; callbacks may
+    be coroutine functions.
+    """
+    made = _settings(redis, partitions, mode, rules, spans)
+    kind = _AsyncFixed if "rules" in made else _AsyncFaithful
+    made["callbacks"] = Callbacks(on_assigned, on_revoked, on_lost)
+    return kind(redis, name, partitions, member=member, **made)
+
+
+def _settings(
+    redis: Any, partitions: int, mode: str, rules: Rules | None, spans: Spans | None
+) -> dict[str, Any]:
+    """What only members of the mode are given, when everything fits it."""
+    check_partitions(partitions)
+    if mode not in ("fixed", "faithful"):
+        raise ConfigError("mode", mode, "choose fixed or faithful")
+    if mode == "fixed" and spans is not None:
+        raise ConfigError("spans", spans, "are for mode='faithful'; give rules")
+    if mode == "faithful" and rules is not None:
+        raise ConfigError("rules", rules, "are for mode='fixed'; give spans")
+    return {"rules": rules or Rules()} if mode == "fixed" else {"spans": spans or Spans()}
+
+
+_RANDOM: Final = secrets.SystemRandom()
+
+
+class _Challenge(BaseMember):
+    """What both modes have."""
+
+    _twins = ("lease_challenge", "async_lease_challenge")
+
+    def __init__(self, redis: Any, name: str, partitions: int, **options: Any) -> None:
+        self._keys = challenge_keys(name)
+        self._partitions = partitions
+        super().__init__(redis, name, progress_timeout=None, **options)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return self._partitions
+
+
+class FixedChallenge(_Challenge):
+    """The fixed mode: see :class:`hashring.protocol.lease_table_machine.FixedMachine`."""
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str,
+        partitions: int,
+        *,
+        member: str | None,
+        callbacks: Callbacks,
+        rules: Rules,
+    ) -> None:
+        self._rules = rules
+        super().__init__(
+            redis,
+            name,
+            partitions,
+            member=member,
+            callbacks=callbacks,
+            ttl=rules.ttl,
+            interval=rules.interval,
+        )
+
+    def _new_machine(self) -> FixedMachine:
+        return FixedMachine(
+            self.name,
+            self._keys,
+            self.member,
+            partitions=self._partitions,
+            rules=self._rules,
+            new_suffix=_new_suffix,
+            chance=_RANDOM.random,
+        )
+
+
+class FaithfulChallenge(_Challenge):
+    """The article's algorithm.
+
+    See :class:`hashring.protocol.lease_race_machine.FaithfulMachine`.
+    """
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str,
+        partitions: int,
+        *,
+        member: str | None,
+        callbacks: Callbacks,
+        spans: Spans,
+    ) -> None:
+        self._spans = spans
+        super().__init__(
+            redis,
+            name,
+            partitions,
+            member=member,
+            callbacks=callbacks,
+            ttl=spans.max_lease,
+            interval=min(1.0, spans.max_lease / 3),
+        )
+
+    def _new_machine(self) -> FaithfulMachine:
+        return FaithfulMachine(
+            self._keys,
+            self.member,
+            partitions=self._partitions,
+            spans=self._spans,
+            new_suffix=_new_suffix,
+            chance=_RANDOM.random,
+        )
+
+
+def _new_suffix() -> str:
+    return secrets.token_hex(4)
+
+
+class _Fixed(FixedChallenge, LiveMember):
+    pass
+
+
+class _Faithful(FaithfulChallenge, LiveMember):
+    pass
+
+
+class _AsyncFixed(FixedChallenge, AsyncMember):
+    pass
+
+
+class _AsyncFaithful(FaithfulChallenge, AsyncMember):
+    pass

@@ -1,0 +1,174 @@
+"""A member of a partition group, for threads and greenlets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TypeVar
+
+from hashring.core.assignors import Member
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.group_status import GroupStatus
+from hashring.groups.group_member import GroupMember
+from hashring.groups.sync_member import LiveMember
+from hashring.protocol.flow import Flow, run_flow
+from hashring.store.interface import Store
+
+T = TypeVar("T")
+
+
+class PartitionGroup(GroupMember, LiveMember):
+    """A group of members that share numbered partitions, one owner each.
+
+    ::
+
+        group = PartitionGroup(redis, "orders", partitions=64, on_assigned=begin, on_revoked=end)
+        with group:                         # or start(), or gevent_start()
+            ...
+
+    Args:
+        redis: a sync client of redis-py or valkey-py. The group takes from it where Redis is,
+            and makes connections of its own. In tests, a :class:`hashring.testing.MemoryStore`.
+        name: the group's name.
+        partitions: how many; ``None`` to take what the group has.
+        assignor: who should own what: ``"balanced"``, ``"contiguous"``, ``"learner"``,
+            ``"ring"``, or an assignor of your own.
+        member: this member's name, unique in the group; made up unless given.
+        weight: its share relative to the others'.
+        ttl: seconds its lease lasts without renewal; at least three heartbeats.
+        heartbeat_interval: seconds between renewals; a quarter of the ttl unless given.
+        rebalance_delay, max_handoff_time, handoffs, leave_timeout: see
+            :class:`hashring.core.groups.state.Terms`.
+        progress_timeout: seconds without :meth:`tick` after which the member counts as stalled:
+            it gets nothing new, and sheds one partition at a time. ``None``: never.
+        migrate: change the group's terms to this member's, instead of refusing them.
+        on_assigned: called with ``(partition, token)`` when work may begin.
+        on_revoked: called with ``(partition, deadline)``, a time of ``time.monotonic()``, when
+            work has to end. When it returns, or raises, the partition is let go of.
+        on_lost: called with ``(partition,)`` when the partition is not held any more and
+            ``on_revoked`` was not called or not over: the lease or the deadline has ended.
+        on_warmup: called with ``(partition,)`` when this member should get ready to take over;
+            to be answered by :meth:`ready` or :meth:`lag`. A member that has neither this nor a
+            loop over :meth:`changes` has nothing to warm up: it is ready at once.
+        on_drain: called with ``(partition,)`` when a held partition was removed; to be answered
+            by :meth:`drained`.
+        access: ``"exclusive"``: one member has all the partitions, and the others stand by;
+            ``"non-exclusive"`` unless given.
+        on_active: called with ``(True,)`` before the first partition is assigned, and with
+            ``(False,)`` when the last is not held any more; see :attr:`active`.
+
+    Callbacks run one at a time in a thread (a greenlet) of their own; what they raise is logged.
+
+    Raises:
+        ConfigError: an argument cannot work.
+    """
+
+    _asking: Store | None = None
+
+    def status(self) -> GroupStatus:
+        """Where the group stands, for whom it waits, and until when.
+
+        Raises:
+            StoreError: it could not be read.
+            ConfigError: there is no such group.
+        """
+        return self._ask(self._status())
+
+    def plan(
+        self,
+        *,
+        join: Iterable[str | Member] = (),
+        leave: Iterable[str] = (),
+        partitions: int | None = None,
+        access: str | None = None,
+    ) -> Foresight:
+        """What would happen if these joined and left and count and access became these.
+
+        It touches nothing.
+
+        Raises:
+            StoreError: the group could not be read.
+            UnknownMemberError, ConfigError: the plan is none.
+            AssignorError: the assignor gave a wrong answer.
+        """
+        return self._ask(self._foresee(join, leave, partitions, access))
+
+    def explain(self) -> Foresight:
+        """What is happening, and why; touches nothing.
+
+        Raises:
+            StoreError: the group could not be read.
+        """
+        return self.plan()
+
+    def resize(self, partitions: int) -> None:
+        """Change the number of partitions of the whole group.
+
+        Raises:
+            ConfigError: the count cannot work.
+            StoreError: it could not be done.
+        """
+        self._ask(self._resize(partitions))
+
+    def drain(self, seconds: float | None = None, *, force: bool = False) -> None:
+        """Hand over what this member has, and get nothing new until the order is lifted.
+
+        The order stands in the group, and outlasts restarts of a member of this name. Owners
+        let go as in any handoff, so no partition has two owners.
+
+        Args:
+            seconds: after which the order ends by itself; ``None`` for never.
+            force: order it although no other member is left to take anything.
+
+        Raises:
+            ConfigError: no other member is left, without ``force``; or the time is none.
+            UnknownMemberError: this member is not in the group.
+            StoreError: it could not be done.
+        """
+        self._ask(self._drain(seconds, force))
+
+    def undrain(self) -> None:
+        """Lift the order to drain this member; nothing happens if there is none.
+
+        Raises:
+            UnknownMemberError: this member is not in the group, and has no order.
+            StoreError: it could not be done.
+        """
+        self._ask(self._undrain())
+
+    def weigh(self, weight: float | None) -> None:
+        """Give this member another weight than the one it started with.
+
+        It stands in the group until it is changed, and outlasts restarts of a member of this name.
+
+        Args:
+            weight: ``None`` for the member's own again.
+
+        Raises:
+            ConfigError: it is no finite number above 0.
+            UnknownMemberError: this member is not in the group, and has no order.
+            StoreError: it could not be done.
+        """
+        self._ask(self._weigh(weight))
+
+    def _ask(self, flow: Flow[T]) -> T:
+        if self._asking is None:
+            self._asking = self._new_store()
+        run = self._asking.run
+        backend = self._backend if self._running else None
+        try:
+            if backend is None:
+                return run_flow(run, flow)
+            return run_flow(partial(backend.call_for_user, run), flow)
+        finally:
+            if backend is None:
+                self._close_asking()
+
+    def _close_asking(self) -> None:
+        store, self._asking = self._asking, None
+        if store is not None:
+            store.close()
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        self._asking = None

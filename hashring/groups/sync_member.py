@@ -1,0 +1,199 @@
+"""A member in a program of threads or greenlets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.groups.any_member import BaseMember, Stay, logger
+from hashring.running.threads_and_greenlets import (
+    Backend,
+    GeventBackend,
+    Inbox,
+    Latch,
+    ThreadBackend,
+    is_logging,
+    threads_are_greenlets,
+)
+
+M = TypeVar("M", bound="LiveMember")
+T = TypeVar("T")
+
+_LONG = 3600.0
+_MOMENT = 1.0
+
+END = object()
+"""Comes after the last change."""
+
+
+class LiveMember(BaseMember):
+    """A member whose callbacks run in a thread or in a greenlet."""
+
+    _backend: Backend | None = None
+    _ended: Latch | None = None
+    _called: Latch | None = None
+    _caller: object = None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Join, and stay a member until :meth:`stop`. Callbacks run in a thread.
+
+        Returns once the member is in the group; partitions follow by ``on_assigned``. Waits one
+        heartbeat at most for the first decision, so a slow assignor does not hold it up.
+
+        Args:
+            wait: if another session has the member's name, as after a crash of this program,
+                wait until its lease ends: one ttl at most. ``False``: raise at once.
+
+        Raises:
+            NodeStateError: it runs already.
+            MemberForked: it was made in a parent process, and has a name of its own.
+            MemberExists: the group has a live member of this name. With ``wait``: it has renewed
+                its lease meanwhile.
+            AssignorError: the assignor gave a wrong answer to the first question.
+            GroupMismatch: the group has other terms.
+            ConfigError: no count was given, and the group does not exist.
+            RedisUnavailable, RedisRefused: what stopped it.
+        """
+        # What is a thread to a patched program is a greenlet.
+        self._start(GeventBackend() if threads_are_greenlets() else ThreadBackend(), wait=wait)
+
+    def gevent_start(self, *, wait: bool = True) -> None:
+        """Like :meth:`start`; callbacks run in a greenlet.
+
+        Works monkey-patched or not. The hub is never blocked by Redis, and a hub that does not
+        come round for a while does not keep the lease from being renewed.
+        """
+        self._start(GeventBackend(), wait=wait)
+
+    def _start(self, backend: Backend, *, wait: bool) -> None:
+        self._refuse_to_start()
+        self._waits_for_name = wait
+        calls, put = _mailbox(backend)
+        entered, ended, called = backend.latch(), backend.latch(), backend.latch()
+        stay = Stay(put, backend.threadsafe(entered.set), backend.threadsafe(ended.set))
+        self._backend, self._ended, self._called = backend, ended, called
+        self._launch(stay)
+        try:
+            _wait(entered)
+            if stay.failure is not None:
+                _wait(ended)
+                raise stay.failure
+            backend.spawn(
+                lambda: self._call(backend, calls, called), f"hashring group {self.name} caller"
+            )
+        except BaseException:
+            # Also Ctrl-C while it waits: nobody would run callbacks.
+            stay.abandon()
+            called.set()
+            backend.close()
+            raise
+
+    def stop(self, *, handover: bool = False) -> None:
+        """Leave the group.
+
+        Every held partition is revoked first, with ``max_handoff_time`` to end its work. Returns
+        when the member has left; in a callback, in gevent's hub, and in a signal handler that has
+        interrupted what the member needs, at once. Calling it again does nothing. Safe in a signal
+        handler.
+
+        Args:
+            handover: stay until others have taken over all partitions (with ``learner``: have
+                warmed up for them), at most ``leave_timeout`` seconds.
+        """
+        stay, backend, ended, called = self._stay, self._backend, self._ended, self._called
+        if stay is None or backend is None or ended is None or called is None:
+            return
+        stay.stop(handover=handover)
+        # A signal handler may have interrupted somebody whom the renewer has to wait for.
+        interrupted = self._lock._is_owned() or is_logging(logger)
+        if interrupted or self._caller == backend.current() or not backend.may_wait():
+            return
+        _wait(ended)
+        # A callback that never returns must not keep anybody from leaving.
+        called.wait(self._patience)
+        for thread in stay.threads:
+            # Over but for a moment; an assignor that never returns is not waited for.
+            thread.wait(_MOMENT)
+        self._close_asking()
+
+    def __enter__(self: M) -> M:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def changes(self) -> Iterator[PartitionChange]:
+        """What happens to this member's partitions, as it happens, until it has left::
+
+            for change in group.changes():
+                if change.kind is ChangeKind.REVOKED:
+                    finish(change.partition)
+
+        A partition that was revoked is let go of when the loop asks for the next change. In a
+        forked child, which holds nothing, the loop ends.
+
+        Raises:
+            NodeStateError: the member does not run.
+        """
+        forks = self._forks
+        mine, put = _mailbox(self._backend or ThreadBackend())
+        self._held_changes(put)
+        try:
+            while self._forks == forks and (change := _next(mine)) is not END:
+                yield change
+                self.tick()
+                if change.kind is PartitionChangeKind.REVOKED:
+                    self._let_go(change)
+        finally:
+            self._tell_no_more(put)
+
+    def _close_asking(self) -> None:
+        """Close what questions of the application's were asked through."""
+
+    def _call(self, backend: Backend, calls: Inbox, called: Latch) -> None:
+        self._caller = backend.current()
+        try:
+            while (change := _next(calls)) is not END:
+                try:
+                    self._call_back(change)
+                except BaseException as error:  # noqa: BLE001 - the next is to be called, too
+                    # What a signal handler raised in this greenlet is the main greenlet's.
+                    if not backend.forward(error):
+                        self._raised(change)
+                self._called_back(change)
+        finally:
+            called.set()
+            backend.close()
+
+    def _abandon(self) -> None:
+        super()._abandon()
+        if self._backend is not None:
+            self._backend.abandon()
+        self._backend = self._ended = self._called = self._caller = None
+
+
+def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:
+    """An inbox of the backend's, and what any thread may put into it with."""
+    inbox = backend.inbox()
+    put = backend.threadsafe(inbox.put)
+    return inbox, lambda change: put(END if change is None else change)
+
+
+def _wait(latch: Latch) -> None:
+    # With a timeout: without any timer gevent's hub would find nothing to wait for, and say so.
+    while not latch.wait(_LONG):
+        pass
+
+
+def _next(inbox: Inbox) -> Any:
+    while (item := inbox.get(_LONG)) is None:
+        pass
+    return item

@@ -1,0 +1,422 @@
+"""Metrics of whole rings and groups, as somebody who reads them again and again sees them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from hashring.core.groups.group_status import GroupStatus, WaitKind
+from hashring.core.groups.state import EventKind, Phase
+from hashring.core.ring_balance import Balance, balance
+from hashring.core.ring_change import REASONS, ChangeKind
+from hashring.health import Health, State, ring_health
+from hashring.metrics.metric_families import Buckets, Families, Spec, label, one_hot
+from hashring.store.group.commands import Decision
+from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.node_facts import NodeFacts, Sees, node_facts, told_algorithms, told_zones
+from hashring.store.ring.ring_events import RingEvent
+
+STALE: Final = 30.0
+"""Seconds after which a reading that nothing newer follows has no series any more."""
+
+NODES_SHOWN: Final = 1000
+"""In a larger ring or group, only this many nodes or members have their own series."""
+
+_RING: Final = ("ring",)
+_NODE: Final = ("ring", "node")
+_GROUP: Final = ("group",)
+
+FLEET_METRICS: Final = (
+    Spec("gauge", "hashring_redis_up", (), "1 when Redis answered last time it was asked, else 0."),
+    Spec("histogram", "hashring_redis_round_trip_seconds", (), "Round trips to Redis."),
+    Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
+    Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),
+    Spec(
+        "gauge",
+        "hashring_ring_nodes",
+        (*_RING, "state"),
+        "Nodes that are live, drained by order, away for a restart, or expired.",
+    ),
+    Spec("gauge", "hashring_ring_zone_nodes", (*_RING, "zone"), "Live nodes that report the zone."),
+    Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
+    Spec("gauge", "hashring_ring_epoch", _RING, "Number of the ring's last change."),
+    Spec("gauge", "hashring_ring_peak_to_mean_ratio", _RING, "Greatest share over fair share."),
+    Spec(
+        "gauge",
+        "hashring_ring_expected_peak_to_mean_ratio",
+        _RING,
+        "The same on average over random rings of as many points.",
+    ),
+    Spec("gauge", "hashring_ring_share_variation_ratio", _RING, "CV of shares over fair shares."),
+    Spec(
+        "gauge",
+        "hashring_ring_expected_share_variation_ratio",
+        _RING,
+        "The same over random rings of as many points.",
+    ),
+    Spec("gauge", "hashring_ring_duplicate_points", _RING, "Points that several nodes have."),
+    Spec("gauge", "hashring_ring_garbage_members", _RING, "Members that are no replicas."),
+    Spec("counter", "hashring_ring_changes", (*_RING, "reason"), "Changes of the ring."),
+    Spec(
+        "histogram",
+        "hashring_ring_takeover_seconds",
+        _RING,
+        "From the last heartbeat of a node that expired to the change that took it off the ring.",
+    ),
+    Spec("gauge", "hashring_ring_node_up", _NODE, "1 for a live node, 0 for one that expired."),
+    Spec("gauge", "hashring_ring_node_share_ratio", _NODE, "Part of the ring it owns, 0 to 1."),
+    Spec("gauge", "hashring_ring_node_replicas", _NODE, "Its replicas."),
+    Spec("gauge", "hashring_ring_node_load", _NODE, "What it has to do, in its own unit."),
+    Spec("gauge", "hashring_ring_node_heartbeat_age_seconds", _NODE, "Since its last heartbeat."),
+    Spec("gauge", "hashring_ring_node_ttl_seconds", _NODE, "Its ttl, as it tells."),
+    Spec("gauge", "hashring_ring_node_agrees", _NODE, "1 when it saw this ring, 0 when another."),
+    Spec("gauge", "hashring_ring_node_keys_held", _NODE, "Keys whose locks it holds, as it tells."),
+    Spec("gauge", "hashring_ring_node_keys_limit", _NODE, "Keys that it may hold."),
+    Spec("gauge", "hashring_ring_node_keys_unserved", _NODE, "Its keys that no node has room for."),
+    Spec("gauge", "hashring_group_state", (*_GROUP, "state"), "1 for the state it is in, else 0."),
+    Spec("gauge", "hashring_group_read_age_seconds", _GROUP, "Since the group was read."),
+    Spec("gauge", "hashring_group_members", _GROUP, "Members of the group."),
+    Spec("gauge", "hashring_group_partitions", _GROUP, "Partitions of the group."),
+    Spec("gauge", "hashring_group_unowned_partitions", _GROUP, "Partitions that nobody holds."),
+    Spec("gauge", "hashring_group_draining_partitions", _GROUP, "Removed ones, not empty yet."),
+    Spec("gauge", "hashring_group_generation", _GROUP, "Number of the group's last decision."),
+    Spec("gauge", "hashring_group_phase", (*_GROUP, "phase"), "1 for the phase it is in."),
+    Spec("gauge", "hashring_group_waits", (*_GROUP, "reason"), "What it waits for, how often."),
+    Spec("gauge", "hashring_group_drained_members", _GROUP, "Members that are drained by order."),
+    Spec("gauge", "hashring_group_blocking_members", _GROUP, "Members that others wait for."),
+    Spec("counter", "hashring_group_events", (*_GROUP, "kind"), "What happened to the group."),
+    Spec(
+        "gauge",
+        "hashring_group_member_partitions",
+        (*_GROUP, "member"),
+        "Partitions that the member holds.",
+    ),
+)
+"""Every metric of a :class:`FleetCollector`."""
+
+_ROUND_TRIPS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_TAKEOVERS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 120.0, 300.0)
+_CAUSES: Final = (*REASONS, *(kind.value for kind in ChangeKind))
+_STATES: Final = tuple(state.value for state in State if state is not State.UNKNOWN)
+_PHASES: Final = tuple(phase.value for phase in Phase)
+_NO_ID: Final = (-1, -1)
+
+
+@dataclass(frozen=True)
+class RingReading:
+    """A ring, as it was read.
+
+    Attributes:
+        ring: its name.
+        at: Redis time of the reading, in seconds since 1970.
+        epoch: number of its last change.
+        nodes: every node that has a replica, expired ones included, and the drained ones.
+        replicas: how many replicas the live ones have.
+        balance: ``None`` when there is no live node.
+        duplicate_points: points that several live nodes have.
+        garbage: members that are no replicas.
+        events: the end of its history, oldest first; those that an earlier reading held may be
+            there again, or be left out.
+        health: the verdict.
+    """
+
+    ring: str
+    at: float
+    epoch: int
+    nodes: Sequence[NodeFacts]
+    replicas: int
+    balance: Balance | None
+    duplicate_points: int
+    garbage: int
+    events: Sequence[RingEvent]
+    health: Health
+
+    @classmethod
+    def of(
+        cls, ring: str, snapshot: Snapshot, events: Sequence[RingEvent], scoring: Scoring
+    ) -> RingReading:
+        """The reading that a snapshot and the end of the history make."""
+        frozen = snapshot.ring()
+        nodes = node_facts(snapshot, scoring, frozen)
+        return cls(
+            ring=ring,
+            at=snapshot.now,
+            epoch=snapshot.stamp.epoch,
+            nodes=nodes,
+            replicas=len(frozen),
+            balance=balance(frozen),
+            duplicate_points=len(frozen.duplicate_points),
+            garbage=len(snapshot.garbage),
+            events=events,
+            health=ring_health(
+                nodes,
+                events,
+                ring=ring,
+                now=snapshot.now,
+                algorithms=told_algorithms(snapshot),
+                drains=snapshot.drains,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class GroupReading:
+    """A partition group, as it was read.
+
+    Attributes:
+        group: its name.
+        status: where it stands.
+        decisions: its last ones, in any order; some of earlier readings may be there again.
+        health: the verdict.
+    """
+
+    group: str
+    status: GroupStatus
+    decisions: Sequence[Decision]
+    health: Health
+
+
+class FleetCollector(Collector):
+    """The metrics of all rings and groups whose readings it gets.
+
+    The reader of rings and groups hands over each reading; a node that is not in the newest one
+    has no series. Counters and histograms begin at 0 with the first reading. Safe to
+    call from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rings: dict[str, _Ring] = {}
+        self._groups: dict[str, _Group] = {}
+        self._up: bool | None = None
+        self._round_trips = Buckets(_ROUND_TRIPS)
+
+    # --- what the reader calls ------------------------------------------------------------------
+
+    def redis_answered(self, seconds: float) -> None:
+        """Redis answered, after ``seconds``."""
+        with self._lock:
+            self._up = True
+            self._round_trips.observe(seconds)
+
+    def redis_failed(self) -> None:
+        """Redis did not answer, or refused."""
+        with self._lock:
+            self._up = False
+
+    def saw_ring(self, reading: RingReading) -> None:
+        """A ring was read."""
+        with self._lock:
+            known = self._rings.get(reading.ring)
+            if known is None:
+                known = self._rings[reading.ring] = _Ring(reading)
+            known.update(reading, time.monotonic())
+
+    def saw_group(self, reading: GroupReading) -> None:
+        """A group was read."""
+        with self._lock:
+            known = self._groups.get(reading.group)
+            if known is None:
+                known = self._groups[reading.group] = _Group(reading)
+            known.update(reading, time.monotonic())
+
+    def forget_ring(self, ring: str) -> None:
+        """A ring is not looked at any more: it has no series, and its counters are gone."""
+        with self._lock:
+            self._rings.pop(ring, None)
+
+    def forget_group(self, group: str) -> None:
+        """The same for a group."""
+        with self._lock:
+            self._groups.pop(group, None)
+
+    # --- asked by Prometheus' client ------------------------------------------------------------
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without values."""
+        return iter(Families(FLEET_METRICS))
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        families = Families(FLEET_METRICS)
+        now = time.monotonic()
+        with self._lock:
+            if self._up is not None:
+                families.add("hashring_redis_up", (), float(self._up))
+            families.add_buckets("hashring_redis_round_trip_seconds", (), self._round_trips)
+            for ring in self._rings.values():
+                if now - ring.at <= STALE:
+                    ring.add(families, now)
+            for group in self._groups.values():
+                if now - group.at <= STALE:
+                    group.add(families, now)
+        return iter(families)
+
+
+def _place(id_: str) -> tuple[int, int]:
+    """Where an entry stands in its stream."""
+    milliseconds, _, number = id_.partition("-")
+    try:
+        return int(milliseconds), int(number or 0)
+    except ValueError:
+        return _NO_ID
+
+
+@dataclass
+class _CountedEvents:
+    """Events, each counted once, whatever readings it is in."""
+
+    last: tuple[int, int] = _NO_ID
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def new(self, ids: Iterable[str]) -> set[str]:
+        """Those that were not there before."""
+        places = {id_: _place(id_) for id_ in ids}
+        newest = max(places.values(), default=self.last)
+        if newest < self.last:
+            # Another history: Redis lost the old one.
+            self.last = _NO_ID
+        found = {id_ for id_, place in places.items() if place > self.last}
+        self.last = max(newest, self.last)
+        return found
+
+    def count(self, word: str) -> None:
+        """One more of these."""
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+
+class _Ring:
+    def __init__(self, first: RingReading) -> None:
+        self.at = 0.0
+        self._label = label(first.ring)
+        self._changes = _CountedEvents(counts=dict.fromkeys(_CAUSES, 0))
+        # What happened before anybody looked is not counted.
+        self._changes.new(event.id for event in first.events)
+        self._takeovers = Buckets(_TAKEOVERS)
+        self._reading = first
+        self._beaten: dict[str, float] = {}
+
+    def update(self, reading: RingReading, at: float) -> None:
+        new = self._changes.new(event.id for event in reading.events)
+        for event in reading.events:
+            if event.id not in new or event.change is None:
+                continue
+            self._changes.count(event.change.cause)
+            if event.change.kind is ChangeKind.EXPIRE:
+                for node in event.change.nodes:
+                    if node in self._beaten:
+                        self._takeovers.observe(max(0.0, event.at - self._beaten[node]))
+        self._reading = reading
+        self.at = at
+        self._beaten = {node.name: reading.at - node.delay for node in reading.nodes}
+
+    def add(self, families: Families, now: float) -> None:
+        reading, ring = self._reading, (self._label,)
+
+        def add(name: str, value: float | None) -> None:
+            families.add(f"hashring_ring_{name}", ring, value)
+
+        add("read_age_seconds", now - self.at)
+        for state, holds in one_hot(_STATES, reading.health.state.value).items():
+            families.add("hashring_ring_state", (*ring, state), holds)
+        expired = sum(node.expired for node in reading.nodes)
+        drained = sum(node.drained and not node.expired for node in reading.nodes)
+        away = sum(node.away for node in reading.nodes)
+        live = len(reading.nodes) - expired - drained - away
+        counts = {"live": live, "drained": drained, "away": away, "expired": expired}
+        for state, count in counts.items():
+            families.add("hashring_ring_nodes", (*ring, state), count)
+        zones = Counter(told_zones(reading.nodes).values())
+        for zone, count in zones.most_common(NODES_SHOWN):
+            families.add("hashring_ring_zone_nodes", (*ring, label(zone)), count)
+        add("replicas", reading.replicas)
+        add("epoch", reading.epoch)
+        if reading.balance is not None:
+            add("peak_to_mean_ratio", reading.balance.peak_to_mean)
+            add("expected_peak_to_mean_ratio", reading.balance.expected_peak_to_mean)
+            add("share_variation_ratio", reading.balance.cv)
+            add("expected_share_variation_ratio", reading.balance.expected_cv)
+        add("duplicate_points", reading.duplicate_points)
+        add("garbage_members", reading.garbage)
+        for reason, count in self._changes.counts.items():
+            families.add("hashring_ring_changes", (*ring, reason), count)
+        families.add_buckets("hashring_ring_takeover_seconds", ring, self._takeovers)
+        for node in reading.nodes[:NODES_SHOWN]:
+            _add_node(families, (self._label, label(node.name)), node)
+
+
+def _add_node(families: Families, labels: tuple[str, str], node: NodeFacts) -> None:
+    def add(name: str, value: float | None) -> None:
+        families.add(f"hashring_ring_node_{name}", labels, value)
+
+    add("up", float(not node.expired))
+    add("share_ratio", node.share)
+    add("replicas", node.replicas)
+    add("load", node.load)
+    if not node.away:
+        # It stopped on purpose: no alert until it expires.
+        add("heartbeat_age_seconds", node.delay)
+    add("ttl_seconds", node.ttl)
+    if node.sees is not Sees.UNKNOWN:
+        add("agrees", float(node.sees is Sees.CURRENT))
+    add("keys_held", node.held)
+    add("keys_limit", node.limit)
+    if node.held is not None:
+        add("keys_unserved", node.unserved)
+
+
+class _Group:
+    def __init__(self, first: GroupReading) -> None:
+        self.at = 0.0
+        self._label = label(first.group)
+        self._events = _CountedEvents(counts={kind.value: 0 for kind in EventKind})
+        self._events.new(decision.id for decision in first.decisions)
+        self._status = first.status
+        self._health = first.health
+
+    def update(self, reading: GroupReading, at: float) -> None:
+        new = self._events.new(decision.id for decision in reading.decisions)
+        for decision in reading.decisions:
+            if decision.id in new:
+                for event in decision.events:
+                    self._events.count(event.kind.value)
+        self._status = reading.status
+        self._health = reading.health
+        self.at = at
+
+    def add(self, families: Families, now: float) -> None:
+        status, group = self._status, (self._label,)
+
+        def add(name: str, value: float) -> None:
+            families.add(f"hashring_group_{name}", group, value)
+
+        add("read_age_seconds", now - self.at)
+        for state, holds_ in one_hot(_STATES, self._health.state.value).items():
+            families.add("hashring_group_state", (*group, state), holds_)
+        add("members", len(status.members))
+        add("partitions", status.partitions)
+        add("unowned_partitions", len(status.unowned))
+        add("draining_partitions", len(status.draining))
+        add("generation", status.generation)
+        add("blocking_members", len(status.blocking))
+        add("drained_members", sum(order.drained for order in status.orders.values()))
+        for phase, holds in one_hot(_PHASES, status.phase.value).items():
+            families.add("hashring_group_phase", (*group, phase.lower()), holds)
+        for kind in WaitKind:
+            count = sum(wait.kind is kind for wait in status.waits)
+            families.add("hashring_group_waits", (*group, kind.value), count)
+        for kind_, count in self._events.counts.items():
+            families.add("hashring_group_events", (*group, kind_), count)
+        for member in status.members[:NODES_SHOWN]:
+            families.add(
+                "hashring_group_member_partitions",
+                (self._label, label(member.name)),
+                len(member.partitions),
+            )

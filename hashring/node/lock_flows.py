@@ -1,0 +1,240 @@
+"""What users ask of a node's locks: flows, run by whatever runs the node."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, Final, TypeVar, cast
+
+from hashring.core.hashing import key_bytes
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
+from hashring.node.node_machine import NodeMachine
+from hashring.node.shared_lock_book import SharedLockBook
+from hashring.protocol.flow import Flow, Pause, UserFlow
+from hashring.protocol.locks.lease import Lease
+from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
+
+logger = logging.getLogger("hashring")
+
+T = TypeVar("T")
+
+# How often `hold` looks whether the lock it waits for was freed, in seconds.
+PIN_POLL: Final = 0.01
+
+
+Window = tuple[Sequence[int], float, Ring]
+"""Boundaries of what may be worked on; the monotonic time from which on nothing may; the ring."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Asks one book for one node.
+
+    Args:
+        machine: the node's.
+        book: its locks, or its limit alone.
+        window: what the node's readers see; raises NodeForked in a forked child.
+        clock: monotonic seconds.
+        poke: wakes the node's loop.
+    """
+
+    machine: NodeMachine
+    book: SharedLockBook
+    window: Callable[[], Window]
+    clock: Callable[[], float]
+    poke: Callable[[], None]
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def ask(self, data: bytes) -> tuple[Verdict, Asked]:
+        """What the book says of a key; a node that is not running holds nothing.
+
+        Raises:
+            KeyValueError: the key is empty, or too long to be locked.
+        """
+        data = key_bytes(data)
+        if self.book.config.locking:
+            check_locked_key(data)
+        bounds, until, _ = self.window()
+        point = self.machine.config.algorithm.point_of_bytes(data)
+        verdict = self.book.ask(data, point, bounds, until, self.clock())
+        self.stir()
+        return verdict, (data, point, 0)
+
+    def ask_many(self, asked: Iterable[Asked]) -> tuple[list[Asked], list[Asked]]:
+        """Those of the keys that may be worked on now, and those whose locks may be taken."""
+        bounds, until, _ = self.window()
+        found = self.book.ask_many(asked, bounds, until, self.clock())
+        self.stir()
+        return found
+
+    def ask_again(self, asked: Iterable[Asked]) -> list[Asked]:
+        """What the ring, or time, did not take away while Redis was asked for other keys."""
+        held = self.book.held
+        return self.ask_many([each for each in asked if each[0] in held])[0]
+
+    def stir(self) -> None:
+        """Wake the loop when the book has something new for it."""
+        if self.book.stirred:
+            self.book.stirred = False
+            self.poke()
+
+    # --- taking -------------------------------------------------------------------------------
+
+    def take(self, asked: Sequence[Asked]) -> Flow[None]:
+        """Take locks whose verdict was ``TAKE``; :meth:`ask_again` says which of them are held."""
+        take = None
+        try:
+            take = self.book.take(asked, sent := self.clock())
+            if take is not None:
+                answers = yield take.command
+                self.book.acquired(take, answers, sent, self.clock())
+        except BaseException as error:
+            refusal = error if isinstance(error, RedisRefused) else None
+            if refusal is not None and not self.machine.failing:
+                logger.warning("hashring %s: %s", self.machine.name, error)
+            if take is not None:
+                self.book.acquire_failed(take, self.clock(), refusal)
+            if not isinstance(error, StoreError):
+                raise
+            # Not ours then: the loop finds out, and says what is wrong with Redis.
+            logger.debug("hashring %s: %s", self.machine.name, error)
+        finally:
+            self.stir()
+
+    def take_one(self, asked: Asked) -> Flow[bool]:
+        """Take a lock whose verdict was ``TAKE``; whether the key may be worked on now."""
+        yield from self.take([asked])
+        return bool(self.ask_again([asked]))
+
+    def select(self, items: Sequence[T], key: Callable[[T], str | bytes] | None) -> Flow[list[T]]:
+        """Those of the items whose keys may be worked on now, in their order.
+
+        Raises:
+            KeyTypeError, KeyValueError: a key has no point, or is too long to be locked.
+        """
+        keys = cast("Sequence[str | bytes]", items if key is None else list(map(key, items)))
+        held: list[Asked] = []
+        waited = False
+        for asked in self._to_take(keys, held):
+            yield from self.take(asked)
+            held += asked
+            waited = True
+        mask = bytearray(len(items))
+        for _, _, number in self.ask_again(held) if waited else held:
+            mask[number] = 1
+        return list(compress(items, mask))
+
+    def _to_take(self, keys: Sequence[str | bytes], held: list[Asked]) -> Iterator[list[Asked]]:
+        """Ask about all keys: add those that are held, and yield what is to be taken."""
+        to_take: list[Asked] = []
+        point_of = self.machine.config.algorithm.point_of_bytes
+        for first in range(0, len(keys), LOCKS_A_CALL):
+            part = [key_bytes(key) for key in keys[first : first + LOCKS_A_CALL]]
+            if self.book.config.locking and max(map(len, part)) > MAX_LOCKED_KEY_BYTES:
+                part = [check_locked_key(key) for key in part]
+            numbers = range(first, first + len(part))
+            yes, wanted = self.ask_many(zip(part, map(point_of, part), numbers, strict=True))
+            held += yes
+            to_take += wanted
+            if len(to_take) >= LOCKS_A_CALL:
+                yield to_take[:LOCKS_A_CALL]
+                to_take = to_take[LOCKS_A_CALL:]
+        if to_take:
+            yield to_take
+
+    # --- holding ------------------------------------------------------------------------------
+
+    def pin(self, key: str | bytes, timeout: float, event: Callable[[], Any]) -> UserFlow[Lease]:
+        """Pin a key, once it may be worked on.
+
+        Args:
+            timeout: seconds to wait while another node holds its lock.
+            event: makes the lease's events.
+
+        Raises:
+            NotHeld, HoldTimeout, ConfigError, KeyTypeError, KeyValueError, NodeForked: as ``hold``.
+        """
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+            raise ConfigError("timeout", timeout, "give a number of seconds, 0 not to wait")
+        self.window()
+        data = check_locked_key(key_bytes(key))
+        began = self.clock()
+        while True:
+            lease = self.book.pin_again(data, self.clock())
+            if lease is None:
+                verdict, asked = self.ask(data)
+                ours = verdict is Verdict.YES
+                if verdict is Verdict.TAKE:
+                    ours = yield from self.take_one(asked)
+                lease = self.book.pin(data, self.clock, event) if ours else None
+            if lease is not None:
+                return lease
+            # No call to Redis: the loop is told when the lock is freed, and knows its ttl.
+            left = self._pin_again_in(data, began, timeout)
+            if left <= 0 or (yield Pause(min(PIN_POLL, left))):
+                raise self._not_held(data, waited=timeout)
+
+    def _pin_again_in(self, data: bytes, began: float, timeout: float) -> float:
+        """For how many seconds to go on trying to hold a key; 0 to give up."""
+        if self.book.busy(data):
+            # Being taken or let go by this node itself, which takes a call to Redis.
+            timeout = max(timeout, self.machine.config.io_timeout)
+        elif self.book.holder(data) is None and not self.book.held_off_for(self.clock()):
+            return 0.0
+        return began + timeout - self.clock()
+
+    def _not_held(self, data: bytes, *, waited: float) -> NotHeld:
+        """Why a key cannot be held now."""
+        book, (bounds, until, ring) = self.book, self.window()
+        shown = data.decode("utf-8", "replace")
+        if self.clock() >= until:
+            state = self.machine.state.value
+            return NotHeld(shown, None, f"this node is {state}, and owns nothing")
+        holder = book.holder(data)
+        if holder is not None:
+            if waited:
+                return HoldTimeout(shown, holder, f"{holder} still held it after {waited:g} s")
+            return NotHeld(shown, holder, f"{holder} holds it")
+        if not self.machine.config.follow:
+            # Of others it is not known what they own.
+            if not bisect_right(bounds, self.machine.config.algorithm.point_of_bytes(data)) & 1:
+                return NotHeld(shown, None, "another node owns it")
+        elif not ring.node_count:
+            # Everybody's ttl was over, and somebody else was the first to come back and say so.
+            return NotHeld(shown, None, "this node is not on the ring just now: try again")
+        elif (owner := ring.owner(data)) != self.machine.name:
+            return NotHeld(shown, owner, f"{owner} owns it")
+        if left := book.held_off_for(self.clock()):
+            return NotHeld(
+                shown,
+                None,
+                "Redis lost the locks of the ring, and somebody may still work on it: "
+                + (f"try again in {left:.1f} s" if left < float("inf") else "try again"),
+            )
+        if book.limit.reached(book.count):
+            limit = book.limit.most
+            return NotHeld(shown, None, f"this node is at its limit of {limit} keys")
+        return NotHeld(shown, None, "Redis did not answer, or it is just being let go: try again")
+
+    # --- letting go ---------------------------------------------------------------------------
+
+    def let_go(self) -> Flow[None]:
+        """Let go of locks after the node has stopped, or while it does."""
+        while (step := self.book.step(self.clock())) is not None:
+            sent = self.clock()
+            try:
+                reply = yield step.command
+            except StoreError as error:
+                step.failed(error, self.clock())
+                self.book.forget_releases()
+                logger.warning(
+                    "hashring %s: %s; its locks expire by themselves", self.machine.name, error
+                )
+                return
+            step.done(reply, sent, self.clock())

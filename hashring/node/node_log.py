@@ -1,0 +1,60 @@
+"""What a running node writes to the log ``hashring``."""
+
+from __future__ import annotations
+
+import logging
+
+from hashring.errors import StoreError
+from hashring.node.node_machine import NodeMachine
+from hashring.node.states import NodeState
+
+logger = logging.getLogger("hashring")
+
+
+class NodeLog:
+    """Says once what is news: the first failure of a row, its end, and each new state."""
+
+    def __init__(self, machine: NodeMachine) -> None:
+        self._machine = machine
+        self._state = machine.state
+        self._losses = machine.counters.losses
+
+    def failure(self, failing: bool, error: StoreError) -> None:
+        """A failure; ``failing`` says whether it is not the first of a row."""
+        # The status has the newest error, and retries are many.
+        if not failing and self._machine.state is not NodeState.FAILED:
+            logger.warning("hashring %s: %s", self._machine.name, error)
+
+    def success(self, failing: bool) -> None:
+        """An answer; ``failing`` says whether the one before was a failure."""
+        if failing and not self._machine.failing:
+            logger.info("hashring %s: Redis answers again", self._machine.name)
+
+    def state(self) -> None:
+        """The state, where it is a new one."""
+        machine = self._machine
+        if machine.counters.losses > self._losses:
+            self._losses = machine.counters.losses
+            logger.warning(
+                "hashring %s: Redis lost the ring; its nodes put back themselves and their locks%s",
+                machine.name,
+                _waiting(machine),
+            )
+        if machine.state is self._state:
+            return
+        self._state = machine.state
+        if machine.state is NodeState.FENCED:
+            logger.warning(
+                "hashring %s: no heartbeat for %g s: owns nothing until one is answered",
+                machine.name,
+                machine.config.ttl,
+            )
+        elif machine.state is NodeState.SUPERSEDED:
+            logger.error("hashring %s: %s", machine.name, machine.error)
+        else:
+            logger.info("hashring %s: %s", machine.name, machine.state.value)
+
+
+def _waiting(machine: NodeMachine) -> str:
+    left = 0.0 if machine.book is None else machine.book.held_off_for(machine.last_beat or 0.0)
+    return f"; nobody takes another lock for {left:.1f} s" if left else ""

@@ -1,0 +1,204 @@
+"""The loop that runs a node on threads or greenlets, beside users who ask it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from hashring.errors import StoreError
+from hashring.node.node_log import NodeLog
+from hashring.node.node_machine import NodeMachine
+from hashring.node.states import AT_WORK, NodeState
+from hashring.protocol.machine import Run, Subscribe
+from hashring.running.machine_loop import Loop
+from hashring.running.threads_and_greenlets import Backend, Latch
+from hashring.store.interface import Store, Subscription
+
+logger = logging.getLogger("hashring")
+
+
+@dataclass
+class Request:
+    """Something the user asks of a running loop.
+
+    Attributes:
+        latch: set when it is done.
+        error: what went wrong.
+    """
+
+    latch: Latch
+    error: Exception | None = None
+
+
+class Runner(Loop):
+    """Runs one machine until it has finished; lets nothing out.
+
+    Args:
+        machine: the protocol; only this runner touches it while it runs.
+        store: where the ring lives.
+        backend: threads or greenlets.
+        clock: monotonic seconds.
+        label: for the names of threads and the log.
+
+    Attributes:
+        settled: set when the node is on the ring and knows its ranges, or will never be.
+        ended: set when the loop has ended.
+    """
+
+    failures = StoreError
+    # Ending a subscription wakes its listener at once, except where the connection is dead: then
+    # it notices after this long.
+    listen: ClassVar[float] = 5.0
+    machine: NodeMachine
+
+    def __init__(
+        self,
+        machine: NodeMachine,
+        store: Store,
+        backend: Backend,
+        clock: Callable[[], float],
+        label: str,
+    ) -> None:
+        super().__init__(machine, lambda: store, backend, clock)
+        self.store = store
+        self.backend = backend
+        self.label = label
+        self.settled = backend.latch()
+        self.ended = backend.latch()
+        self._maker = backend.current()
+        self._self: Any = None
+        self._abandoned = False
+        self._cancelled = False
+        self._log = NodeLog(machine)
+
+    def stop(self, *, stay: bool = False) -> None:
+        """Have the node leave; see :meth:`hashring.node.node_machine.NodeMachine.stop`."""
+        self.tell(lambda now: self.machine.stop(stay=stay))
+
+    def ask(self, make: Callable[[], Run]) -> Request:
+        """Have a step run, made by the loop, since only it may touch the machine."""
+        request = Request(self.backend.latch())
+
+        def word(now: float) -> None:
+            try:
+                request.error = self._run(make(), self.store)
+                # Before the latch opens: the caller that waits on it then reads the new snapshot.
+                self.publish()
+            finally:
+                request.latch.set()
+
+        self.tell(word)
+        return request
+
+    def may_wait(self) -> bool:
+        """Whether the caller may wait for the end, and the end does not wait for the caller.
+
+        A signal handler may run anywhere in the main thread: in the loop itself (that of
+        ``poll()``, or any greenlet), or where the loop was made and is not running yet.
+        """
+        current = self.backend.current()
+        if self._self is None:
+            # Nobody can tell a greenlet that is about to begin the loop from any other.
+            return not self.backend.greenlets() and current != self._maker
+        return current != self._self and self.backend.may_wait()
+
+    def cancel(self) -> bool:
+        """Keep the loop from beginning; false when it has begun."""
+        # The loop says that it begins before it looks whether it may.
+        self._cancelled = True
+        return self._self is None
+
+    def abandon(self) -> None:
+        """In a forked child: let go without a word, for everything is the parent's."""
+        self._abandoned = True
+        self._listening = 0
+        self.backend.abandon()
+
+    def run(self) -> None:
+        """The loop. Returns when the machine has finished; lets nothing out."""
+        begun = False
+        try:
+            self._self = self.backend.current()
+            begun = not self._cancelled
+            while begun and not self._abandoned and self._turn():
+                pass
+        finally:
+            try:
+                if begun and not self._abandoned:
+                    self._drop_subscription()
+                    self.backend.call(self.store.close)
+                    self.publish()
+            finally:
+                # Whatever else a signal handler raises here, nobody may wait for ever.
+                try:
+                    self._set_all()
+                finally:
+                    # Again: the first time may be what was interrupted.
+                    self._set_all()
+            if not self._abandoned:
+                self.backend.close()
+
+    def _set_all(self) -> None:
+        self.settled.set()
+        self.ended.set()
+
+    def _turn(self) -> bool:
+        """One step, and all that follows from it; whether there are more."""
+        try:
+            alive = self._step(self.store)
+            self.publish()
+            self._log.state()
+            if self.machine.state is not NodeState.JOINING:
+                self.settled.set()
+        except Exception:
+            # A fault of this package. The node must live on, or fence itself: try the next
+            # heartbeat as after a failure, and say so.
+            logger.exception("%s: unexpected error in the node's loop", self.label)
+            return self._pause()
+        except BaseException as error:
+            # What a signal handler raised, in a greenlet that happens to be the loop's.
+            if self._self == self._maker or not self.backend.forward(error):
+                raise
+            return True
+        return alive
+
+    def _pause(self) -> bool:
+        word = self._inbox.get(self.machine.config.io_timeout)
+        if word is None:
+            return True
+        with suppress(Exception):
+            self._say(word)
+        if self.machine.state in AT_WORK:
+            return True
+        # Leave, if that works; the same fault again is the end.
+        with suppress(Exception):
+            while self._step(self.store):
+                pass
+        return False
+
+    def _run(self, step: Run, store: Store) -> Exception | None:
+        failing = self.machine.failing
+        error = super()._run(step, store)
+        if isinstance(error, StoreError):
+            self._log.failure(failing, error)
+        else:
+            self._log.success(failing)
+        return error
+
+    # --- the subscription ---------------------------------------------------------------------
+
+    def _listener(self, step: Subscribe) -> None:
+        self._listen(step, self.store)
+
+    def _unsubscribed(self, number: int, failure: StoreError | None, now: float) -> None:
+        failing = self.machine.failed_since is not None
+        super()._unsubscribed(number, failure, now)
+        if failure is not None and number == self._listening:
+            self._log.failure(failing, failure)
+
+    def _close(self, subscription: Subscription) -> None:
+        if not self._abandoned:
+            super()._close(subscription)

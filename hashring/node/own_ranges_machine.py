@@ -1,0 +1,254 @@
+"""The protocol of a node that knows only its own ranges, without I/O.
+
+It keeps no copy of the ring, and costs the same whatever the ring's size:
+
+- Every heartbeat's answer states how far the node's ranges go, unless a digest shows that the node
+  knows them. So a lost message is found one heartbeat later at the latest.
+- When a neighbour joins, leaves, expires, becomes full or has room, Redis tells the node alone, on
+  its own channel, how far those of its ranges go that are concerned. Each message says how things
+  were at its place in history, so what is older than the newest heartbeat's answer is dropped.
+- A named node that stopped to come back is back with one call. Any other named node reads which
+  points it had before it joins, and a balanced one stretches of the ring.
+- A node watches the members at the ends of its ranges. When one of them expires it beats right
+  then, so a crash is noticed by those who take over, and by nobody else.
+
+All else is as in :mod:`hashring.node.node_machine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.own_ranges import Nearby, OwnRanges, is_nearby, parse_nearby
+from hashring.core.placement import (
+    BALANCED_STRETCH,
+    BALANCED_STRETCHES,
+    BALANCED_WHOLE,
+    Random,
+    more_cuts,
+    sampled_points,
+)
+from hashring.core.ring_change import ChangeKind
+from hashring.errors import MessageFormatError
+from hashring.node.node_machine import BeforeJoin, NodeConfig, NodeMachine, View
+from hashring.node.states import RENEWING, ClaimState, NodeEvent, NodeState, SightEvent, SightState
+from hashring.protocol.machine import Run
+from hashring.store.command import Command
+from hashring.store.ring.commands import BeatReply, Look, Snapshot, look
+
+
+def machine_of(config: NodeConfig, rng: Random) -> NodeMachine:
+    """The protocol of a node, of the kind that it is."""
+    return NodeMachine(config, rng) if config.follow else OwnRangesMachine(config, rng)
+
+
+class OwnRangesMachine(NodeMachine):
+    """The protocol of one node that follows no ring; see the module's text.
+
+    Attributes:
+        near: its ranges, as Redis stated them last.
+    """
+
+    near: OwnRanges
+    _asked: OwnRanges
+    _node_count = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.near = self._asked = self._viewed = OwnRanges()
+        # What the last heartbeat's answer stated, and the tag of the ring then.
+        self._stated = ("", OwnRanges())
+
+    def start(self, now: float, *, strict: bool) -> None:
+        """Begin to join; see :meth:`NodeMachine.start`."""
+        super().start(now, strict=strict)
+        self.near = OwnRanges()
+
+    @property
+    def channels(self) -> tuple[bytes, ...]:
+        """What to subscribe to: the node's own channel, and no other."""
+        return (self.config.keys.node_channel(self.name),)
+
+    @property
+    def in_doubt(self) -> bool:
+        """A node that follows no ring never has another than its stamp says."""
+        return False
+
+    def view(self, now: float) -> View:
+        """What readers may see, as of the last call of ``next`` or answer to it."""
+        owns = self.state is NodeState.LIVE
+        deadline = self.deadline if self.state in RENEWING else float("-inf")
+        known, near = self._view, self.near
+        if self._viewed is not near or self._viewed_state is not self.state:
+            bounds = near.own_bounds if owns else ()
+            own_bounds = bounds
+            if owns and self.config.locks and self.config.locks.locking:
+                bounds = near.bounds
+            if bounds == known.bounds:
+                # What was made of these bounds is kept.
+                bounds = known.bounds
+            if own_bounds == bounds:
+                own_bounds = bounds  # Nothing is inherited, which the book sees by identity.
+            ranges = near.ranges if owns else ()
+            self._view = View(bounds, deadline, ranges, self.ring, self._node_count)
+            self._viewed, self._viewed_state = near, self.state
+            self._show_book(near, bounds, own_bounds, now)
+        elif known.deadline != deadline or known.node_count != self._node_count:
+            self._view = replace(known, deadline=deadline, node_count=self._node_count)
+        return self._view
+
+    # --- joining ------------------------------------------------------------------------------
+
+    @property
+    def _first_claim(self) -> ClaimState:
+        # Who knows its replicas asks who has them by now.
+        fresh = self.config.named and not self.replicas
+        return ClaimState.RETURNING if fresh else super()._first_claim
+
+    def _look(self) -> Run:
+        """Read what the node must know before it joins, which is not the ring."""
+        if self.config.placement == "balanced":
+            return Run(self._look_around(), self._found, self._beat_failed)
+        command = look(self.config.keys, node=self.name)
+        return Run(command, self._found, self._beat_failed)
+
+    def _look_around(self) -> Command[Look]:
+        starts = [self.rng.randrange(RING_SIZE) for _ in range(BALANCED_STRETCHES)]
+        return look(
+            self.config.keys,
+            node=self.name,
+            whole=BALANCED_WHOLE,
+            count=BALANCED_STRETCH,
+            starts=starts,
+        )
+
+    def _found(self, reply: Look, sent: float, now: float) -> None:
+        self._choose(
+            BeforeJoin(
+                stamp=reply.stamp,
+                record=reply.record,
+                replicas=reply.replicas,
+                remembered=reply.remembered,
+                taken=reply.taken,
+                ordered=reply.ordered,
+                even=lambda: sampled_points(reply.ranges, reply.points, self.points, self.rng),
+            )
+        )
+
+    # --- another weight -----------------------------------------------------------------------
+
+    def _lengths(self) -> dict[int, int]:
+        return {reach.point: reach.own for reach in self.near.reaches}
+
+    @property
+    def _sees_itself(self) -> bool:
+        return bool(self.near.reaches)
+
+    def _grow_evenly(self, missing: int) -> Run | None:
+        """Look where points take from those that have much."""
+        return Run(self._look_around(), self._found_room, self._beat_failed)
+
+    def _found_room(self, reply: Look, sent: float, now: float) -> None:
+        missing = self.points - len(self.replicas)
+        if missing > 0 and self._may_resize():
+            lengths = self._lengths()
+            own = [lengths.get(replica.point, 0) for replica in self.replicas]
+            more = more_cuts(
+                reply.ranges, reply.points, missing, self.rng, own=own, taken=self._taken()
+            )
+            self._have_more(more, reply.stamp.tag)
+        self._at.beat = now
+
+    # --- heartbeats ---------------------------------------------------------------------------
+
+    def _questions(self) -> dict[str, Any]:
+        self._asked = self.near
+        return {"digest": self.near.digest if self.state is NodeState.LIVE else ""}
+
+    def _seen_ring(self) -> dict[str, Any]:
+        # That there is such a thing makes Redis take away members of its name that are not its own.
+        return {"ranges": self.near.fingerprint}
+
+    def _all_full(self, reply: BeatReply) -> bool:
+        return reply.all_full
+
+    def _learn(self, reply: BeatReply, heard: list[Any], now: float) -> None:
+        live = self.state is NodeState.LIVE
+        stated = self._asked
+        if reply.ranges is not None:
+            stated = OwnRanges(self.name, reply.ranges)
+        self._stated = (reply.stamp.tag, stated)
+        if live:
+            # If no message came since a heartbeat found what none had told of, none will come.
+            self._refresh_subscription(now)
+        self._has_read()
+        # What no message told of may be on its way; of what the node did itself it is not told.
+        others = not reply.swept and reply.before == reply.stamp.tag
+        if live and others and not heard and stated.reaches != self.near.reaches:
+            self.counters.gaps += 1
+            self._see(SightEvent.UNTOLD)
+        self.stamp = reply.stamp
+        self._node_count = reply.nodes
+        if stated.reaches != self.near.reaches:
+            self.near = stated
+        self._accepted(reply.status)
+        for news in heard:
+            self._hear_nearby(news, now)
+
+    def _stated_ranges(self) -> tuple[str, str]:
+        tag, stated = self._stated
+        return tag, stated.text
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _told_alone(self, payload: bytes, now: float) -> None:
+        if not is_nearby(payload):
+            super()._told_alone(payload, now)
+            return
+        try:
+            news = parse_nearby(payload)
+        except MessageFormatError:
+            self.counters.bad_messages += 1
+            return
+        if news is None:
+            return
+        if self._heard is not None:
+            self._heard.append(news)
+        self._hear_nearby(news, now)
+
+    def _hear_nearby(self, news: Nearby, now: float) -> None:
+        if self.sight is SightState.DEAF:
+            self._see(SightEvent.HEARD)
+        mine, stamp = self.stamp, news.change.stamp
+        if mine is None or (stamp.at <= mine.at and stamp.epoch <= mine.epoch):
+            return  # From before the newest statement.
+        self.stamp = stamp
+        self.near = self.near.after(news)
+        counted, cause = self.counters.changes, news.change.cause
+        counted[cause] = counted.get(cause, 0) + 1
+        if news.change.kind is ChangeKind.EXPIRE:
+            # Somebody was first, and the next heartbeat says what expires next.
+            self._at.sweep = float("inf")
+        if self.name in news.change.nodes:
+            self._change_of_own(news.change, now)
+
+    # --- the end, and by hand -----------------------------------------------------------------
+
+    def look_step(self) -> Run:
+        """Bring the node up to date; one that is not on the ring counts the nodes there."""
+        return self.beat_step() if self.state in RENEWING else super().look_step()
+
+    def _join_anew(self, now: float) -> None:
+        super()._join_anew(now)
+        self.near = OwnRanges()
+
+    def _end(self, event: NodeEvent) -> None:
+        super()._end(event)
+        self.near = OwnRanges()
+        self._node_count = 0
+
+    def _seen(self, reply: Snapshot, sent: float, now: float) -> None:
+        self.garbage = len(reply.garbage)
+        self._node_count = reply.ring(self.config.algorithm).node_count

@@ -1,0 +1,84 @@
+"""A book of locks for several threads: those of the user, and the node's loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from hashring.protocol.locks.lock_book import LockBook, LockConfig
+from hashring.protocol.machine import Run
+from hashring.store.command import Command
+from hashring.store.ring.key_names import RingKeys
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _alone(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[SharedLockBook, P], T]:
+    @wraps(method)
+    def alone(self: SharedLockBook, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._guard:
+            return method(self, *args, **kwargs)
+
+    return cast("Callable[Concatenate[SharedLockBook, P], T]", alone)
+
+
+class SharedLockBook(LockBook):
+    """A book that lets in one caller at a time.
+
+    Each call is short and does no I/O. What may be read whatever goes on: ``held``, ``count``,
+    ``limit``, and the rest of what a status shows.
+    """
+
+    def __init__(self, keys: RingKeys, config: LockConfig, retry: float) -> None:
+        # Reentrant: a signal handler may run anywhere.
+        self._guard = threading.RLock()
+        super().__init__(keys, config, retry)
+
+    ask = _alone(LockBook.ask)
+    ask_many = _alone(LockBook.ask_many)
+    take = _alone(LockBook.take)
+    acquired = _alone(LockBook.acquired)
+    acquire_failed = _alone(LockBook.acquire_failed)
+    busy = _alone(LockBook.busy)
+    pin = _alone(LockBook.pin)
+    pin_again = _alone(LockBook.pin_again)
+    unpin = _alone(LockBook.unpin)
+    begin = _alone(LockBook.begin)
+    drain = _alone(LockBook.drain)
+    see = _alone(LockBook.see)
+    heartbeat = _alone(LockBook.heartbeat)
+    listening = _alone(LockBook.listening)
+    news = _alone(LockBook.news)
+    due = _alone(LockBook.due)
+    step = _alone(LockBook.step)
+    leave = _alone(LockBook.leave)
+    forget_releases = _alone(LockBook.forget_releases)
+
+    @property
+    def entered(self) -> bool:
+        """Whether the caller is inside the book already: a signal handler may find itself so."""
+        guard: Any = self._guard
+        return bool(guard._is_owned())
+
+    def _run(
+        self,
+        command: Command[Any],
+        done: Callable[[Any, float, float], None],
+        failed: Callable[[float], None],
+    ) -> Run:
+        step = super()._run(command, done, failed)
+
+        def answered(reply: Any, sent: float, now: float) -> None:
+            with self._guard:
+                step.done(reply, sent, now)
+
+        def unanswered(error: Any, now: float) -> None:
+            with self._guard:
+                step.failed(error, now)
+
+        return Run(command, answered, unanswered)

@@ -1,0 +1,146 @@
+"""What a member of a lease challenge asks of Redis in the fixed mode; without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from hashring.core.groups import lease_table
+from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules
+from hashring.core.groups.state import MemberView, Phase
+from hashring.errors import GroupMismatch, WriteConflict
+from hashring.protocol.flow import Flow, committed
+from hashring.protocol.member_machine import MemberMachine
+from hashring.store.challenge.commands import (
+    ChallengeKeys,
+    read_table,
+    write_table,
+)
+
+
+class FixedMachine(MemberMachine):
+    """The fixed mode: see :mod:`hashring.core.groups.lease_table`.
+
+    Args:
+        group, keys: the challenge's name, and its keys.
+        member: the member's name.
+        partitions: how many; the same for all members.
+        rules: the time spans.
+        new_suffix: tells this process from others of its name; a different text each time.
+        chance: a number ``0 <= x < 1``, another one each time.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        keys: ChallengeKeys,
+        member: str,
+        *,
+        partitions: int,
+        rules: Rules,
+        new_suffix: Callable[[], str],
+        chance: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            member,
+            channels=(keys.told,),
+            ttl=rules.ttl,
+            interval=rules.interval,
+            grace=rules.max_handoff_time,
+            progress_timeout=None,
+        )
+        self.partitions = partitions
+        self._group = group
+        self._keys = keys
+        self._rules = rules
+        self._new_suffix = new_suffix
+        self._chance = chance
+        self._what = f"lease challenge {group!r}"
+        self._me = ""
+        self._was_there = self._saw_table = False
+
+    def enter(self) -> Flow[None]:
+        """Renew for the first time."""
+        # Two processes of one name are two members: each holds its own leases.
+        self._me = f"{self.member}#{self._new_suffix()}"
+        self._was_there = self._saw_table = False
+        yield from self.renew()
+
+    def renew(self) -> Flow[float]:
+        """Renew, let go, take and ask, in one step of the table."""
+        now, asked_at, after = yield from committed(self._what, self._renewal)
+        self._was_there = True
+        held = after.held(self._me, now)
+        revoked = {p: x.expires for p, x in held.items() if x.wanted_by is not None}
+        view = MemberView(
+            1, Phase.READY, {p: x.token for p, x in held.items()}, revoked, seated=True
+        )
+        self.heard(view, asked_at, now)
+        return self.interval
+
+    def _renewal(self) -> Flow[tuple[float, float, LeaseTable] | None]:
+        """Redis time of the reading, before it was sent, and the table as it was written."""
+        # Before the reading is sent: leases count from its Redis time.
+        claims = self.membership.held(self.now)
+        reading = yield read_table(self._keys)
+        asked_at = self.sent
+        table = self._table(reading.table)
+        # A newcomer knows of a loss, too, if there was a table when it looked before.
+        lost = reading.table is None and self._saw_table
+        self._saw_table |= reading.table is not None
+        if lost or (self._was_there and self._me not in table.members):
+            table = lease_table.recover(table, self._me, reading.now, self._rules, claims)
+        released = [
+            p
+            for p, token in self.membership.words().released.items()
+            if (lease := table.leases.get(p)) is not None and lease.token == token
+        ]
+        after = lease_table.beat(table, self._me, reading.now, self._rules, released)
+        names = self._concerned(reading.table, after)
+        written = yield write_table(self._keys, reading, after, names)
+        return (reading.now, asked_at, after) if written else None
+
+    def again_after(self, error: Exception) -> float:
+        """Seconds after which a renewal that failed is tried again."""
+        pause = super().again_after(error)
+        # Members that stood in each other's way are not to meet again.
+        return pause * self._chance() if isinstance(error, WriteConflict) else pause
+
+    def _table(self, found: LeaseTable | None) -> LeaseTable:
+        if found is None:
+            return LeaseTable(self.partitions)
+        if found.partitions != self.partitions:
+            raise GroupMismatch(self._group, "partitions", self.partitions, found.partitions)
+        return found
+
+    def _concerned(self, before: LeaseTable | None, after: LeaseTable) -> set[str]:
+        """Whom a change of the table is about, but for this member."""
+        old: Mapping[int, PartitionLease] = {} if before is None else before.leases
+        names: set[str | None] = set()
+        for partition, lease in after.leases.items():
+            was = old.get(partition)
+            if was is None or (was.owner, was.wanted_by) != (lease.owner, lease.wanted_by):
+                names |= {lease.wanted_by, lease.owner, None if was is None else was.owner}
+        return {name for name in names if name is not None and name != self._me}
+
+    def hand_over(self) -> float:
+        """Nobody assigns: what is let go of is taken by the member that has least."""
+        return 0.0
+
+    def empty_handed(self) -> bool:
+        """Nobody waits for others to take over."""
+        return True
+
+    def depart(self) -> Flow[None]:
+        """Take this member out of the table."""
+        yield from committed(self._what, self._departure)
+
+    def _departure(self) -> Flow[bool | None]:
+        reading = yield read_table(self._keys)
+        if reading.table is None or self._me not in reading.table.members:
+            return True
+        after = lease_table.leave(reading.table, self._me, reading.now)
+        return (yield write_table(self._keys, reading, after, after.members)) or None
+
+    def concerns(self, channel: bytes, payload: bytes) -> bool:
+        """Whether a change of the table is about this member."""
+        return self._me in payload.decode("utf-8", "replace").split("\n")

@@ -1,0 +1,528 @@
+"""The life of a member that holds partitions, whatever protocol it follows; without I/O.
+
+Subclasses say how to enter, renew and depart, as flows (:mod:`.flow`): for partition groups
+:mod:`.group_machine`, for the lease challenge :mod:`.lease_table_machine` and
+:mod:`.lease_race_machine`. Two threads share a machine: the loop that drives it, and the
+application with what it reports. They keep a lock around each call.
+
+================  =============================================  =========================
+state             meaning                                        event -> next state
+================  =============================================  =========================
+``outside``       not started                                    start -> entering
+``entering``      asks to be let in                              entered -> joined
+\\                                                                name taken -> waiting
+\\                                                                refused -> failed
+\\                                                                stop -> departing
+``waiting``       waits for another session to give up its name  try again -> entering
+\\                                                                stop -> failed
+``joined``        has an entry in Redis; waits to be counted in  admitted -> member
+\\                                                                refused -> withdrawing
+\\                                                                stop -> leaving
+\\                                                                hand over -> handing over
+``member``        renews its lease; holds what it is granted     lease ended -> fenced
+\\                                                                hand over -> handing over
+\\                                                                stop -> leaving
+``fenced``        did not renew in time; holds nothing           renewed -> member
+\\                                                                hand over -> handing over
+\\                                                                stop -> leaving
+``handing over``  renews; leaves once others took over           stop -> leaving
+``leaving``       lets the application end its work              let go -> departing
+``departing``     takes its entry out of Redis                   gone -> left
+``left``          no member any more                             start -> entering
+``withdrawing``   takes back an entry that was refused           gone -> failed
+``failed``        could not enter                                start -> entering
+================  =============================================  =========================
+
+In ``leaving`` everything held has been revoked; a member of a group renews its lease meanwhile.
+What a member holds ends by its own clock in every state
+(:mod:`hashring.core.groups.held_partitions`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+from hashring.core.groups.held_partitions import Membership, PartitionChange
+from hashring.core.groups.state import MemberView
+from hashring.core.state_table import StateTable
+from hashring.errors import StoreError
+from hashring.protocol.flow import Flow, FlowRun
+from hashring.protocol.machine import Finished, Step, Subscribe, Wait, io_timeout
+
+RETRY: Final = 0.5
+"""Seconds until Redis is asked again after it did not answer."""
+
+
+class Stage(str, Enum):
+    """Where a member is in its life."""
+
+    OUTSIDE = "outside"
+    ENTERING = "entering"
+    WAITING = "waiting"
+    JOINED = "joined"
+    MEMBER = "member"
+    FENCED = "fenced"
+    HANDING_OVER = "handing over"
+    LEAVING = "leaving"
+    DEPARTING = "departing"
+    LEFT = "left"
+    WITHDRAWING = "withdrawing"
+    FAILED = "failed"
+
+
+class Turn(str, Enum):
+    """What leads from one stage to the next."""
+
+    START = "start"
+    TAKEN = "name taken"
+    TRY_AGAIN = "try again"
+    ENTERED = "entered"
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    LEASE_ENDED = "lease ended"
+    RENEWED = "renewed"
+    HAND_OVER = "hand over"
+    STOP = "stop"
+    LET_GO = "let go"
+    GONE = "gone"
+
+
+LIFE: Final = StateTable(
+    {
+        Stage.OUTSIDE: "not started",
+        Stage.ENTERING: "asks to be let in",
+        Stage.WAITING: "waits for another session to give up its name",
+        Stage.JOINED: "has an entry in Redis; waits to be counted in",
+        Stage.MEMBER: "renews its lease; holds what it is granted",
+        Stage.FENCED: "did not renew in time; holds nothing",
+        Stage.HANDING_OVER: "renews; leaves once others took over",
+        Stage.LEAVING: "lets the application end its work",
+        Stage.DEPARTING: "takes its entry out of Redis",
+        Stage.LEFT: "no member any more",
+        Stage.WITHDRAWING: "takes back an entry that was refused",
+        Stage.FAILED: "could not enter",
+    },
+    {
+        Stage.OUTSIDE: {Turn.START: Stage.ENTERING},
+        Stage.ENTERING: {
+            Turn.ENTERED: Stage.JOINED,
+            Turn.TAKEN: Stage.WAITING,
+            Turn.REFUSED: Stage.FAILED,
+            Turn.STOP: Stage.DEPARTING,
+        },
+        Stage.WAITING: {Turn.TRY_AGAIN: Stage.ENTERING, Turn.STOP: Stage.FAILED},
+        Stage.JOINED: {
+            Turn.ADMITTED: Stage.MEMBER,
+            Turn.REFUSED: Stage.WITHDRAWING,
+            Turn.STOP: Stage.LEAVING,
+            Turn.HAND_OVER: Stage.HANDING_OVER,
+        },
+        Stage.MEMBER: {
+            Turn.LEASE_ENDED: Stage.FENCED,
+            Turn.HAND_OVER: Stage.HANDING_OVER,
+            Turn.STOP: Stage.LEAVING,
+        },
+        Stage.FENCED: {
+            Turn.RENEWED: Stage.MEMBER,
+            Turn.HAND_OVER: Stage.HANDING_OVER,
+            Turn.STOP: Stage.LEAVING,
+        },
+        Stage.HANDING_OVER: {Turn.STOP: Stage.LEAVING},
+        Stage.LEAVING: {Turn.LET_GO: Stage.DEPARTING},
+        Stage.DEPARTING: {Turn.GONE: Stage.LEFT},
+        Stage.WITHDRAWING: {Turn.GONE: Stage.FAILED},
+        Stage.LEFT: {Turn.START: Stage.ENTERING},
+        Stage.FAILED: {Turn.START: Stage.ENTERING},
+    },
+)
+
+ENDED: Final = (Stage.OUTSIDE, Stage.LEFT, Stage.FAILED)
+"""The stages in which there is nothing to do."""
+
+_RENEWING: Final = (Stage.JOINED, Stage.MEMBER, Stage.FENCED, Stage.HANDING_OVER)
+
+
+class MemberMachine(ABC):
+    """The protocol of one member; see the module's text.
+
+    Args:
+        member: its name.
+        channels: tell of what concerns members.
+        ttl: seconds the lease lasts without renewal.
+        interval: seconds between renewals.
+        grace: seconds that work may take to end when the member leaves.
+        progress_timeout: seconds without a sign of progress after which the member is stalled.
+
+    Attributes:
+        stage: where it is in its life.
+        membership: what it holds.
+        error: what went wrong last; ``None`` once a renewal was answered.
+        failure: why it did not enter.
+        changes: what the application is to be told; whoever tells it takes them out.
+        hears: whether messages arrive.
+    """
+
+    awaits_decision: ClassVar[bool] = False
+    """Whether somebody has to count a new member in."""
+
+    renews_to_the_end: ClassVar[bool] = False
+    """Whether it can renew without taking part, while its application ends its work."""
+
+    def __init__(
+        self,
+        member: str,
+        *,
+        channels: tuple[bytes, ...],
+        ttl: float,
+        interval: float,
+        grace: float,
+        progress_timeout: float | None,
+    ) -> None:
+        self.member = member
+        self.channels = channels
+        self.interval = interval
+        self.grace = grace
+        self.progress_timeout = progress_timeout
+        self.stage = Stage.OUTSIDE
+        self.membership = Membership(ttl)
+        self.error: Exception | None = None
+        self.failure: Exception | None = None
+        self.changes: list[PartitionChange] = []
+        self.hears = False
+        self._subscription = 0
+        self._flow: FlowRun[Any] | None = None
+        self._began = self._last_tick = 0.0
+        self._due = self._asked_at = self._admitted_by = 0.0
+        self._woken = False
+        self._subscribe_at = 0.0
+        self._leave_at = math.inf
+        self._patient = True
+
+    # --- the protocol -------------------------------------------------------------------------
+
+    @abstractmethod
+    def enter(self) -> Flow[None]:
+        """Become a member.
+
+        Raises:
+            HashringError: it was not done, and nothing was left behind.
+        """
+
+    @abstractmethod
+    def renew(self) -> Flow[float]:
+        """Renew, report, take up the answer; seconds until it is to be done again.
+
+        Raises:
+            HashringError: it was not done.
+        """
+
+    @abstractmethod
+    def depart(self) -> Flow[None]:
+        """Be no member any more.
+
+        Raises:
+            HashringError: it was not done.
+        """
+
+    @abstractmethod
+    def hand_over(self) -> float:
+        """Begin to hand over; seconds after which to leave in any case."""
+
+    @abstractmethod
+    def empty_handed(self) -> bool:
+        """Whether the group knows that this member holds nothing."""
+
+    @abstractmethod
+    def concerns(self, channel: bytes, payload: bytes) -> bool:
+        """Whether a message is about this member."""
+
+    # --- asked by the application -------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Begin to enter."""
+        self.membership = self._new_membership()
+        self.error = self.failure = None
+        self.changes = []
+        self.hears = self._woken = False
+        self._began = self._last_tick = self._subscribe_at = now
+        self._leave_at = math.inf
+        self._patient = True
+        self._turn(Turn.START)
+
+    def stop(self, now: float, *, handover: bool = False, patient: bool = True) -> None:
+        """Begin to leave.
+
+        Args:
+            handover: stay until others have taken over what this member holds.
+            patient: whether the application still ends its work; else nothing is waited for.
+        """
+        if handover and self.stage is Stage.HANDING_OVER:
+            return
+        if handover and LIFE.may(self.stage, Turn.HAND_OVER):
+            self._leave_at = now + self.hand_over()
+            self._woken = True
+            self._turn(Turn.HAND_OVER)
+        elif LIFE.may(self.stage, Turn.STOP):
+            self._leave(now)
+        if not patient and self.stage is Stage.LEAVING:
+            self._give_up_flow()
+            self._patient = False
+
+    def tick(self, now: float) -> None:
+        """The application makes progress."""
+        self._last_tick = now
+
+    def release(self, partition: int, token: int, now: float) -> bool:
+        """The application has stopped working on a partition. Whether that was news."""
+        done = self.membership.release(partition, token, now)
+        # What ends because the member leaves is free once it has left; see `Membership.close`.
+        self._report(done and self.membership.has_given_up(partition))
+        return done
+
+    def lag(self, partition: int, behind: float) -> bool:
+        """How far it is behind on a partition; whether it was to warm up for it."""
+        return self._report(self.membership.lag(partition, behind))
+
+    def load(self, partition: int, value: float) -> bool:
+        """How busy a partition is, told with the next renewal; whether it is held."""
+        return self.membership.load(partition, value)
+
+    def drained(self, partition: int, now: float) -> bool:
+        """A removed partition is empty; whether this member was to empty it."""
+        return self._report(self.membership.drained(partition, now))
+
+    def wake(self) -> None:
+        """Renew at the next opportunity."""
+        self._woken = True
+
+    def _new_membership(self) -> Membership:
+        return Membership(self.membership.ttl, self.membership.seen)
+
+    def _report(self, news: bool) -> bool:
+        self._woken = self._woken or news
+        return news
+
+    # --- asked by the loop --------------------------------------------------------------------
+
+    def next(self, now: float) -> Step:
+        """What to do now."""
+        self._let_time_end(now)
+        if self._flow is None:
+            if self.stage in _RENEWING and self._asked_at > self._subscribe_at:
+                # Another renewal may be due already, and after it the next: one was enough.
+                return self._subscribe()
+            self._begin_what_is_due(now)
+        if self._flow is not None and self._flow.step is not None:
+            return self._flow.step
+        if self.stage in ENDED:
+            return Finished()
+        if self.stage in _RENEWING and now >= self._subscribe_at:
+            return self._subscribe()
+        return Wait(self._wait_until())
+
+    def _subscribe(self) -> Subscribe:
+        self._subscription += 1
+        self._subscribe_at = math.inf
+        return Subscribe(self._subscription, self.interval, io_timeout(self.membership.ttl))
+
+    def _begin_what_is_due(self, now: float) -> None:
+        if now >= self._admitted_by:
+            self.admitted()
+        if self.stage is Stage.WAITING and now >= self._due:
+            self.failure = None
+            self._turn(Turn.TRY_AGAIN)
+        if self.stage is Stage.ENTERING:
+            self._begin(self.enter(), self._entered, self._not_entered, now)
+        elif self.stage in _RENEWING:
+            if now >= self._leave_at:
+                self._leave(now)
+            elif self._woken or now >= self._due:
+                self._woken = False
+                self._begin(self.renew(), self._renewed, self._not_renewed, now)
+        if self.stage is Stage.LEAVING and self._flow is None:
+            if not self._patient or not self.membership.holding.partitions:
+                self._let_go()
+            elif self.renews_to_the_end and (self._woken or now >= self._due):
+                self._woken = False
+                self._begin(self.renew(), self._renewed, self._not_renewed, now)
+        if self.stage in (Stage.WITHDRAWING, Stage.DEPARTING) and self._flow is None:
+            self._begin(self.depart(), self._departed, self._not_departed, now)
+
+    def _wait_until(self) -> float:
+        until = self.membership.due()
+        if self.stage in _RENEWING:
+            until = min(until, self._leave_at, self._due, self._stall_at())
+        if self.stage is Stage.WAITING or (self.stage is Stage.LEAVING and self.renews_to_the_end):
+            until = min(until, self._due)
+        if self.stage is Stage.JOINED:
+            until = min(until, self._admitted_by)
+        if self.stage in _RENEWING:
+            until = min(until, self._subscribe_at)
+        return until
+
+    def _begin(
+        self,
+        flow: Flow[Any],
+        done: Callable[[Any, float], None],
+        failed: Callable[[Exception, float], None],
+        now: float,
+    ) -> None:
+        def ended(result: Any, at: float) -> None:
+            self._flow = None
+            done(result, at)
+
+        def broke(error: Exception, at: float) -> None:
+            self._flow = None
+            failed(error, at)
+
+        run = FlowRun(flow, ended, broke)
+        self._flow = run
+        self._asked_at = now
+        run.begin(now)
+
+    @property
+    def sent(self) -> float:
+        """Before the last command of the flow under way was sent."""
+        assert self._flow is not None
+        return self._flow.sent
+
+    @property
+    def now(self) -> float:
+        """When the last reply of the flow under way was there."""
+        assert self._flow is not None
+        return self._flow.now
+
+    # --- told by the loop ---------------------------------------------------------------------
+
+    def subscribed(self, number: int, now: float) -> None:
+        """The subscription stands (again)."""
+        if number == self._subscription:
+            # Whatever was said while nobody listened is found by asking.
+            self.hears = self._woken = True
+
+    def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
+        """The subscription is gone, or could not be made."""
+        if number == self._subscription:
+            self.hears = False
+            self._subscribe_at = now + RETRY
+
+    def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
+        """A message has arrived."""
+        if number == self._subscription and self.concerns(channel, payload):
+            self._woken = True
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def _turn(self, turn: Turn) -> None:
+        self.stage = LIFE.after(self.stage, turn)
+
+    def admitted(self) -> None:
+        """The group counts this member in."""
+        if self.stage is Stage.JOINED:
+            self._turn(Turn.ADMITTED)
+
+    def refused(self, error: Exception) -> None:
+        """The group cannot count this member in."""
+        if self.stage is Stage.JOINED:
+            self.failure = error
+            self._give_up_flow()
+            # Before the entry goes: from then on others are granted what it may hold already.
+            self.membership = self._new_membership()
+            self.changes = []
+            self._turn(Turn.REFUSED)
+
+    def _entered(self, result: None, now: float) -> None:
+        self._due = now
+        # Whoever decides may be slow; that holds nobody up for long.
+        self._admitted_by = now + self.interval
+        self._turn(Turn.ENTERED)
+        if not self.awaits_decision:
+            self.admitted()
+
+    def _not_entered(self, error: Exception, now: float) -> None:
+        self.failure = error
+        again = self.again_at(error, now)
+        if again is None:
+            self._turn(Turn.REFUSED)
+        else:
+            self._due = again
+            self._turn(Turn.TAKEN)
+
+    def again_at(self, error: Exception, now: float) -> float | None:
+        """When to ask to be let in again after this failure; ``None`` for never."""
+        return None
+
+    def _renewed(self, wait: float, now: float) -> None:
+        self._due = self._asked_at + wait
+        self.error = None
+        if self.stage is Stage.HANDING_OVER and self.empty_handed():
+            self._leave(now)
+
+    def _not_renewed(self, error: Exception, now: float) -> None:
+        # Also a fault of this package: the member must live on, or fence itself.
+        self.error = error
+        self._due = now + self.again_after(error)
+
+    def again_after(self, error: Exception) -> float:
+        """Seconds after which a renewal that failed is tried again."""
+        return min(RETRY, self.interval)
+
+    def _departed(self, result: None, now: float) -> None:
+        self._turn(Turn.GONE)
+
+    def _not_departed(self, error: Exception, now: float) -> None:
+        self.error = error
+        self._turn(Turn.GONE)
+
+    def heard(self, view: MemberView, asked_at: float, redis_now: float) -> None:
+        """Take up what the group says, for the flow under way that asked for it.
+
+        Args:
+            asked_at: before the question was sent.
+            redis_now: Redis time of the answer.
+        """
+        self.changes += self.membership.heard(view, asked_at, redis_now, self.now)
+        if self.now < self.membership.holding.lease_until and self.stage is Stage.FENCED:
+            self._turn(Turn.RENEWED)
+
+    def _let_time_end(self, now: float) -> None:
+        """Let go of what time has ended, and note a stall."""
+        stalled = self.progress_timeout is not None and (
+            now - self._last_tick >= self.progress_timeout
+        )
+        # Also when a step of the group is due that it waits for.
+        news = stalled != self.membership.stalled or now >= self.membership.due()
+        self._woken = self._woken or news
+        self.membership.stalled = stalled
+        self.changes += self.membership.tick(now)
+        lease = self.membership.holding.lease_until
+        if self.stage is Stage.MEMBER and -math.inf < lease <= now:
+            self._turn(Turn.LEASE_ENDED)
+
+    def _stall_at(self) -> float:
+        if self.progress_timeout is None or self.membership.stalled:
+            return math.inf
+        return self._last_tick + self.progress_timeout
+
+    def _leave(self, now: float) -> None:
+        """Revoke everything, and give the application its time."""
+        self._give_up_flow()
+        self.changes += self.membership.tick(now)
+        self.changes += self.membership.close(now + self.grace)
+        self._due = now
+        self._turn(Turn.STOP)
+
+    def _let_go(self) -> None:
+        """Hold nothing any more, whether the application has ended its work or not."""
+        self.changes += self.membership.end()
+        self.membership = self._new_membership()
+        self._turn(Turn.LET_GO)
+
+    def _give_up_flow(self) -> None:
+        if self._flow is not None:
+            self._flow.end()
+            self._flow = None

@@ -1,0 +1,224 @@
+"""Reading: what a job's rows come from, in files or tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import StringType, StructField, StructType
+
+from hashring.errors import (
+    ConfigError,
+    HashringError,
+    InputDamaged,
+    NoDataError,
+    SparkFailed,
+)
+from hashring.spark.row_counts import Counts
+from hashring.spark.session import is_connect
+from hashring.spark.spark_failures import SPARK_ERRORS, failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FORMATS: Final = ("parquet", "csv", "json")
+CORRUPT: Final = "_corrupt_record"
+"""Spark's column for the text of a record that does not fit the schema."""
+_NO_TEXT: Final = ("\0", "\ufffd")
+"""What bytes that are no text in UTF-8 are read as."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What was read.
+
+    Attributes:
+        frame: the rows that fit the schema.
+        source: the paths, as they were given.
+    """
+
+    frame: DataFrame
+    source: str
+    _raw: DataFrame | None = None
+
+    def counted(self) -> tuple[DataFrame, Callable[[], int]]:
+        """The frame, and how many records it left out because they did not fit the schema.
+
+        They are counted as they are read, by the first action on the frame; asked before, the
+        count waits for that. Parquet fails as a whole: its count is 0.
+        """
+        if self._raw is None:
+            return self.frame, lambda: 0
+        counts = Counts(self._raw, bad=F.count_if(is_bad()))
+        return _good(counts.frame), lambda: counts.get()["bad"]
+
+
+def is_bad() -> Column:
+    """Whether a record does not fit the schema."""
+    return F.col(CORRUPT).isNotNull()
+
+
+def _good(raw: DataFrame) -> DataFrame:
+    return raw.where(~is_bad()).drop(CORRUPT)
+
+
+def format_of(paths: Sequence[str], given: str | None, what: str = "input") -> str:
+    """The format of files: as given, or as their names end.
+
+    Args:
+        what: the setting that names the files, for the error's message.
+
+    Raises:
+        ConfigError: neither says.
+    """
+    if given is not None:
+        return given
+    for name in FORMATS:
+        if all(re.search(rf"\.{name}(\.\w+)?/*$", path) for path in paths):
+            return name
+    raise ConfigError(
+        what,
+        ", ".join(paths),
+        f"its name does not end in one of {', '.join(FORMATS)}: give the format",
+    )
+
+
+def read_frame(
+    spark: SparkSession,
+    paths: Sequence[str],
+    format: str | None = None,
+    schema: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Input:
+    """Read files.
+
+    Args:
+        paths: files, directories or globs, as Spark's file systems know them.
+        format: parquet, csv (with a header line), json (a document a line), or any other that
+            the session can read, such as orc; by default as the names end.
+        schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
+            the key ``007`` into ``7``), and those of JSON are inferred from the data.
+        options: of the format, as Spark's reader takes them.
+
+    Raises:
+        NoDataError: nothing matches a path, or there is nothing in what matches.
+        InputDamaged: a file is cut short, damaged or of another format, as far as its columns
+            show it. What is wrong further on shows when the frame is read.
+        ConfigError: no format, or no schema.
+    """
+    name = format_of(paths, format)
+    reader = spark.read.format(name).option("mode", "PERMISSIVE")
+    if name == "csv":
+        # A schema names columns as the header does: else a column would be taken for another.
+        # And a record of too few or too many fields shows only where all of them are looked at.
+        reader = reader.option("header", True).option("enforceSchema", False)
+        reader = reader.option("columnPruning", False)
+    reader = reader.options(**(options or {}))
+    source = ", ".join(paths)
+    try:
+        wanted = None if schema is None else _ddl(schema)
+        if wanted is None and name == "csv":
+            wanted = reader.load(list(paths)).schema
+        if wanted is not None:
+            if name != "parquet" and wanted.fields:
+                wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
+            reader = reader.schema(wanted)
+        frame = reader.load(list(paths))
+        columns = frame.columns
+    except SPARK_ERRORS as error:
+        raise _refusal(error, name, source) from error
+    if name == "csv" and any(mark in column for column in columns for mark in _NO_TEXT):
+        raise InputDamaged(source, "its header line is not text in UTF-8")
+    if columns in ([], [CORRUPT]):
+        raise NoDataError(source, f"holds no {name} record; is it of another format?")
+    if CORRUPT not in columns:
+        return Input(frame, source)
+    return Input(_good(frame), source, frame)
+
+
+def read_table(spark: SparkSession, name: str) -> Input:
+    """Read a table or a view of the session's catalogs.
+
+    Raises:
+        NoDataError: there is none of that name.
+    """
+    try:
+        frame = spark.table(name)
+        frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for
+    except (AnalysisException, ParseException) as error:
+        raise NoDataError(name, f"no such table can be read ({_first_line(error)})") from error
+    return Input(frame, name)
+
+
+def _refusal(error: Exception, name: str, source: str) -> HashringError:
+    """Why files cannot be read at all, which Spark finds out as it looks for their columns."""
+    if "[UNABLE_TO_INFER_SCHEMA]" in str(error):
+        return NoDataError(source, f"holds no {name} file that is not empty; is the path right?")
+    found = failure(error)
+    if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):
+        return NoDataError(source, _first_line(error))
+    return found
+
+
+def read_stream(
+    spark: SparkSession,
+    paths: Sequence[str],
+    format: str | None = None,
+    schema: str | None = None,
+) -> DataFrame:
+    """Read the files of one directory or glob as they come.
+
+    Of CSV and JSON, the records that do not fit the schema are in it, too, with their text in the
+    column :data:`CORRUPT`, which is null elsewhere.
+
+    Raises:
+        ConfigError: more than one path, no format, or no schema where the format has none (a
+            stream has to know its columns before the first file comes).
+        NoDataError: nothing is at the path to read the schema from.
+    """
+    if len(paths) != 1:
+        raise ConfigError("input", list(paths), "a stream reads one directory or glob")
+    name = format_of(paths, format)
+    if schema is None:
+        if name != "parquet":
+            raise ConfigError("schema", None, f"a stream of {name} needs one: 'key string, ...'")
+        wanted = read_frame(spark, paths, name).frame.schema
+    else:
+        wanted = _ddl(schema)
+    if name in ("csv", "json"):
+        wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
+    reader = spark.readStream.format(name).schema(wanted).option("mode", "PERMISSIVE")
+    if name == "csv":
+        reader = reader.option("header", True).option("enforceSchema", False)
+        reader = reader.option("columnPruning", False)
+    return reader.load(paths[0])
+
+
+def _ddl(schema: str) -> StructType:
+    try:
+        wanted = StructType.fromDDL(schema)
+    except (ParseException, AnalysisException) as error:
+        raise ConfigError("schema", schema, f"is no DDL: {_first_line(error)}") from error
+    if not isinstance(wanted, StructType):
+        raise ConfigError("schema", schema, "name the columns: 'key string, w double'")
+    return wanted
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+
+
+def local_path(spark: SparkSession, path: str) -> Path | None:
+    """The path on this machine's file system, if it is there that Spark would write."""
+    scheme, colon, rest = path.partition(":")
+    if colon and scheme != "file" and "/" not in scheme:
+        return None
+    default = spark.conf.get("spark.hadoop.fs.defaultFS", "file:///") or "file:///"
+    if is_connect(spark) or (not colon and not default.startswith("file:")):
+        return None
+    return Path("/" + rest.lstrip("/") if colon and scheme == "file" else path).absolute()

@@ -1,0 +1,31 @@
+"""How the answers of the jobs name rings, keys and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hashring.core.ring import Ring
+from hashring.spark.key_points import is_native
+
+
+def ring_facts(ring: Ring) -> list[tuple[str, Any]]:
+    """The size of a ring, its fingerprint, and its hash if that is a slow one."""
+    facts: list[tuple[str, Any]] = [
+        ("nodes", ring.node_count),
+        ("replicas", len(ring)),
+        ("ring fingerprint", ring.fingerprint),
+    ]
+    if not is_native(ring.hash_algorithm.name):
+        facts.append(("hash", f"{ring.hash_algorithm.name}, computed in Python: slower"))
+    return facts
+
+
+def key_name(key: Any) -> str:
+    """A key as text: bytes in hexadecimal."""
+    return key if isinstance(key, str) else bytes(key).hex(" ")
+
+
+def decimals(rows: Sequence[Any], name: str) -> list[str | None]:
+    """The values of a column with three decimals each, ``None`` where there is none."""
+    return [None if r[name] is None else f"{r[name]:.3f}" for r in rows]

@@ -1,0 +1,374 @@
+"""Who owned a point at a time: a ring's history as three cell tables, looked up one after another.
+
+A history is a tiling of the plane points x versions by rectangles, the periods of ownership. A
+cell table answers for one number, so the plane is cut into strips:
+
+1. time -> version;
+2. (cell of the ring, version) -> strip: a cell is a point's top bits, chosen so that about one
+   ring point falls into it; a new strip of the cell begins with each version that changed it;
+3. (strip, the point's other bits) -> period.
+
+Each is one lookup in generated code: no join, no shuffle, nothing that grows with the log but
+the rows themselves. The tables grow with the points that changes touched, not with the size of
+the ring times the number of its versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegralType,
+    NullType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_file import RingFile
+from hashring.core.ring_history import Period, RingHistory, Version, ring_history
+from hashring.errors import ColumnError, HistoryError
+from hashring.spark.key_points import column_type, quoted
+from hashring.spark.range_lookup import look_up, told_of
+from hashring.spark.range_table import DEEP_STEP, Longs, RangeTable, range_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NEVER: Final = 2**62
+"""The end of a period that is still open, in microseconds."""
+NOBODY: Final = -1
+"""The number of a node that is none."""
+
+_VERSION = "__hashring_version"
+_STRIP = "__hashring_strip"
+_PERIOD = "__hashring_period"
+_AT = "__hashring_at"
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A history, ready to be looked up.
+
+    Attributes:
+        nodes: every node the ring ever had; its index is its number.
+        versions: without their rings; ``versions[i].index == i``.
+        begins, ends: Redis time of the first and the last version, in microseconds.
+        algorithm: the name of the ring's hash algorithm.
+        owned: how many periods with an owner each point had.
+    """
+
+    nodes: tuple[str, ...]
+    versions: tuple[Version, ...]
+    begins: int
+    ends: int
+    algorithm: str
+    owned: RangeTable
+    _full: RangeTable | None
+    _times: RangeTable
+    _strips: RangeTable
+    _periods: RangeTable
+    _cell_shift: int
+    _version_bits: int
+    _attributes: dict[str, Any]
+
+    def with_period(self, df: DataFrame, point: str, at: str) -> DataFrame:
+        """Add the period of ownership that held at a point and a time.
+
+        Args:
+            point: a BIGINT column of points.
+            at: a BIGINT column, microseconds since 1970.
+
+        Returns:
+            The frame with ``owner``, ``previous``, ``next`` (numbers of nodes, or
+            :data:`NOBODY`), ``since``, ``until`` (versions; ``until`` is the number of versions
+            for an open period), ``since_at`` and ``until_at`` (microseconds; :data:`NEVER` for an
+            open period). All null for a null point or time and for a time before the history.
+            And ``full`` BOOLEAN: whether the owner held as many keys as it may.
+        """
+        return self.told(self.located(df, point, at))
+
+    def located(self, df: DataFrame, point: str, at: str) -> DataFrame:
+        """The first half of :meth:`with_period`: add columns that :meth:`told` reads.
+
+        Both halves in one stage of Spark make a method longer than Java compiles: what can be
+        between them, such as a window, speeds up both.
+
+        Args:
+            point, at: as for :meth:`with_period`.
+        """
+        names = [F.col(quoted(name)) for name in df.columns]
+        offset = F.least(F.col(quoted(at)), F.lit(self.ends)) - F.lit(self.begins)
+        timed = df.select(*names, F.when(offset >= 0, offset).alias(_AT))
+        versioned = look_up(timed, _AT, self._times, _VERSION).drop(_AT)
+        cell = F.shiftright(F.col(quoted(point)), self._cell_shift)
+        kept = [*names, F.col(_VERSION)] if self._full else names
+        placed = versioned.select(
+            *kept,
+            (F.shiftleft(cell, self._version_bits) + F.col(_VERSION)).alias(_STRIP),
+        )
+        stripped = look_up(placed, _STRIP, self._strips, _PERIOD)
+        inside = F.col(quoted(point)).bitwiseAND((1 << self._cell_shift) - 1)
+        within = stripped.select(
+            *kept, (F.shiftleft(F.col(_PERIOD), self._cell_shift) + inside).alias(_STRIP)
+        )
+        return look_up(within, _STRIP, self._periods, _PERIOD).drop(_STRIP)
+
+    def told(self, located: DataFrame) -> DataFrame:
+        """The second half of :meth:`with_period`: the period's columns in place of its number."""
+        found = told_of(located, _PERIOD, self._attributes)
+        if self._full is None:
+            return found.withColumn("full", F.lit(False))
+        held = F.when(
+            F.col("owner") != NOBODY,
+            F.shiftleft(F.col("owner").cast("bigint"), self._version_bits) + F.col(_VERSION),
+        )
+        told = look_up(found.withColumn(_STRIP, held), _STRIP, self._full, _PERIOD)
+        full = F.coalesce(F.col(_PERIOD) == 1, F.lit(False))
+        return told.withColumn("full", full).drop(_STRIP, _PERIOD, _VERSION)
+
+
+def as_of(history: RingHistory) -> AsOf:
+    """The tables of a history.
+
+    Needs memory for some 100 bytes a period; a change of a node with r points makes about 2 r
+    periods (more on a fragmented ring).
+
+    Raises:
+        ConfigError: the history is too large for the tables.
+    """
+    nodes = history.nodes()
+    number: dict[str | None, int] = {node: i for i, node in enumerate(nodes)}
+    number[None] = NOBODY
+    versions = tuple(
+        Version(v.index, v.epoch, v.at, v.change, history.base) for v in history.versions()
+    )
+    periods = _columns(history.periods(), number, len(versions))
+    times = np.array([version.at for version in versions], dtype=np.int64)
+
+    # Of versions at one time the last counts.
+    last = np.append(times[1:] != times[:-1], True)
+    begins, ends = int(times[0]), int(times[-1])
+    time_table = range_table(
+        times[last] - begins,
+        np.flatnonzero(last),
+        max((ends - begins).bit_length(), 1),
+        deep_step=DEEP_STEP,
+    )
+
+    cell_bits = _cell_bits(periods, len(versions))
+    shift = 32 - cell_bits
+    version_bits = (len(versions) + 1).bit_length()
+    strips, pieces, which = _strips(periods, shift, version_bits)
+    strip_table = range_table(
+        strips, np.arange(len(strips)), cell_bits + version_bits, deep_step=DEEP_STEP
+    )
+    period_table = range_table(
+        pieces, which, max(len(strips) - 1, 1).bit_length() + shift, deep_step=DEEP_STEP
+    )
+
+    ends_at = np.append(times, NEVER)
+    return AsOf(
+        nodes=nodes,
+        versions=versions,
+        begins=begins,
+        ends=ends,
+        algorithm=history.base.hash_algorithm.name,
+        owned=_owned(periods),
+        _full=_full(history, number, version_bits),
+        _times=time_table,
+        _strips=strip_table,
+        _periods=period_table,
+        _cell_shift=shift,
+        _version_bits=version_bits,
+        _attributes={
+            "owner": pa.array(periods.owner.astype(np.int32)),
+            "previous": pa.array(periods.before.astype(np.int32)),
+            "next": pa.array(periods.after.astype(np.int32)),
+            "since": pa.array(periods.since.astype(np.int32)),
+            "until": pa.array(periods.until.astype(np.int32)),
+            "since_at": pa.array(times[periods.since]),
+            "until_at": pa.array(ends_at[periods.until]),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Periods as columns, shape (periods,) each."""
+
+    start: Longs
+    end: Longs
+    owner: Longs
+    since: Longs
+    until: Longs
+    before: Longs
+    after: Longs
+
+
+def _columns(periods: Iterable[Period], number: dict[str | None, int], versions: int) -> _Columns:
+    found = np.array(
+        [
+            (
+                p.start,
+                p.end,
+                number[p.owner],
+                p.since,
+                versions if p.until is None else p.until,
+                number[p.before],
+                number[p.after],
+            )
+            for p in periods
+        ],
+        dtype=np.int64,
+    ).T
+    return _Columns(*(np.ascontiguousarray(column) for column in found))
+
+
+def _cell_bits(periods: _Columns, versions: int) -> int:
+    """Bits of a ring cell, so that at an average time a cell holds about one period."""
+    alive = float((periods.until - periods.since).sum()) / versions
+    return min(max(int(alive).bit_length(), 4), 20)
+
+
+def _strips(periods: _Columns, shift: int, version_bits: int) -> tuple[Longs, Longs, Longs]:
+    """Where strips begin, where pieces of strips begin, and the period of each piece.
+
+    A strip's number is its place among the strips, a piece's start ``strip << shift | point's
+    low bits``.
+    """
+    # Each period once for every cell that it reaches into.
+    first, last = periods.start >> shift, (periods.end - 1) >> shift
+    owner_of, step = _repeated(last - first + 1)
+    cell = first[owner_of] + step
+    low = np.maximum(periods.start[owner_of] - (cell << shift), 0)
+    begin = cell << version_bits | periods.since[owner_of]
+    end = cell << version_bits | periods.until[owner_of]
+    strips = np.unique(begin)
+    # And each of these once for every strip of the cell during which it lasts.
+    from_strip = np.searchsorted(strips, begin)
+    to_strip = np.searchsorted(strips, end)
+    part, step = _repeated(to_strip - from_strip)
+    pieces = (from_strip[part] + step) << shift | low[part]
+    order = np.argsort(pieces, kind="stable")
+    return strips, pieces[order], owner_of[part][order]
+
+
+def _repeated(counts: Longs) -> tuple[Longs, Longs]:
+    """For counts (2, 1, 3): the indices (0, 0, 1, 2, 2, 2) and the steps (0, 1, 0, 0, 1, 2)."""
+    index = np.repeat(np.arange(len(counts)), counts)
+    steps = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return index, steps
+
+
+def _owned(periods: _Columns) -> RangeTable:
+    held = periods.owner != NOBODY
+    edges = np.concatenate([[0, 2**32], periods.start[held], periods.end[held]])
+    change = np.concatenate([[0, 0], np.ones(held.sum()), -np.ones(held.sum())]).astype(np.int64)
+    starts, place = np.unique(edges, return_inverse=True)
+    counts = np.zeros(len(starts), dtype=np.int64)
+    np.add.at(counts, place.ravel(), change)
+    return range_table(starts[:-1], np.cumsum(counts)[:-1], 32)
+
+
+def _full(
+    history: RingHistory, number: Mapping[str | None, int], version_bits: int
+) -> RangeTable | None:
+    """For (node, version) 1 when the node was full then; ``None`` when none ever was."""
+    edges = {0: 0}
+    for node, since, until in history.full():
+        if node in number:
+            first = number[node] << version_bits
+            edges[first + since] = 1
+            edges[first + (1 << version_bits if until is None else until)] = 0
+    if len(edges) == 1:
+        return None
+    starts = sorted(edges)
+    bits = version_bits + len(number).bit_length()
+    return range_table(starts, [edges[start] for start in starts], bits)
+
+
+def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: (
+        isinstance(kind, ArrayType) and isinstance(kind.elementType, (items, NullType))
+    )
+
+
+_EVENTS: Final[Mapping[str, Callable[[DataType], bool]]] = {
+    "epoch": lambda kind: isinstance(kind, IntegralType),
+    "at": lambda kind: isinstance(kind, TimestampType | TimestampNTZType),
+    "kind": lambda kind: isinstance(kind, StringType),
+    "nodes": _is_list(StringType),
+    "points": _is_list(IntegralType),
+}
+"""The columns that a history is made of, and which types they may have."""
+
+
+def history_of(
+    events: DataFrame, base: RingFile | None = None, hash_algorithm: str = "crc-32"
+) -> RingHistory:
+    """The history that a frame of events tells, collected to this process.
+
+    Args:
+        events: the columns of the table ``events`` of the ``hashring`` data source; needed are
+            ``epoch``, ``at`` (a timestamp), ``kind``, ``nodes`` and ``points``; ``id``, ``tag``
+            and ``prev`` tell more faults apart. Rows that are no changes of the ring (``unserved``,
+            ``release``, and what later versions may add) are passed over.
+        base: the ring before the events; without it they must begin with the ring's first change.
+        hash_algorithm: that of the ring, when there is no base.
+
+    Raises:
+        ColumnError: a column is missing, or of a type that no event has.
+        HistoryError: changes are missing or garbled.
+    """
+    for name, fits in _EVENTS.items():
+        kind = column_type(events, name)
+        if not isinstance(kind, NullType) and not fits(kind):
+            raise ColumnError(name, f"is {kind.simpleString()}; export the table events anew")
+    optional = [name for name in ("id", "tag", "prev") if name in events.columns]
+    rows = (
+        events.where(F.col("kind").isin([kind.value for kind in ChangeKind]))
+        .select("epoch", F.unix_micros("at").alias("at"), "kind", "nodes", "points", *optional)
+        .collect()
+    )
+    changes = [_change(row.asDict()) for row in rows]
+    order = sorted(
+        range(len(rows)),
+        key=lambda i: _place(rows[i].asDict(), changes[i]),
+    )
+    return ring_history(
+        [changes[i] for i in order],
+        base.ring if base else None,
+        base.epoch if base else 0,
+        base.at if base else 0,
+        hash_algorithm=hash_algorithm,
+    )
+
+
+def _place(row: dict[str, Any], change: RingChange) -> tuple[int, ...]:
+    if row.get("id"):
+        return tuple(int(part) for part in row["id"].split("-"))
+    return change.stamp.at, change.stamp.epoch
+
+
+def _change(row: dict[str, Any]) -> RingChange:
+    nodes: Sequence[str] = row["nodes"] or ()
+    points: Sequence[int] = row["points"] or ()
+    if row["epoch"] is None or row["at"] is None or (row["kind"] == "join" and not points):
+        raise HistoryError(f"an event is not whole: {row}; export the events anew")
+    tag, prev = row.get("tag") or "", row.get("prev") or ""
+    return RingChange(
+        ChangeKind(row["kind"]),
+        tuple(nodes),
+        tuple(sorted(points)),
+        prev,
+        Stamp(row["epoch"], tag, 0, row["at"]),
+    )

@@ -1,0 +1,49 @@
+"""Counts of a frame, taken while it is read for something else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.spark.key_points import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_READ = "__hashring_read"
+
+
+class Counts:
+    """Aggregates of all rows of a frame, which the first action on :attr:`frame` takes.
+
+    Spark may find out, in the middle of a query, that a part of it has no rows, and drop that part
+    together with what it has counted: a join with an empty side, or a group of rows that a filter
+    left none of. Then the counts are taken by a read of their own.
+
+    Attributes:
+        frame: the same rows. The first action on it must read all of them: no limit, no ``take``.
+    """
+
+    def __init__(self, df: DataFrame, **aggregates: Column) -> None:
+        self._observation = Observation()
+        self._df = df
+        self._aggregates = [column.alias(name) for name, column in aggregates.items()]
+        self.frame: DataFrame = df.observe(self._observation, *self._aggregates)
+
+    def get(self) -> dict[str, int]:
+        """The value of each aggregate. Waits for the first action, and may read the frame again."""
+        try:
+            found = self._observation.get
+        except Py4JJavaError:
+            # How PySpark without Connect fails to show that nothing was observed.
+            found = {}
+        if not found:
+            # With a column, since Spark reads no file for its malformed records alone.
+            read = F.max(F.col(quoted(self._df.columns[0])).isNull()).alias(_READ)
+            (row,) = self._df.agg(*self._aggregates, read).collect()
+            found = row.asDict()
+            del found[_READ]
+        return {name: int(value or 0) for name, value in found.items()}

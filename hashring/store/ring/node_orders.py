@@ -1,0 +1,287 @@
+"""Orders about a ring's nodes: to drain one, or to give it another weight.
+
+They stand in Redis until they are lifted.
+
+An order names a node, not a process, so it outlasts restarts of a node with a name of its own. One
+about a made-up name counts for the process that has it now. The node obeys with its next heartbeat,
+and a message makes it beat at once. Of two orders about a node the later one counts; the history of
+the ring has both. Orders are lost when Redis loses the ring.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from hashring.errors import ConfigError, UnknownNodeError
+from hashring.store.command import Command, text
+from hashring.store.lua_scripts import script
+from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.ring_events import EVENTS_KEPT
+
+ORDERED: Final = b"order"
+"""The message on a node's own channel that an order about it has changed."""
+
+LONGEST: Final = 1e9
+"""Seconds for which a drain may be ordered at most; without an end it lasts longer."""
+
+
+GREATEST_WEIGHT: Final = 1000.0
+"""The greatest weight that may be ordered; see also
+:data:`hashring.core.placement.MAX_POINTS`."""
+
+
+@dataclass(frozen=True)
+class DrainOrder:
+    """An order to drain a node, as it stands in Redis.
+
+    Attributes:
+        by: who gave it.
+        since: Redis time of the order, in seconds since 1970.
+        until: Redis time at which it ends by itself; ``None`` for never.
+        session: the process that it is about, where the node's name is a made-up one; else empty.
+    """
+
+    by: str
+    since: float
+    until: float | None = None
+    session: str = ""
+
+    def stands(self, now: float) -> bool:
+        """Whether it has not ended by itself.
+
+        Args:
+            now: Redis time in seconds since 1970.
+        """
+        return self.until is None or self.until > now
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON types, for people."""
+        return {"by": self.by, "since": self.since, "until": self.until}
+
+
+@dataclass(frozen=True)
+class WeightOrder:
+    """An order that a node has another weight than its own, as it stands in Redis.
+
+    Attributes:
+        weight: above 0; a node of weight 1 is an ordinary one.
+        by: who gave it.
+        id: Redis time of the order in microseconds, as text; another order has another.
+        session: the process that it is about, where the node's name is a made-up one; else empty.
+    """
+
+    weight: float
+    by: str
+    id: str
+    session: str = ""
+
+    @property
+    def since(self) -> float:
+        """Redis time of the order, in seconds since 1970."""
+        return int(self.id) / 1e6
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON types, for people."""
+        return {"weight": self.weight, "by": self.by, "since": self.since}
+
+
+@dataclass(frozen=True)
+class WeighReply:
+    """What came of orders about weights.
+
+    Attributes:
+        unknown: the first node that does not exist; then nothing was ordered.
+        changed: the nodes about which another order stands than before.
+    """
+
+    unknown: str | None
+    changed: tuple[str, ...]
+
+
+class OrderStatus(str, Enum):
+    """What came of an order."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    """There is no such node, and none of that name was there within a day."""
+    LAST = "last"
+    """No other node is left; nothing was ordered."""
+    NONE = "none"
+    """There is no order to lift."""
+
+
+def drain(
+    keys: RingKeys,
+    *,
+    node: str,
+    by: str,
+    seconds: float | None = None,
+    force: bool = False,
+    lag: float = 0.0,
+    events_kept: int = EVENTS_KEPT,
+) -> Command[OrderStatus]:
+    """Order a node to drain: it beats on, and has no part of the ring.
+
+    Args:
+        by: who orders it, for the history.
+        seconds: after which the order ends by itself; ``None`` for never.
+        force: order it although no other node is left to take over.
+        lag: see :class:`hashring.store.ring.commands.Scoring`.
+
+    Raises:
+        ConfigError: the time is none.
+    """
+    if seconds is not None and (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds <= LONGEST
+    ):
+        raise ConfigError(
+            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
+        )
+    arguments = (
+        node,
+        by,
+        "" if seconds is None else f"{seconds:.6f}".rstrip("0").rstrip("."),
+        "1" if force else "",
+        lag,
+        events_kept,
+    )
+    return Command(script("ring", "drain"), keys.script_keys(), arguments, _read)
+
+
+def undrain(
+    keys: RingKeys, *, node: str, by: str, events_kept: int = EVENTS_KEPT
+) -> Command[OrderStatus]:
+    """Lift the order to drain a node.
+
+    Args:
+        by: who lifts it, for the history.
+    """
+    arguments = (node, by, events_kept)
+    return Command(script("ring", "undrain"), keys.script_keys(), arguments, _read)
+
+
+def weigh(
+    keys: RingKeys,
+    *,
+    weights: Mapping[str, float | None],
+    by: str,
+    reason: str = "",
+    events_kept: int = EVENTS_KEPT,
+) -> Command[WeighReply]:
+    """Order other weights for nodes: for all of them, or for none.
+
+    Args:
+        weights: by node; ``None`` gives a node its own weight back.
+        by: who orders it, for the history.
+        reason: why, for the history.
+
+    Raises:
+        ConfigError: a weight is none.
+    """
+    arguments: list[str | int] = [by, reason, events_kept]
+    for node, weight in weights.items():
+        arguments += [node, "" if weight is None else _decimal(checked_weight(weight))]
+
+    def read(raw: Any) -> WeighReply:
+        status, *nodes = (text(part) for part in raw)
+        return WeighReply(*((nodes[0], ()) if status == "unknown" else (None, tuple(nodes))))
+
+    return Command(script("ring", "weigh"), keys.script_keys(), tuple(arguments), read)
+
+
+def checked_weight(weight: Any) -> float:
+    """The weight itself, when a node may have it by order.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if (
+        isinstance(weight, bool)
+        or not isinstance(weight, int | float)
+        or not 0 < weight <= GREATEST_WEIGHT
+    ):
+        raise ConfigError(
+            "weight",
+            weight,
+            f"give a number above 0, {GREATEST_WEIGHT:.0f} at most; 1 is an ordinary node, and "
+            "hashring drain lets a node own nothing",
+        )
+    return float(weight)
+
+
+def check_order(status: OrderStatus, node: str, ring: str, nodes: Iterable[str] = ()) -> bool:
+    """Whether an order changed anything.
+
+    Args:
+        nodes: the nodes of the ring, of which those with names near this one are suggested.
+
+    Raises:
+        UnknownNodeError: there is no such node.
+        ConfigError: no other node is left.
+    """
+    if status is OrderStatus.UNKNOWN:
+        raise UnknownNodeError(node, ring, nodes)
+    if status is OrderStatus.LAST:
+        raise ConfigError(
+            "drain",
+            node,
+            "no other node is left to take over: every key of the ring would be unserved; start "
+            "another node first, or force it",
+        )
+    return status is OrderStatus.OK
+
+
+def read_drains(entries: list[bytes]) -> Mapping[str, DrainOrder]:
+    """The orders to drain in the ring's hash of orders; what was not written here is left out."""
+    found: dict[str, DrainOrder] = {}
+    for name, value in zip(entries[::2], entries[1::2], strict=True):
+        try:
+            told = json.loads(value)["drain"]
+            ends = told.get("ends")
+            found[name.decode()] = DrainOrder(
+                by=str(told["by"]),
+                since=int(told["since"]) / 1e6,
+                until=None if ends is None else int(ends) / 1e6,
+                session=str(told.get("session", "")),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            continue
+    return found
+
+
+def read_weights(entries: list[bytes]) -> Mapping[str, WeightOrder]:
+    """The orders about weights in the ring's hash of orders; others are left out."""
+    found: dict[str, WeightOrder] = {}
+    for name, value in zip(entries[::2], entries[1::2], strict=True):
+        try:
+            node, order = name.decode(), read_weight(json.loads(value)["weight"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+        if order is not None:
+            found[node] = order
+    return found
+
+
+def read_weight(told: Any) -> WeightOrder | None:
+    """The order about a weight that stands in Redis; ``None`` for what was not written here."""
+    try:
+        weight = checked_weight(float(told["weight"]))
+        id_ = str(told["since"])
+        order = WeightOrder(weight, str(told["by"]), id_, str(told.get("session", "")))
+        return order if id_.isascii() and id_.isdigit() else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+
+
+def _decimal(weight: float) -> str:
+    return repr(weight).removesuffix(".0")
+
+
+def _read(raw: Any) -> OrderStatus:
+    return OrderStatus(text(raw))

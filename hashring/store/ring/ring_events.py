@@ -1,0 +1,131 @@
+"""The ring's history in Redis: reading it, and its events as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from hashring.core.ring_change import RingChange, parse_change
+from hashring.errors import MessageFormatError
+from hashring.store.command import text
+from hashring.store.interface import RedisCaller
+
+EVENTS_KEPT: Final = 10_000
+"""About how many entries the history of a ring keeps."""
+
+_PAGE: Final = 1000
+
+
+@dataclass(frozen=True)
+class RingEvent:
+    """An entry of the ring's history.
+
+    Attributes:
+        id: the stream's id; its first part is Redis time in milliseconds.
+        kind: join, leave, expire, ...
+        by: the node (or the tool) that made the entry.
+        change: the change of the ring; ``None`` for other kinds.
+        keys: for ``unserved`` how many keys that node must leave unserved, for ``release`` the
+            key whose lock was taken away.
+        node: for ``drain``, ``undrain`` and ``weight`` the node that it was about.
+        reason: for ``drain`` how long the order lasts, for ``undrain`` why it ended; empty when it
+            has no end, or somebody lifted it. For ``weight`` the weight, and why.
+    """
+
+    id: str
+    kind: str
+    by: str
+    change: RingChange | None
+    keys: str = ""
+    node: str = ""
+    reason: str = ""
+
+    @property
+    def at(self) -> float:
+        """Redis time in seconds since 1970."""
+        return int(self.id.partition("-")[0]) / 1000
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it happened to."""
+        if self.change is not None:
+            return self.change.nodes
+        return (self.node,) if self.node else ()
+
+
+def read_event(entry: Any) -> RingEvent:
+    """The event that a raw stream entry ``(id, fields)`` is."""
+    id_, fields = entry
+    if not isinstance(fields, dict):
+        fields = dict(zip(fields[::2], fields[1::2], strict=True))
+    values = {text(name): value for name, value in fields.items()}
+    change = None
+    if "data" in values:
+        try:
+            change = parse_change(values["data"])
+        except MessageFormatError:
+            change = None
+    return RingEvent(
+        text(id_),
+        text(values.get("kind", "")),
+        text(values.get("by", "")),
+        change,
+        *(text(values.get(name, "")) for name in ("keys", "node", "reason")),
+    )
+
+
+def newest(redis: RedisCaller, stream: bytes, count: int) -> list[RingEvent]:
+    """The last ``count`` events, oldest first.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    found: list[RingEvent] = []
+    end = "+"
+    while len(found) < count:
+        size = min(_PAGE, count - len(found))
+        page = redis.call("XREVRANGE", stream, end, "-", "COUNT", size)
+        found.extend(read_event(entry) for entry in page)
+        if len(page) < size:
+            break
+        end = f"({found[-1].id}"
+    return found[::-1]
+
+
+def after(redis: RedisCaller, stream: bytes, id_: str) -> Iterator[RingEvent]:
+    """The events after that id, oldest first.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    while True:
+        page = redis.call("XRANGE", stream, f"({id_}", "+", "COUNT", _PAGE)
+        for entry in page:
+            event = read_event(entry)
+            id_ = event.id
+            yield event
+        if len(page) < _PAGE:
+            return
+
+
+def event_json(event: RingEvent) -> dict[str, Any]:
+    """The event as JSON types."""
+    change = event.change
+    return {
+        "id": event.id,
+        "at": iso_time(event.at),
+        "kind": event.kind,
+        "by": event.by,
+        "nodes": list(event.nodes),
+        "points": list(change.points) if change else [],
+        "reason": change.reason if change else event.reason,
+        "epoch": change.stamp.epoch if change else None,
+        "keys": event.keys or None,
+    }
+
+
+def iso_time(at: float) -> str:
+    """Seconds since 1970 in UTC, as JSON readers expect it."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")

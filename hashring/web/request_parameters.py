@@ -1,0 +1,150 @@
+"""The parameters of requests, checked; and the HTTP status of each error."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from flask import Request, abort
+
+from hashring.core.hashing import key_bytes
+from hashring.errors import (
+    ConfigError,
+    EmptyRingError,
+    HashringError,
+    KeyTypeError,
+    KeyValueError,
+    StoreError,
+    UnknownMemberError,
+    UnknownNodeError,
+)
+from hashring.store.locks.commands import MAX_LOCKED_KEY_BYTES, look
+from hashring.web.group_view import GroupView
+from hashring.web.live_pages import Lookup
+from hashring.web.page_formatting import shown
+from hashring.web.ring_view import RingView
+from hashring.web.service import Service
+from hashring.web.watchers import GroupWatcher, RingWatcher
+
+MAX_KEY_BYTES: Final = 16_384
+"""The longest key that can be asked for in an address."""
+MAX_BODY: Final = 1 << 20
+"""Bytes that a request's body may have."""
+NEXT: Final = 4
+"""How many nodes after the owner an answer names."""
+
+_STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
+    (StoreError, 503),
+    (UnknownNodeError, 404),
+    (UnknownMemberError, 404),
+    (EmptyRingError, 409),
+    (ConfigError, 400),
+    (KeyTypeError, 400),
+    (KeyValueError, 400),
+)
+
+
+def status_of(error: HashringError) -> int:
+    """The HTTP status that tells of an error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
+
+
+def check_query(request: Request) -> None:
+    """Refuse a query that is not UTF-8: another key would be looked up than was meant."""
+    try:
+        unquote_to_bytes(request.query_string).decode()
+    except UnicodeDecodeError:
+        abort(400, "the query is not UTF-8: encode it as UTF-8, and then with percent signs")
+
+
+def text_of(request: Request, name: str) -> str:
+    """A part of the query that must be there."""
+    value = request.args.get(name)
+    if not value:
+        abort(400, f"say which {name}: ?{name}=…")
+    return str(value)
+
+
+def number_of(request: Request, name: str, default: int, least: int, most: int) -> int:
+    """A whole number in the query."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
+        abort(400, f"{name}={shown(text)!r}: give a whole number from {least} to {most}")
+    return int(text)
+
+
+def list_of(request: Request, name: str, most: int) -> list[str]:
+    """A part of the query that may come more than once."""
+    values = request.args.getlist(name)
+    if len(values) > most:
+        abort(422, f"{name}: at most {most} in one request, and these are {len(values)}")
+    return values
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, as far as is known."""
+    return request.remote_addr or ""
+
+
+def ring_of(service: Service, name: str) -> tuple[RingWatcher, RingView]:
+    """A ring that has been read.
+
+    Raises:
+        StoreError: it could not be, so far.
+        ConfigError: no ring can have that name.
+    """
+    watcher = service.ring(name)
+    if watcher is None:
+        abort(404, f"there is no ring {shown(name)!r}: the list of rings shows those there are")
+    if watcher.view is None:
+        if watcher.failure is not None:
+            raise watcher.failure.error
+        abort(503, f"ring {shown(name)!r} has not been read yet: try again in a second")
+    return watcher, watcher.view
+
+
+def group_of(service: Service, name: str) -> tuple[GroupWatcher, GroupView]:
+    """A group that has been read; see :func:`ring_of`."""
+    watcher = service.group(name)
+    if watcher is None or (watcher.view is None and watcher.is_gone):
+        abort(404, f"there is no group {shown(name)!r}: the list of groups shows those there are")
+    if watcher.view is None:
+        if watcher.failure is not None:
+            raise watcher.failure.error
+        abort(503, f"group {shown(name)!r} has not been read yet: try again in a second")
+    return watcher, watcher.view
+
+
+def looked_up(service: Service, watcher: RingWatcher, view: RingView, key: str) -> Lookup:
+    """What is known of a key.
+
+    Raises:
+        KeyValueError: it is no key.
+    """
+    data = key_bytes(key)
+    if len(data) > MAX_KEY_BYTES:
+        raise KeyValueError(
+            key[:32],
+            f"begins a key of {len(data)} bytes; here at most {MAX_KEY_BYTES} can be looked up: "
+            "hashring owner - takes longer ones",
+        )
+    ring = view.ring
+    point = ring.hash_algorithm.point(data)
+    owner, *following = [*ring.successors(point), None][: NEXT + 1]
+    lock, lock_error = None, ""
+    if len(data) <= MAX_LOCKED_KEY_BYTES:
+        try:
+            lock = service.store.run(look(watcher.keys, locked=[data])).get(data)
+        except StoreError as error:
+            lock_error = str(error)
+    return Lookup(
+        key,
+        point=point,
+        owner=owner,
+        next=tuple(node for node in following if node is not None),
+        algorithm=ring.hash_algorithm.name,
+        lock=lock,
+        lock_error=lock_error,
+    )

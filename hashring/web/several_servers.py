@@ -1,0 +1,204 @@
+"""Several Redis servers in one service: each below a path of its own, and one page about all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+from flask import Blueprint, Response
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from hashring.errors import ConfigError
+from hashring.health import Health, exit_status, unreadable, worst, worst_first
+from hashring.web import api_answers
+from hashring.web.live_pages import Templates, mark, verdict_of
+from hashring.web.page_routes import icon, metrics_response
+from hashring.web.service import Service
+from hashring.web.wsgi_app import Access, Wsgi, application, create_app, mounted
+
+PATH: Final = "/server"
+"""Before the name of a server in every path of its pages."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A Redis server that is shown.
+
+    Attributes:
+        name: a plain word, for paths and metrics.
+        service: its watchers.
+        redis_shown: where it is, without a password.
+    """
+
+    name: str
+    service: Service
+    redis_shown: str
+
+
+def create_sites(
+    sites: Iterable[Site], *, base_path: str = "", grafana: str = "", access: Access
+) -> Wsgi:
+    """The WSGI application that shows several servers.
+
+    Args:
+        base_path, grafana: see :func:`hashring.web.create_app`.
+        access: who may do what, for all of them.
+
+    Raises:
+        ConfigError: two have one name, or a name or another argument cannot work.
+    """
+    known: dict[str, Site] = {}
+    for site in sites:
+        if not site.name.replace("-", "").replace("_", "").isalnum() or not site.name.isascii():
+            raise ConfigError("server", site.name, "give a name of letters, digits, - and _")
+        if site.name in known:
+            raise ConfigError("server", site.name, "each server needs a name of its own")
+        known[site.name] = site
+    apps = {
+        f"{base_path}{PATH}/{name}": create_app(
+            site.service,
+            redis_shown=site.redis_shown,
+            server=name,
+            base_path=f"{base_path}{PATH}/{name}",
+            grafana=_narrowed(grafana, name),
+            access=access,
+            above=f"{base_path}/",
+        )
+        for name, site in known.items()
+    }
+    front = _front(known, base_path, access)
+
+    def dispatch(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        for prefix, app in apps.items():
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return app(environ, start_response)
+        return front(environ, start_response)
+
+    return dispatch
+
+
+def _narrowed(grafana: str, server: str) -> str:
+    """The address of the dashboard, with the server chosen."""
+    return f"{grafana}{'&' if '?' in grafana else '?'}var-server={server}" if grafana else ""
+
+
+def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
+    templates = Templates(base_path, f"{len(sites)} Redis servers", actions=False, api=False)
+    app = application(templates, access)
+    registry = CollectorRegistry()
+    registry.register(_Labelled(sites))
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    routes = Blueprint("servers", __name__)
+
+    @routes.get("/")
+    def _servers() -> str:
+        entries = [_entry(site, f"{base_path}{PATH}/{name}/") for name, site in sites.items()]
+        entries.sort(key=lambda entry: entry["order"])
+        state = worst(entry["health"] for entry in entries)
+        return templates.page(
+            "servers.html",
+            entries=entries,
+            state=state.value,
+            mark=mark(state),
+            live=None,
+            by="",
+            csrf="",
+            notice=None,
+            known=False,
+        )
+
+    @routes.get("/api/status")
+    def _status() -> Response:
+        overviews = {
+            name: msgspec.to_builtins(api_answers.overview(*site.service.listed()))
+            for name, site in sites.items()
+        }
+        found = [_health(site) for site in sites.values()]
+        told = {
+            "state": worst(found).value,
+            "exit_status": exit_status(found),
+            "servers": overviews,
+        }
+        return Response(msgspec.json.encode(told), mimetype="application/json")
+
+    @routes.get("/healthz")
+    def _alive() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @routes.get("/readyz")
+    def _ready() -> Any:
+        ready = {name: site.service.ready for name, site in sites.items()}
+        # One server that is away must not take the others' pages from their readers.
+        well = any(ready.values())
+        told = {"status": "ready" if well else "not ready", "servers": ready}
+        return told, 200 if well else 503
+
+    @routes.get("/metrics")
+    def _metrics() -> Response:
+        return metrics_response(registry)
+
+    routes.add_url_rule("/icon/<state>.svg", view_func=icon)
+    app.register_blueprint(routes)
+    return mounted(app, base_path, access)
+
+
+def _health(site: Site) -> Health:
+    failure = site.service.failure
+    if failure is not None:
+        return unreadable(failure.error)
+    rings, groups = site.service.listed()
+    found: dict[str, Health] = {f"ring {ring.name}": verdict_of(ring) for ring in rings}
+    found |= {f"group {group.name}": verdict_of(group) for group in groups}
+    state = worst(found.values())
+    wrong = sorted(found.items(), key=lambda item: (worst_first(item[1]), item[0]))
+    reasons = [
+        replace(reason, text=f"{name}: {reason.text}")
+        for name, health in wrong
+        for reason in health.reasons
+        if health.state is state
+    ]
+    return Health(state, tuple(reasons))
+
+
+def _entry(site: Site, link: str) -> dict[str, Any]:
+    health = _health(site)
+    rings, groups = site.service.listed()
+    return {
+        "name": site.name,
+        "redis": site.redis_shown,
+        "link": link,
+        "health": health,
+        "state": health.state.value,
+        "order": worst_first(health),
+        "rings": len(rings),
+        "groups": len(groups),
+    }
+
+
+class _Labelled(Collector):
+    """The metrics of all servers, each with its server's name as a label."""
+
+    def __init__(self, sites: Mapping[str, Site]) -> None:
+        self._sites = sites
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for name, site in self._sites.items():
+            for family in site.service.metrics.collect():
+                into = found.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                for sample in family.samples:
+                    into.samples.append(sample._replace(labels={**sample.labels, "server": name}))
+        yield from found.values()

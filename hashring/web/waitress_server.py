@@ -1,0 +1,263 @@
+"""Serving the application on waitress.
+
+waitress parses requests strictly and holds unfinished ones in one thread, whatever their number; a
+request that is complete gets a thread, so a costly one delays the others by its share of the
+processor and no more. A stream keeps its thread as long as it is open.
+
+This module adds what a service without a proxy in front needs: threads are started as they are
+wanted; a request must be complete in time; and when all connections are taken, the one that has
+been without a request the longest makes way for a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.server import TcpWSGIServer
+from waitress.task import ThreadedTaskDispatcher, WSGITask
+
+from hashring.web.event_stream import MOST_STREAMS
+from hashring.web.request_parameters import MAX_BODY
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+CONNECTIONS: Final = 4000
+"""Connections at once."""
+OTHER_FILES: Final = 1200
+"""Files that the process needs besides: two for each of 500 rings and groups, and some."""
+REQUESTS: Final = 64
+"""Requests in work at once, besides streams; further ones wait."""
+
+_MAX_HEAD: Final = 1 << 17  # bytes of a request's head: a key of 16 kB, escaped, fits twice
+_REQUEST_SECONDS: Final = 15.0  # from a request's first byte to its last
+_SILENCE: Final = 60.0  # seconds that a connection may be without a request, or not take its answer
+_BUFFERED: Final = 1 << 18  # bytes that wait for a slow reader before its stream waits too
+
+log = logging.getLogger("hashring.web")
+
+
+class _Parser(HTTPRequestParser):  # type: ignore[misc]
+    """Refuses what two readers could read differently (RFC 9112, section 6.1)."""
+
+    path = ""  # of a request that cannot be read; the log names it when its sender is gone
+
+    def parse_header(self, header_plus: bytes) -> None:
+        super().parse_header(header_plus)
+        encoded = self.chunked or "TRANSFER_ENCODING" in self.headers
+        if encoded and ("CONTENT_LENGTH" in self.headers or self.version != "1.1"):
+            raise ParsingError("Transfer-Encoding with Content-Length, or with HTTP/1.0")
+
+
+class _Task(WSGITask):  # type: ignore[misc]
+    """Answers a request, and notes in its channel whether the answer is a stream."""
+
+    def build_response_header(self) -> bytes:
+        self.channel.streams = any(
+            name.lower() == "content-type" and value.startswith("text/event-stream")
+            for name, value in self.response_headers
+        )
+        return bytes(super().build_response_header())
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection.
+
+    Attributes:
+        streams: whether the answer in work is a stream.
+        waits_since: when it became without a complete request.
+    """
+
+    parser_class = _Parser
+    task_class = _Task
+    streams = False
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self.waits_since = time.monotonic()
+        super().__init__(*arguments, **settings)
+
+    def readable(self) -> bool:
+        # A stream ends with its connection, and not at its next message. Whoever asked for
+        # anything else may have ended their own side, and still gets the answer.
+        return bool(super().readable()) and (self.streams or not self.requests)
+
+    def service(self) -> None:
+        try:
+            super().service()
+        finally:
+            self.streams = False
+            self.waits_since = time.monotonic()
+
+    def overdue(self) -> bool:
+        """Whether its request should be complete by now, or its answer read."""
+        if self.requests:
+            return bool(self.total_outbufs_len) and time.time() - self.last_activity > _SILENCE
+        patience = _SILENCE if self.request is None else _REQUEST_SECONDS
+        return time.monotonic() - self.waits_since > patience
+
+    def received(self, data: bytes) -> bool:
+        if self.request is None:
+            # The first bytes of a request: its time begins.
+            self.waits_since = time.monotonic()
+        return bool(super().received(data))
+
+
+class _Threads(ThreadedTaskDispatcher):  # type: ignore[misc]
+    """Starts a thread when a request comes and none is free."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def add_task(self, task: Any) -> None:
+        with self.lock:
+            running = len(self.threads) - self.stop_count
+            free = running - self.active_count - len(self.queue)
+        if free < 1 and running < self._most:
+            self.set_thread_count(running + 1)
+        super().add_task(task)
+
+
+class Server(TcpWSGIServer):  # type: ignore[misc]
+    """Answers requests from :meth:`start` to :meth:`stop`.
+
+    Args:
+        app: what answers.
+        host: the address to listen on.
+        port: 0 for any free one; then :attr:`port` says which.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+
+    channel_class = _Channel
+
+    def __init__(self, app: WSGIApplication, host: str, port: int) -> None:
+        # waitress warns when a request finds no free thread, which is how threads start here.
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        self._most = connections_possible()
+        super().__init__(
+            app,
+            dispatcher=_Threads(MOST_STREAMS + REQUESTS),
+            sockinfo=(family, kind, protocol, address),
+            _start=False,
+            ident="hashring",
+            threads=1,
+            asyncore_use_poll=True,
+            # Above what _make_way lets in: waitress would stop to accept.
+            connection_limit=2 * CONNECTIONS + OTHER_FILES,
+            cleanup_interval=1,
+            channel_request_lookahead=1,  # see _Channel.readable
+            max_request_header_size=_MAX_HEAD,
+            # Longer ones are cut off; those between are read and refused in words.
+            max_request_body_size=4 * MAX_BODY,
+            inbuf_overflow=1 << 16,  # bytes of a body in memory; the rest goes to a temporary file
+            outbuf_overflow=1 << 30,
+            outbuf_high_watermark=_BUFFERED,
+            clear_untrusted_proxy_headers=False,
+        )
+        self.accept_connections()
+        self._ending = threading.Event()
+        self._loop = threading.Thread(target=self._answer, name="hashring-serve", daemon=True)
+
+    @property
+    def host(self) -> str:
+        """The address it listens on."""
+        return str(self.effective_host)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.effective_port)
+
+    def start(self) -> None:
+        """Begin to answer, in a thread."""
+        self._loop.start()
+
+    def stop(self, timeout: float) -> None:
+        """Accept nothing more, let what is being answered end, and close.
+
+        Args:
+            timeout: seconds that open requests have to end.
+        """
+        if self._ending.is_set():
+            return
+        self.accepting = False
+        deadline = time.monotonic() + timeout
+        while self._busy() and time.monotonic() < deadline:
+            self.pull_trigger()
+            time.sleep(0.01)
+        self._ending.set()
+        self.pull_trigger()
+        self._loop.join()
+        self.task_dispatcher.shutdown(timeout=max(0.1, deadline - time.monotonic()))
+
+    def _answer(self) -> None:
+        while not self._ending.is_set():
+            self.asyncore.loop(timeout=1.0, map=self._map, use_poll=True, count=1)
+        for channel in self._channels():
+            channel.handle_close()
+        self.asyncore.close_all(self._map, ignore_all=True)
+
+    def _busy(self) -> bool:
+        return any(channel.requests or channel.total_outbufs_len for channel in self._channels())
+
+    def _channels(self) -> list[_Channel]:
+        # The loop's thread adds and removes meanwhile.
+        while True:
+            try:
+                return list(self.active_channels.values())
+            except RuntimeError:
+                continue
+
+    def handle_accept(self) -> None:
+        """Accept a connection; another makes way when there are too many."""
+        super().handle_accept()
+        if len(self.active_channels) > self._most:
+            self._make_way()
+
+    def _make_way(self) -> None:
+        idle = (channel for channel in self.active_channels.values() if not channel.requests)
+        oldest = min(idle, key=lambda channel: channel.waits_since, default=None)
+        if oldest is not None:
+            oldest.handle_close()
+
+    def maintenance(self, now: float) -> None:
+        """Close the connections whose time is over."""
+        for channel in self._overdue():
+            channel.will_close = True
+
+    def _overdue(self) -> Iterator[_Channel]:
+        return (channel for channel in self.active_channels.values() if channel.overdue())
+
+
+def connections_possible() -> int:
+    """How many connections the limit of open files allows, after raising it as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = CONNECTIONS + OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        files = min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    if files == CONNECTIONS + OTHER_FILES:
+        return CONNECTIONS
+    possible = max(64, files - OTHER_FILES)
+    log.warning(
+        "at most %d files may be open, so at most %d connections are served at once: raise the "
+        "limit to %d",
+        files,
+        possible,
+        CONNECTIONS + OTHER_FILES,
+    )
+    return possible

@@ -1,0 +1,253 @@
+"""The WSGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from flask import Flask, Response, abort, jsonify, request
+from werkzeug.exceptions import HTTPException
+
+from hashring.drawing.charts import SMALL_CHART_CSS
+from hashring.drawing.palette import PICTURE_CSS
+from hashring.drawing.partition_grid import GRID_CSS
+from hashring.errors import ConfigError, HashringError
+from hashring.web.action_routes import ActionRoutes
+from hashring.web.actions import Actions
+from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
+from hashring.web.api_routes import ApiRoutes
+from hashring.web.costly_requests import Turns
+from hashring.web.event_stream import Streams
+from hashring.web.live_pages import LivePages, Templates
+from hashring.web.login import SHORTEST_TOKEN, Guard, Sessions
+from hashring.web.login_routes import Login
+from hashring.web.page_formatting import shown
+from hashring.web.page_routes import PageRoutes
+from hashring.web.plan_routes import PlanRoutes
+from hashring.web.request_parameters import MAX_BODY, check_query, status_of
+from hashring.web.service import Service
+from hashring.web.users import Users, current_user
+
+log = logging.getLogger("hashring.web")
+
+_STATIC_AGE: Final = 3600
+_OPEN: Final = ("/healthz", "/readyz", "/metrics", "/static/", "/icon/")
+"""Where rights to look do not count: what programs ask for, and what is the same for everybody."""
+
+Wsgi = Callable[..., Iterable[bytes]]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may look, who may act, and by which way.
+
+    Attributes:
+        allowed_hosts: names that requests may ask for, besides IP addresses, ``localhost`` and
+            this machine's name; ``*`` for any.
+        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For``,
+            ``X-Forwarded-Proto`` and ``X-Forwarded-User`` are believed.
+        token: the secret that actions need; ``None`` for no actions with a token.
+        view_users: who may look, of those whom a trusted proxy names in ``X-Forwarded-User``;
+            ``*`` for each of them. Without any, everybody may.
+        act_users: who may act, and look, without the token; as ``view_users``.
+    """
+
+    allowed_hosts: Collection[str] = ()
+    trusted_proxies: Collection[str] = ()
+    token: str | None = None
+    view_users: Collection[str] = ()
+    act_users: Collection[str] = ()
+
+    @property
+    def users(self) -> Users:
+        """The rights of users."""
+        return Users(self.view_users, self.act_users)
+
+    def guard(self) -> Guard | None:
+        """What knows the token, if there is one.
+
+        Raises:
+            ConfigError: the token is too short.
+        """
+        if self.token is None:
+            return None
+        if len(self.token) < SHORTEST_TOKEN:
+            raise ConfigError(
+                "token", "*" * len(self.token), f"give {SHORTEST_TOKEN} characters or more"
+            )
+        return Guard(self.token, monotonic)
+
+
+def create_app(
+    service: Service,
+    *,
+    redis_shown: str = "",
+    server: str = "",
+    base_path: str = "",
+    grafana: str = "",
+    access: Access | None = None,
+    above: str = "",
+) -> Flask:
+    """The WSGI application that shows a service.
+
+    Args:
+        redis_shown: where Redis is, as pages may show it: without a password.
+        server: the name of this Redis among several; empty when it is alone.
+        base_path: what every path begins with, such as ``/hashring``; empty for nothing.
+        grafana: the address of the dashboard in Grafana, to which pages link; empty for none.
+        access: who may do what; by default everybody may look, and nobody act.
+        above: the address of the page about all servers; empty when this one is alone.
+
+    Raises:
+        ConfigError: an argument cannot work.
+    """
+    access = access or Access()
+    check_base_path(base_path)
+    check_grafana(grafana)
+    guard, users = access.guard(), access.users
+    actions_possible = guard is not None or users.any_may_act
+    templates = Templates(
+        base_path,
+        redis_shown,
+        actions=actions_possible,
+        server=server,
+        grafana=grafana,
+        above=above,
+    )
+    app = application(templates, access)
+    pages = LivePages(service, templates)
+    service.listen(pages)
+    login = Login(templates, guard, Sessions(monotonic), users)
+    actions, streams, turns = Actions(service), Streams(), Turns()
+    for routes in (
+        PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
+        ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
+        ActionRoutes(service, templates, actions, login, turns),
+        PlanRoutes(service, templates, login, turns),
+        login,
+    ):
+        app.register_blueprint(routes.blueprint)
+    return mounted(app, base_path, access)
+
+
+def mounted(app: Flask, base_path: str, access: Access) -> Flask:
+    """The application below its base path, behind its proxies."""
+    if base_path:
+        app.wsgi_app = _under(base_path, app.wsgi_app)  # type: ignore[method-assign]
+    proxies = TrustedProxies(app.wsgi_app, access.trusted_proxies)
+    app.wsgi_app = proxies  # type: ignore[method-assign]
+    return app
+
+
+def application(templates: Templates, access: Access) -> Flask:
+    """An application without pages: it refuses what may not be, and answers errors."""
+    app = Flask("hashring.web", template_folder=None)
+    app.config.update(
+        MAX_CONTENT_LENGTH=MAX_BODY,
+        MAX_FORM_MEMORY_SIZE=1 << 16,
+        SEND_FILE_MAX_AGE_DEFAULT=_STATIC_AGE,
+    )
+    hosts, users = Hosts(access.allowed_hosts), access.users
+
+    @app.before_request
+    def _before() -> Response | None:
+        host = request.environ.get("HTTP_HOST", "")
+        if host and not hosts.allows(host):
+            return _plain(
+                421,
+                f"This service does not answer to the name {shown(host)!r}. If it should, start "
+                "it with --allowed-host and the name.",
+            )
+        check_query(request)
+        if not request.path.startswith(_OPEN) and not users.may_look(current_user()):
+            abort(403, "You may not look: ask for your name to be among those of --view-user.")
+        return None
+
+    @app.after_request
+    def _after(response: Response) -> Response:
+        response.headers.update(HEADERS)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    @app.errorhandler(HTTPException)
+    def _refused(error: HTTPException) -> Any:
+        if error.code is None or error.code < 400:  # a redirection
+            return error
+        text = error.description or error.name
+        headers = {
+            name: value
+            for name, value in error.get_headers()
+            if name in ("Allow", "Retry-After", "WWW-Authenticate")
+        }
+        return _told(error.code, error.name, text, headers)
+
+    @app.errorhandler(HashringError)
+    def _wrong(error: HashringError) -> Any:
+        status = status_of(error)
+        return _told(status, "Redis does not respond" if status == 503 else "No", str(error), {})
+
+    @app.errorhandler(Exception)
+    def _failed(error: Exception) -> Any:
+        log.exception("%s %s", request.method, request.path)
+        text = "Something went wrong in the service; its log says what."
+        return _told(500, "Internal error", text, {})
+
+    def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
+        if request.path.startswith(("/api/", "/openapi.json")):
+            return jsonify(error=text), status, headers
+        nobody = {"by": "", "csrf": "", "notice": None, "known": False, "live": None}
+        return templates.page("message.html", title=title, text=text, **nobody), status, headers
+
+    @app.get("/static/picture.css")
+    def _picture_css() -> Response:
+        age = {"Cache-Control": f"max-age={_STATIC_AGE}"}
+        return Response(PICTURE_CSS + SMALL_CHART_CSS + GRID_CSS, mimetype="text/css", headers=age)
+
+    return app
+
+
+def _plain(status: int, text: str) -> Response:
+    return Response(text + "\n", status, mimetype="text/plain")
+
+
+def _under(base_path: str, app: Wsgi) -> Wsgi:
+    def under(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == base_path or path.startswith(f"{base_path}/"):
+            environ["SCRIPT_NAME"] = base_path
+            environ["PATH_INFO"] = path.removeprefix(base_path) or "/"
+            return app(environ, start_response)
+        headers = [("Content-Type", "text/plain; charset=utf-8"), *HEADERS.items()]
+        start_response("404 Not Found", headers)
+        return [f"Everything here is below {base_path}/\n".encode()]
+
+    return under
+
+
+def check_grafana(address: str) -> None:
+    """Refuse what cannot be the address of a dashboard.
+
+    Raises:
+        ConfigError: it is not empty, and no address of the web.
+    """
+    parts = urlsplit(address)
+    if address and not (parts.scheme in ("http", "https") and parts.netloc):
+        raise ConfigError("grafana", address, "give the dashboard's address: https://…/d/hashring")
+
+
+def check_base_path(path: str) -> None:
+    """Refuse what cannot be a base path.
+
+    Raises:
+        ConfigError: it is not empty and does not look like ``/one/two``.
+    """
+    parts = path.split("/")
+    plain = all(part and part.replace("-", "").replace("_", "").isalnum() for part in parts[1:])
+    if path and not (parts[0] == "" and plain and path.isascii()):
+        raise ConfigError(
+            "base_path", path, "begins with a slash, ends without one, and has plain words between"
+        )

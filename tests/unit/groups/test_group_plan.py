@@ -1,0 +1,183 @@
+"""What a change of a group would do, before it is made. What is foretold is what happens."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hashring.core.assignors import Assignor, Balanced, Contiguous, Learner, Member, RingOwner
+from hashring.core.groups.group_plan import MoveReason, foresee
+from hashring.errors import ConfigError, UnknownMemberError
+
+from .desk import Desk, three
+
+
+def test_a_plan_touches_nothing() -> None:
+    desk = three()
+    before, facts = desk.state, desk.facts
+    foresee(before, facts, desk.assignor, join=["d"], leave=["a"], partitions=9)
+    assert (desk.state, desk.facts) == (before, facts)
+
+
+def test_a_join_says_what_moves_from_whom_to_whom_and_why() -> None:
+    # Solace's diagrams.
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
+    [move] = found.moves
+    assert (move.before, move.after, move.reason, move.handoff) == (
+        "a",
+        "d",
+        MoveReason.BALANCE,
+        True,
+    )
+    assert move.why == "a has 3, its fair share is 1.75; d has 0 of 1.75"
+    assert (found.rounds, found.delay, found.longest) == (1, 5.0, 3.0)
+    assert found.before == {"a": 3, "b": 2, "c": 2, "d": 0}
+    assert found.after == {"a": 2, "b": 2, "c": 2, "d": 1}
+    assert found.lines()[-1] == (
+        "1 move in 1 round, 1 handed off by a live owner; the first begins after 5 s, and "
+        "owners have 3 s at most"
+    )
+
+
+def test_a_leave_says_who_takes_over() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
+    assert {move.before for move in found.moves} == {None}
+    assert {move.reason for move in found.moves} == {MoveReason.GONE}
+    assert found.moves[0].why == "a leaves"
+    assert found.delay == 5.0
+    assert found.rounds == 0
+    assert found.before == {"a": 3, "b": 2, "c": 2}
+    assert found.after == {"a": 0, "b": 4, "c": 3}
+
+
+def test_growing_says_who_gets_the_new_partitions() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, partitions=9)
+    assert [(m.partition, m.before, m.reason) for m in found.moves] == [
+        (7, None, MoveReason.NEW),
+        (8, None, MoveReason.NEW),
+    ]
+    assert found.delay == 0.0
+
+
+def test_shrinking_says_what_is_drained_and_by_whom() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, partitions=6)
+    assert desk.having["c"] == [4, 6]
+    assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
+        (2, "a", "c", MoveReason.BALANCE),
+        (6, "c", None, MoveReason.REMOVED),
+    ]
+
+
+def test_a_join_with_a_weight_is_planned_with_it() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=[Member("d", weight=4.0)])
+    assert found.after == {"a": 1, "b": 1, "c": 1, "d": 4}
+
+
+def test_a_rule_that_does_not_look_at_counts_is_called_one() -> None:
+    desk = Desk(4, Contiguous()).join("a", "b", "c").step()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
+    assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
+        (1, "a", "b", MoveReason.BALANCE),
+        (2, "b", "c", MoveReason.RULE),
+        (3, "c", "d", MoveReason.RULE),
+    ]
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"])
+    assert [(m.partition, m.before, m.after, m.reason) for m in found.moves] == [
+        (0, None, "b", MoveReason.GONE),
+        (1, None, "b", MoveReason.GONE),
+        (2, "b", "c", MoveReason.RULE),
+    ]
+
+
+@pytest.mark.parametrize("assignor", ["balanced", "contiguous", "learner"])
+def test_a_plan_in_which_another_takes_a_members_place_hands_nothing_off(assignor: str) -> None:
+    desk = Desk(7, assignor, rebalance_delay=5).join("a").step()
+    desk.join("b", "c").step().wait(5).settle()
+    had = set(desk.having["a"])
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"], join=["d"])
+    assert {(m.partition, m.after, m.handoff) for m in found.moves} == {
+        (p, "d", False) for p in had
+    }
+    assert found.delay == 0
+    # The same when the place is vacant already.
+    desk.leave("a").step()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["d"])
+    assert {m.after for m in found.moves} == {"d"}
+
+
+def test_a_plan_in_which_a_member_comes_back_gives_it_what_it_had() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a"], join=["a"])
+    assert {m.partition for m in found.moves} == set(desk.having["a"])
+    assert {m.after for m in found.moves} == {"a"}
+
+
+def test_a_move_that_waits_for_a_warm_up_says_so() -> None:
+    desk = Desk(4, Learner(1.0, warmups=1)).join("a").step()
+    found = foresee(desk.state, desk.facts, desk.assignor, join=["b"])
+    assert [(m.partition, m.warm_up) for m in found.moves] == [(0, True), (1, True)]
+    assert found.moves[0].why.endswith("; once b is warm")
+    assert found.rounds == 2
+
+
+def test_a_plan_of_no_change_says_what_is_under_way() -> None:
+    desk = three().join("d").step().wait(2).step()
+    found = foresee(desk.state, desk.facts, desk.assignor)
+    assert found.delay == 3.0
+    assert len(found.moves) == 1
+    desk.wait(3).step()
+    # The handoff has begun: nothing else is to come.
+    assert foresee(desk.state, desk.facts, desk.assignor).moves == ()
+
+
+def test_a_leaving_and_a_stalled_owner_are_named_as_the_reason() -> None:
+    desk = three().set("a", leaving=1.0).set("b", stalled=True)
+    reasons = {m.before: m.reason for m in foresee(desk.state, desk.facts, desk.assignor).moves}
+    assert reasons == {"a": MoveReason.LEAVING, "b": MoveReason.STALLED}
+
+
+def test_nothing_moves_is_said_in_words() -> None:
+    desk = three()
+    assert foresee(desk.state, desk.facts, desk.assignor).lines() == ("nothing moves",)
+
+
+def test_a_plan_for_a_member_that_is_not_there_is_refused() -> None:
+    desk = three()
+    with pytest.raises(UnknownMemberError, match="'x' is not a member of the group") as raised:
+        foresee(desk.state, desk.facts, desk.assignor, leave=["x"])
+    assert raised.value.member == "x"
+
+
+def test_a_plan_for_a_member_that_is_there_already_is_refused() -> None:
+    desk = three()
+    with pytest.raises(ConfigError, match="join='a': is a member already"):
+        foresee(desk.state, desk.facts, desk.assignor, join=["a"])
+    with pytest.raises(ConfigError, match="partitions=0"):
+        foresee(desk.state, desk.facts, desk.assignor, partitions=0)
+
+
+@pytest.mark.parametrize(
+    "assignor",
+    [Balanced(), Contiguous(), Learner(), Learner(1.0), RingOwner(16)],
+    ids=lambda assignor: assignor.name,
+)
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_foretold_happens(assignor: Assignor, seed: int) -> None:
+    rng = random.Random(seed)
+    desk = Desk(rng.randint(1, 20), assignor).join(*"abcd"[: rng.randint(1, 4)]).settle()
+    leave = [n for n in desk.members if rng.random() < 0.3]
+    join = ["x", "y"][: rng.randint(0 if len(leave) < len(desk.members) else 1, 2)]
+    found = foresee(desk.state, desk.facts, assignor, join=join, leave=leave)
+    tokens, handoffs = desk.state.tokens, 0
+    desk.leave(*leave).join(*join).settle()
+    moved = {p for p, token in enumerate(desk.state.tokens) if token != tokens[p]}
+    assert moved == {move.partition for move in found.moves}
+    assert all(desk.state.holder(m.partition) == m.after for m in found.moves)
+    handoffs = sum(move.handoff for move in found.moves)
+    assert found.rounds >= handoffs

@@ -1,0 +1,660 @@
+"""How any target is carried out: revoke first, grant only what nobody holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hashring.core.assignors import Balanced, Learner, Situation, Target
+from hashring.core.groups import next_decision
+from hashring.core.groups.state import EventKind, Phase, Terms
+from hashring.errors import AssignorError, ConfigError
+
+from .desk import Desk
+
+
+def test_the_first_member_gets_everything_at_once() -> None:
+    desk = Desk(3, rebalance_delay=5).join("a").step()
+    assert desk.having == {"a": [0, 1, 2]}
+    assert desk.phase is Phase.READY
+
+
+def test_a_step_on_the_same_facts_decides_nothing_more() -> None:
+    desk = Desk(7).join("a", "b").step().join("c").step()
+    before = desk.state
+    assert desk.step().state is before
+    assert desk.events == []
+
+
+def test_a_partition_is_granted_only_once_its_owner_has_let_go() -> None:
+    desk = Desk(2).join("a").step().join("b").step()
+    assert desk.having == {"a": [0, 1]}
+    assert desk.asked == {1: ("a", "b")}
+    desk.release("a", 1).step()
+    assert desk.having == {"a": [0], "b": [1]}
+
+
+def test_what_stays_with_its_owner_is_not_touched() -> None:
+    desk = Desk(8).join("a").step()
+    tokens = desk.state.tokens
+    desk.join("b").settle()
+    assert desk.having == {"a": [0, 1, 2, 3], "b": [4, 5, 6, 7]}
+    assert desk.state.tokens[:4] == tokens[:4]
+
+
+def test_every_grant_has_a_greater_token() -> None:
+    desk = Desk(2).join("a").step()
+    first = desk.state.tokens[1]
+    desk.join("b").settle()
+    second = desk.state.tokens[1]
+    desk.leave("b").step()
+    assert first < second < desk.state.tokens[1]
+
+
+def test_a_word_about_an_older_grant_changes_nothing() -> None:
+    desk = Desk(2).join("a").step().join("b").step()
+    desk.set("a", released={1: desk.state.tokens[1] - 1}).step()
+    assert desk.having == {"a": [0, 1]}
+
+
+def test_nobody_can_give_away_what_another_holds() -> None:
+    desk = Desk(2).join("a", "b").step()
+    desk.set("b", released={0: desk.state.tokens[0]}).step()
+    assert desk.having == {"a": [0], "b": [1]}
+
+
+@pytest.mark.parametrize("handoffs", [1, 3, 100])
+def test_no_more_handoffs_are_under_way_than_the_budget_allows(handoffs: int) -> None:
+    desk = Desk(12, handoffs=handoffs).join("a").step().join("b").step()
+    assert len(desk.asked) == min(handoffs, 6)
+
+
+def test_the_member_with_most_hands_to_the_one_with_least_first() -> None:
+    # Solace, step 5.
+    desk = Desk(12).join("a", weight=2.0).join("b").step()
+    assert desk.sizes == {"a": 8, "b": 4}
+    desk.set("a", weight=1.0).join("c", "d").step()
+    order = []
+    while desk.asked:
+        order.extend(desk.asked.values())
+        desk.release(order[-1][0], *desk.asked).step()
+    assert order[:4] == [("a", "c"), ("a", "d"), ("a", "c"), ("a", "d")]
+    assert sorted(order[4:]) == [("a", "c"), ("b", "d")]
+
+
+# --- an owner that gives no word --------------------------------------------------------------
+
+
+def test_an_owner_that_saw_the_handoff_loses_the_partition_at_the_deadline() -> None:
+    desk = Desk(2, max_handoff_time=3).join("a").step().join("b").step()
+    desk.set("a", seen=desk.state.generation).wait(2.9).step()
+    assert desk.having == {"a": [0, 1]}
+    desk.wait(0.2).step()
+    assert desk.having == {"a": [0], "b": [1]}
+    assert desk.told(EventKind.FORCED) == [("a", 1)]
+
+
+def test_an_owner_that_has_not_heard_keeps_it_until_the_lease_it_had_has_ended() -> None:
+    desk = Desk(2, max_handoff_time=3, ttl=10).join("a").step().join("b").step()
+    asked_at = desk.now
+    desk.wait(9.9).step()
+    assert desk.having == {"a": [0, 1]}
+    desk.wait(0.2).step()
+    assert desk.now > asked_at + 10
+    assert desk.having == {"a": [0], "b": [1]}
+
+
+def test_a_handoff_longer_than_the_lease_is_waited_for_as_well() -> None:
+    desk = Desk(2, max_handoff_time=30, ttl=10).join("a").step().join("b").step()
+    desk.wait(20).step()
+    assert desk.having == {"a": [0, 1]}
+
+
+def test_the_next_step_is_due_when_the_wait_is_over() -> None:
+    desk = Desk(2, max_handoff_time=3, ttl=10).join("a").step().join("b").step()
+    assert desk.due == desk.now + 3
+    desk.wait(3).step()
+    assert desk.due == desk.now + 7
+
+
+def test_no_step_is_due_for_leases_that_are_renewed() -> None:
+    assert Desk(4, ttl=10).join("a", "b").step().due is None
+
+
+# --- members that go --------------------------------------------------------------------------
+
+
+def test_what_a_member_had_whose_lease_ended_is_granted_at_once() -> None:
+    desk = Desk(4).join("a", "b").step()
+    desk.set("a", expires=desk.now).step()
+    assert desk.having == {"b": [0, 1, 2, 3]}
+    assert desk.told(EventKind.EXPIRED) == [("a", None)]
+
+
+def test_a_member_that_left_is_told_apart_from_one_that_expired() -> None:
+    desk = Desk(4).join("a", "b").step().leave("a").step()
+    assert desk.told(EventKind.LEFT) == [("a", None)]
+
+
+def test_a_name_that_comes_back_as_another_session_holds_nothing_of_before() -> None:
+    desk = Desk(2).join("a").step()
+    token, session = desk.state.token, desk.members["a"].session
+    desk.join("a").step()
+    assert desk.having == {"a": [0, 1]}
+    assert min(desk.state.tokens) > token
+    assert desk.state.view("a", session).held == {}
+
+
+def test_when_the_receiver_dies_during_a_handoff_the_partition_goes_to_somebody_else() -> None:
+    desk = Desk(2).join("a").step().join("b").step().leave("b").step()
+    assert desk.asked == {1: ("a", "b")}
+    desk.release("a", 1).step()
+    assert desk.having == {"a": [0, 1]}
+    assert desk.phase is Phase.READY
+
+
+def test_when_the_owner_dies_during_a_handoff_the_receiver_gets_the_partition() -> None:
+    desk = Desk(2).join("a").step().join("b").step().leave("a").step()
+    assert desk.having == {"b": [0, 1]}
+
+
+def test_without_members_partitions_wait_for_one() -> None:
+    desk = Desk(2).join("a").step().leave("a").step()
+    assert desk.having == {}
+    assert desk.join("b").step().having == {"b": [0, 1]}
+
+
+# --- leaving and stalled ----------------------------------------------------------------------
+
+
+def test_a_leaving_member_hands_over_one_by_one_and_gets_nothing_new() -> None:
+    desk = Desk(4).join("a", "b").step().set("a", leaving=1000.0).step()
+    assert desk.asked == {0: ("a", "b")}
+    desk.settle()
+    assert desk.having == {"b": [0, 1, 2, 3]}
+    desk.leave("b").step()
+    assert desk.having == {}
+
+
+def test_a_member_whose_time_to_leave_is_over_is_asked_for_everything() -> None:
+    desk = Desk(6, Learner(), leave_timeout=10).join("a", "b").step()
+    desk.set("a", leaving=desk.now).step()
+    assert desk.asked == {}
+    desk.wait(10).step()
+    assert sorted(desk.asked) == desk.having["a"]
+    assert desk.settle().having == {"b": [0, 1, 2, 3, 4, 5]}
+
+
+def test_a_time_to_leave_that_is_over_has_no_budget() -> None:
+    desk = Desk(6, handoffs=1, leave_timeout=10, max_handoff_time=60).join("a", "b").step()
+    desk.set("a", leaving=desk.now).step()
+    assert len(desk.asked) == 1
+    desk.wait(10).step()
+    assert sorted(desk.asked) == desk.having["a"]
+
+
+def test_a_stalled_member_sheds_one_at_a_time() -> None:
+    desk = Desk(6, handoffs=5, max_handoff_time=3).join("a", "b").step()
+    desk.set("a", stalled=True).step()
+    assert len(desk.asked) == 1
+    desk.release("a", *desk.asked).step()
+    # The next only once the first has had all its time.
+    assert desk.asked == {}
+    assert desk.due == desk.now + 3
+    desk.wait(3).step()
+    assert len(desk.asked) == 1
+
+
+def test_a_stalled_member_gets_nothing_new() -> None:
+    desk = Desk(6).join("a", "b", "c").step()
+    before = desk.having["a"]
+    desk.set("a", stalled=True).leave("c").step()
+    assert desk.having["a"] == before
+    assert desk.sizes == {"a": 2, "b": 4}
+
+
+def test_a_member_that_goes_on_keeps_what_it_has_left() -> None:
+    desk = Desk(4, rebalance_delay=5, max_handoff_time=3).join("a", "b").step()
+    desk.wait(5).settle().set("a", stalled=True).step()
+    desk.release("a", *desk.asked).step().set("a", stalled=False).step()
+    assert desk.sizes == {"a": 1, "b": 3}
+    assert desk.settle().sizes == {"a": 2, "b": 2}
+
+
+# --- growing and shrinking --------------------------------------------------------------------
+
+
+def test_new_partitions_are_granted_at_once_even_during_a_holddown() -> None:
+    # Solace: if the partition count changes, the rebalance is started immediately.
+    desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
+    assert desk.phase is Phase.HOLDDOWN
+    desk.resize(4).step()
+    assert desk.having == {"a": [0, 1], "b": [2, 3]}
+    assert desk.phase is Phase.READY
+
+
+def test_a_new_partition_has_no_token_before_its_first_grant() -> None:
+    desk = Desk(2).join("a").step().resize(4)
+    assert desk.state.tokens[2:] == (0, 0)
+
+
+def test_nobody_warms_up_for_a_partition_that_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(5, Learner()).join("a").settle().join("b").step()
+    assert desk.state.warming == {0: "b", 1: "b"}
+    asked: list[Situation] = []
+    assign = Learner.assign
+
+    def noted(self: Learner, situation: Situation) -> Target:
+        asked.append(situation)
+        return assign(self, situation)
+
+    monkeypatch.setattr(Learner, "assign", noted)
+    desk.resize(1).step()
+    assert asked[0].warming == {0: "b"}
+    assert 1 not in desk.state.warming
+
+
+def test_a_removed_partition_stays_with_its_owner_until_it_is_drained() -> None:
+    desk = Desk(4).join("a", "b").step().resize(2).step()
+    assert desk.having == {"a": [0, 2], "b": [1, 3]}
+    assert desk.state.view("b", desk.members["b"].session).draining == {3}
+    desk.set("b", drained={3: desk.state.tokens[3]}).step()
+    assert desk.having == {"a": [0, 2], "b": [1]}
+    assert desk.told(EventKind.DRAINED) == [("b", 3)]
+    assert len(desk.state.owners) == 3
+
+
+def test_a_removed_partition_whose_owner_dies_is_drained_by_another() -> None:
+    desk = Desk(4).join("a", "b").step().resize(2).step().leave("b").step()
+    assert desk.having == {"a": [0, 1, 2, 3]}
+    assert desk.state.draining == {2, 3}
+
+
+def test_a_leaving_member_hands_over_what_it_drains() -> None:
+    desk = Desk(4).join("a", "b").step().resize(2).step()
+    assert desk.set("b", leaving=desk.now).settle().having == {"a": [0, 1, 2, 3]}
+
+
+def test_a_removed_partition_comes_back_to_life_when_the_count_grows() -> None:
+    desk = Desk(4).join("a", "b").step()
+    tokens = desk.state.tokens
+    desk.resize(2).step().resize(5).step()
+    assert desk.state.draining == frozenset()
+    assert desk.state.tokens[:4] == tokens
+    assert desk.sizes == {"a": 3, "b": 2}
+
+
+def test_a_drained_partition_comes_back_as_one_that_nobody_holds() -> None:
+    desk = Desk(2).join("a").step().resize(1).step()
+    before = desk.state.tokens[1]
+    desk.set("a", drained={1: before}).step().resize(2).step()
+    assert desk.having == {"a": [0, 1]}
+    assert desk.state.tokens[1] > before
+
+
+def test_a_word_that_a_partition_is_drained_counts_as_let_go_when_the_count_grew_again() -> None:
+    desk = Desk(2).join("a").step()
+    before = desk.state.tokens[1]
+    desk.resize(1).step().resize(2).step().set("a", drained={1: before}).step()
+    assert desk.having == {"a": [0, 1]}
+    assert desk.state.tokens[1] > before
+
+
+def test_a_drained_partition_is_nobodys_while_a_higher_one_still_drains() -> None:
+    desk = Desk(3).join("a").step().resize(1).step()
+    token = desk.state.tokens[1]
+    desk.set("a", drained={1: token}).step()
+    assert desk.state.draining == {2}
+    view = desk.state.view("a", desk.members["a"].session)
+    assert sorted(view.held) == [0, 2]
+    # The same name in another process: its own grants, and no others.
+    desk.join("a").step()
+    view = desk.state.view("a", desk.members["a"].session)
+    assert sorted(view.held) == [0, 2]
+    assert min(view.held.values()) > token
+    assert desk.resize(3).join("b").settle().sizes == {"a": 2, "b": 1}
+
+
+def test_redis_back_from_before_a_drain_grants_nothing_that_was_removed() -> None:
+    desk = Desk(3, ttl=10).join("a").step().resize(1).step()
+    desk.set("a", drained={1: desk.state.tokens[1]}).step()
+    assert desk.state.draining == {2}
+    # Members have seen a later decision than the one that Redis still has.
+    desk.join("a", seen=desk.state.generation + 1).step()
+    assert desk.having == {}
+    assert desk.state.view("a", desk.members["a"].session).held == {}
+    desk.wait(10).step()
+    assert desk.having == {"a": [0, 2]}
+    assert sorted(desk.state.view("a", desk.members["a"].session).held) == [0, 2]
+
+
+def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
+    desk = Desk(2).join("a").step()
+    terms = replace(desk.state.terms, partitions=3, assignor="ring(64)", handoffs=4)
+    outcome = next_decision.migrate(desk.state, terms)
+    assert outcome.state.terms == terms
+    assert outcome.state.generation == desk.state.generation + 1
+    assert outcome.state.tokens[:2] == desk.state.tokens
+    assert [event.why for event in outcome.events] == [
+        "from 2 to 3 partitions",
+        "assignor from 'balanced' to 'ring(64)', handoffs from 1 to 4",
+    ]
+    assert next_decision.migrate(desk.state, desk.state.terms).state is desk.state
+
+
+def test_to_resize_to_the_present_count_decides_nothing() -> None:
+    desk = Desk(2).join("a").step()
+    assert next_decision.resize(desk.state, 2).state is desk.state
+
+
+@pytest.mark.parametrize("count", [0, -1, 1_000_001, 2.0, "2", True])
+def test_a_count_that_cannot_work_is_refused(count: object) -> None:
+    with pytest.raises(ConfigError, match=r"^partitions="):
+        next_decision.resize(Desk(2).state, count)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^partitions="):
+        Terms(count)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("ttl", 0),
+        ("ttl", float("inf")),
+        ("rebalance_delay", -1),
+        ("max_handoff_time", float("nan")),
+        ("leave_timeout", -0.1),
+        ("handoffs", 0),
+        ("access", "shared"),
+    ],
+)
+def test_terms_that_cannot_work_are_refused_by_name(setting: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"^{setting}="):
+        Terms(4, **{setting: value})  # type: ignore[arg-type]
+
+
+# --- the learner ------------------------------------------------------------------------------
+
+
+def test_a_partition_waits_at_its_owner_until_the_next_one_is_warm() -> None:
+    desk = Desk(4, Learner(warmups=1)).join("a").step().join("b").step()
+    assert desk.having == {"a": [0, 1, 2, 3]}
+    assert desk.state.warming == {0: "b"}
+    assert desk.asked == {}
+    desk.warm("b", 0).step()
+    assert desk.asked == {0: ("a", "b")}
+    desk.release("a", 0).step()
+    assert desk.having == {"a": [1, 2, 3], "b": [0]}
+
+
+def test_a_member_stays_warm_while_the_handoff_to_it_is_under_way() -> None:
+    desk = Desk(4, Learner(warmups=1)).join("a").step().join("b").step().warm("b", 0).step()
+    assert desk.state.view("b", desk.members["b"].session).warming == {0}
+
+
+def test_warmups_wait_for_the_end_of_the_holddown() -> None:
+    desk = Desk(4, Learner(), rebalance_delay=5).join("a").step().join("b").step()
+    assert desk.phase is Phase.HOLDDOWN
+    assert desk.state.warming == {}
+    desk.wait(5).step()
+    assert desk.state.warming == {0: "b"}
+
+
+def test_copies_follow_at_once_where_a_spare_member_ends_the_holddown() -> None:
+    # In a holddown no copies are placed, and nothing else would make a step due.
+    desk = Desk(2, Learner(standbys=1), rebalance_delay=60).join("a", "b", "c").step()
+    desk.warm("c", 0, 1).step().leave("a").step()
+    assert desk.phase is Phase.READY
+    assert desk.due == desk.now
+    before = desk.state.standbys
+    assert desk.step().state.standbys != before
+    assert desk.due is None
+
+
+# --- wrong answers and lost decisions ---------------------------------------------------------
+
+
+def test_an_assignor_with_a_wrong_answer_leaves_the_group_as_it_was() -> None:
+    class Wrong:
+        name = "balanced"
+
+        def assign(self, situation: Situation) -> Target:
+            return Target.at_once(["nobody"] * situation.partitions)
+
+    desk = Desk(2).join("a").step()
+    before = desk.state
+    desk.assignor = Wrong()
+    with pytest.raises(AssignorError, match="not a member"):
+        desk.join("b").step()
+    assert desk.state is before
+
+
+def test_when_redis_comes_back_empty_members_keep_what_they_hold() -> None:
+    desk = Desk(4).join("a", "b").step()
+    generation, tokens = desk.state.generation, desk.state.tokens
+    lost = Desk(4, ttl=10)
+    lost.join("a", seen=generation, claims={0: tokens[0], 2: tokens[2]}).step()
+    assert lost.having == {"a": [0, 2]}
+    assert lost.state.generation > generation
+    # Nothing else is granted while the other owner may still be about to return.
+    lost.wait(9).step()
+    assert lost.having == {"a": [0, 2]}
+    lost.join("b", seen=generation, claims={1: tokens[1], 3: tokens[3]}).step()
+    assert lost.having == {"a": [0, 2], "b": [1, 3]}
+    assert lost.state.tokens == tokens
+    assert lost.wait(1.1).step().phase is Phase.READY
+
+
+def test_what_nobody_claims_is_granted_once_every_lease_of_before_has_ended() -> None:
+    lost = Desk(2, ttl=10).join("a", seen=7, claims={0: 5}).step()
+    assert lost.due == lost.now + 10
+    assert lost.wait(10).step().having == {"a": [0, 1]}
+
+
+def test_a_lost_decision_that_raised_the_ttl_is_waited_for_as_long_as_its_leases_last() -> None:
+    # The member that was cut off had taken up 60 s as well; another member reports that.
+    lost = Desk(2, ttl=10).join("a", seen=7, claims={0: 5}, lease=60.0).step()
+    assert lost.wait(11).step().having == {"a": [0]}
+    assert lost.wait(50).settle().having == {"a": [0, 1]}
+
+
+def test_a_raised_ttl_that_is_reported_later_is_waited_for_as_well() -> None:
+    lost = Desk(3, ttl=10).join("a", seen=7, claims={0: 5}).step().wait(5)
+    lost.join("b", seen=7, claims={1: 6}, lease=60.0).step().wait(11).step()
+    assert lost.having == {"a": [0], "b": [1]}
+
+
+def test_of_two_claims_the_one_with_the_greater_token_counts() -> None:
+    lost = Desk(1).join("a", seen=7, claims={0: 5}).join("b", seen=7, claims={0: 6}).step()
+    assert lost.having == {"b": [0]}
+
+
+def test_a_claim_that_was_taken_up_once_counts_no_second_time() -> None:
+    lost = Desk(1, ttl=10).join("a", seen=7, claims={0: 5}).step()
+    lost.leave("a").step()
+    assert lost.having == {}
+    lost.join("a", seen=lost.state.generation, claims={0: 5}).step()
+    assert lost.having == {}
+
+
+def test_members_that_do_not_return_after_a_loss_lose_their_places() -> None:
+    desk = Desk(2, ttl=10)
+    desk.server = "first"
+    desk.join("a", "b").step()
+    tokens = desk.state.tokens
+    desk.server = "second"
+    desk.step().join("b", claims={1: tokens[1]}).step()
+    assert set(desk.state.roster) == {"a", "b"}
+    assert set(desk.wait(10).settle().state.roster) == {"b"}
+
+
+def test_decisions_older_than_what_members_have_seen_are_not_relied_on() -> None:
+    desk = Desk(2).join("a", "b").step()
+    assert desk.having == {"a": [0], "b": [1]}
+    # Since then a handed partition 0 to b, and Redis has forgotten it.
+    desk.join("b", seen=99, claims={0: desk.state.token + 5}).step()
+    assert desk.having == {"b": [0]}
+    assert desk.state.generation == 100
+
+
+def test_another_run_of_redis_grants_nothing_before_members_have_told_what_they_hold() -> None:
+    desk = Desk(4, ttl=10)
+    desk.server = "first"
+    desk.join("a", "b").step()
+    tokens = desk.state.tokens
+    assert desk.having == {"a": [0, 2], "b": [1, 3]}
+    # It may be older than what members were told: nobody is recorded as a holder any more, and
+    # they all have to join anew.
+    desk.server = "second"
+    desk.step()
+    assert desk.members == {}
+    assert desk.told(EventKind.RECOVERING) == [(None, None)]
+    desk.join("b", claims={1: tokens[1]}).join("c").step()
+    assert desk.having == {"b": [1]}
+    assert desk.wait(9).step().having == {"b": [1]}
+    assert desk.wait(1).settle().sizes == {"b": 2, "c": 2}
+    assert desk.state.tokens[1] == tokens[1]
+
+
+def test_a_run_of_redis_that_is_unknown_is_no_other_one() -> None:
+    desk = Desk(2).join("a").step()
+    desk.server = "first"
+    desk.step()
+    assert desk.told(EventKind.RECOVERING) == []
+    desk.server = ""
+    assert desk.step().events == []
+    assert desk.having == {"a": [0, 1]}
+
+
+def test_after_another_run_of_redis_members_have_their_places_again() -> None:
+    desk = Desk(4, "contiguous", ttl=10)
+    desk.server = "first"
+    desk.join("a", "b").step()
+    having, tokens = desk.having, desk.state.tokens
+    desk.server = "second"
+    desk.step().join("b", claims={p: tokens[p] for p in (2, 3)}).step()
+    desk.join("a", claims={p: tokens[p] for p in (0, 1)}).step().wait(10).settle()
+    assert desk.having == having == {"a": [0, 1], "b": [2, 3]}
+    assert desk.state.tokens == tokens
+
+
+def test_a_member_that_still_holds_what_it_had_proves_that_redis_lost_it() -> None:
+    desk = Desk(2, ttl=10).join("a").step()
+    tokens = desk.state.tokens
+    # Its lease ended too early here, since Redis came back without the last renewal.
+    desk.leave("a").join("b").join("a", claims={0: tokens[0], 1: tokens[1]}).step()
+    assert desk.having == {"a": [0, 1]}
+    assert desk.state.tokens == tokens
+    # The other one knows nothing of that.
+    assert sorted(desk.members) == ["a"]
+
+
+def test_an_old_claim_of_a_member_that_has_a_seat_counts_no_more() -> None:
+    desk = Desk(2, ttl=10).join("a", seen=7, claims={0: 5}).step()
+    assert desk.having == {"a": [0]}
+    desk.set("a", released={0: 5}).step()
+    assert desk.having == {}
+    assert desk.step().having == {}
+
+
+def test_what_a_loss_makes_doubtful_is_forgotten() -> None:
+    desk = Desk(5, Learner(standbys=1), ttl=10).join("a").settle().join("b").step()
+    assert desk.state.warming
+    # "a" has seen a decision that Redis has lost.
+    desk.set("a", seen=desk.state.generation + 1)
+    desk.set("b", seen=desk.state.generation + 1).step()
+    assert desk.told(EventKind.RECOVERING) == [(None, None)]
+    assert (desk.state.warming, desk.state.standbys) == ({}, {})
+    desk = Desk(2, ttl=10).join("a").step().join("b").step()
+    assert desk.asked
+    desk.set("a", seen=desk.state.generation + 1).step()
+    assert desk.asked == {}
+
+
+def test_in_a_holddown_a_copy_comes_before_the_one_in_the_owners_place() -> None:
+    desk = Desk(6, Learner(standbys=1), rebalance_delay=60).join("a", "b", "x").settle()
+    for _ in range(4):
+        desk.wait(61).settle()
+    copies = {p: names for p, names in desk.state.standbys.items() if p in desk.having["a"]}
+    assert copies == {0: ("b",), 3: ("x",)}
+    desk.leave("a", "x").join("c").step()
+    assert desk.phase is Phase.HOLDDOWN
+    assert desk.having == {"b": [1, 4], "c": [3]}
+
+
+def test_only_members_with_a_lease_are_deputies() -> None:
+    desk = Desk(3).join("a", "b", "c").step().set("b", expires=1000.0)
+    assert next_decision.deputies(desk.facts, desk.state, "a") == ("c",)
+
+
+def test_an_uncommitted_handoff_is_never_forced() -> None:
+    desk = Desk(2).join("a").step().join("b").step()
+    handoff = replace(desk.state.handoffs[1], lease_end=None)
+    assert handoff.ends_by(handoff.generation - 1) is None
+    assert handoff.ends_by(handoff.generation) == handoff.deadline
+
+
+def test_after_the_ttl_was_lowered_a_silent_owner_has_the_lease_it_had() -> None:
+    desk = Desk(2, max_handoff_time=3.0).join("a").settle()
+    desk.state = next_decision.migrate(
+        desk.state, replace(desk.state.terms, ttl=5.0)
+    ).state.stamped(desk.now)
+    # The owner renewed for 100 s before that, and has not heard of anything since.
+    desk.join("b").step()
+    assert desk.asked == {1: ("a", "b")}
+    for seconds, held in ((50.0, 2), (49.0, 2), (1.0, 1)):
+        desk.now += seconds
+        desk.set("b", expires=desk.now + 5.0)
+        desk.set("a", expires=desk.now + 1.0)
+        desk.step()
+        assert desk.sizes["a"] == held
+
+
+def test_an_assignor_is_not_asked_again_while_its_answer_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Situation] = []
+    assign = Balanced.assign
+
+    def counted(self: Balanced, situation: Situation) -> Target:
+        asked.append(situation)
+        return assign(self, situation)
+
+    monkeypatch.setattr(Balanced, "assign", counted)
+    group = Desk(16).join("a").settle().join("b")
+    plan, state, before = None, group.state, len(asked)
+    for _ in range(4):
+        outcome = next_decision.step(state, group.facts, Balanced(), plan)
+        plan, group.state = outcome.plan, outcome.state.stamped(group.now)
+        for partition in group.asked:
+            group.release("a", partition)
+        state = group.state
+    assert len(asked) == before + 1
+    next_decision.step(state, group.join("c").facts, Balanced(), plan)
+    assert len(asked) == before + 2
+
+
+def test_several_handoffs_at_once_come_from_the_busiest_in_turn() -> None:
+    desk = Desk(12, handoffs=2).join("a", "b").settle().join("c").step()
+    assert sorted(owner for owner, _ in desk.asked.values()) == ["a", "b"]
+
+
+def test_several_handoffs_at_once_go_to_the_least_loaded_in_turn() -> None:
+    desk = Desk(12, "contiguous", handoffs=2).join("a").settle().join("b", "c").step()
+    assert sorted(to for _, to in desk.asked.values()) == ["b", "c"]
+
+
+def test_a_recovery_lasts_one_lease_from_its_commit() -> None:
+    # A member may renew between the reading and the commit, and then not again.
+    desk = Desk(2, ttl=10).join("a").step()
+    desk.server = "another"
+    outcome = next_decision.step(replace(desk.state, server="one"), desk.facts, desk.assignor)
+    assert outcome.due == desk.now + 10
+    assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 10.2
+
+
+def test_a_recovery_lasts_the_longest_lease_of_which_a_member_tells_from_its_commit() -> None:
+    desk = Desk(2, ttl=10).join("a").step()
+    desk.join("b", seen=desk.state.generation + 1, lease=40.0)
+    outcome = next_decision.step(desk.state, desk.facts, desk.assignor)
+    assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 40.2

@@ -1,0 +1,62 @@
+"""What members are told of a decision leads from the part they had to the part they have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hashring.core.assignors import assignor_named
+from hashring.core.groups import next_decision
+from hashring.core.groups.json_codec import dump_view_change, load_view_change
+from hashring.core.groups.state import MemberView, Phase
+from hashring.core.groups.target_progress import Ledger
+from hashring.core.groups.view_changes import changed_view, changed_views
+from hashring.testing.simulator import GroupSimulator, random_group_history
+from hashring.testing.simulator.groups.world import GroupWorld
+
+
+def test_a_part_and_its_changes_are_the_part_that_stands() -> None:
+    told = 0
+    for seed in range(12):
+        world: GroupWorld = GroupSimulator().world(random_group_history(seed))
+        before = world.state()
+        parts: dict[str, MemberView] = {}
+        for moment in range(1, 120):
+            world.run(0.5 * moment)
+            after = world.state()
+            for name, change in changed_views(before, after).items():
+                nothing = MemberView(0, Phase.READY)
+                part = nothing if change.fresh else parts[name]
+                written = load_view_change(dump_view_change(change))
+                parts[name] = changed_view(part, [written], after.generation, after.phase)
+                told += 1
+            for name, seat in after.roster.items():
+                if seat.session:
+                    view = after.view(name, seat.session)
+                    part = changed_view(parts[name], [], after.generation, after.phase)
+                    assert part == view, (seed, moment, name)
+            before = after
+    assert told > 200
+
+
+def test_a_plan_that_was_followed_decides_as_one_that_is_looked_at_anew() -> None:
+    served = 0
+    for seed in range(12):
+        world = GroupSimulator().world(random_group_history(seed, "balanced"))
+        plan = None
+        for moment in range(1, 120):
+            world.run(0.5 * moment)
+            reading = world.reading()
+            state = reading.standing()
+            if state is None:
+                continue
+            assignor = assignor_named(state.terms.assignor)
+            anew = plan
+            if plan is not None and len(state.owners) >= len(plan.situation.previous):
+                start, wanted = plan.situation.previous, plan.target.interim
+                anew = replace(plan, ledger=Ledger(start, wanted, state.owners))
+            expected = next_decision.step(state, reading.facts, assignor, anew)
+            outcome = next_decision.step(state, reading.facts, assignor, plan)
+            assert (outcome.state, outcome.events) == (expected.state, expected.events)
+            served += outcome.plan is plan
+            plan = outcome.plan
+    assert served > 100

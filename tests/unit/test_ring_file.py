@@ -1,0 +1,104 @@
+"""A ring survives the way through text, and nothing else passes for one."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hashring.core.ring import Ring
+from hashring.core.ring_file import RingFile, dump_ring, load_ring
+from hashring.errors import ConfigError, RingFileError
+from hashring.files import read_ring, write_ring
+
+RING = Ring({"a": [0, 7], "bé": [5]}, "crc-32c")
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+        st.lists(st.integers(0, 2**32 - 1), min_size=1),
+    )
+)
+def test_a_ring_comes_back_as_it_was(points):
+    ring = Ring(points)
+    assert load_ring(dump_ring(ring)).ring == ring
+
+
+def test_its_place_in_history_comes_back_too():
+    text = dump_ring(RING, name="accounts", epoch=7, tag="ab", at=9)
+    assert load_ring(text) == RingFile(RING, "accounts", 7, "ab", 9)
+    assert load_ring(text.encode()).ring == RING
+
+
+@given(st.integers(0, len(dump_ring(RING)) - 3))
+def test_a_file_cut_short_anywhere_is_refused(length):
+    with pytest.raises(RingFileError, match="is not whole JSON"):
+        load_ring(dump_ring(RING)[:length], "r.json")
+
+
+def test_a_ring_loads_from_an_open_file_of_text_or_of_bytes(tmp_path):
+    path = tmp_path / "ring.json"
+    path.write_text(dump_ring(RING), encoding="utf-8")
+    with path.open(encoding="utf-8") as text, path.open("rb") as data:
+        assert Ring.load(text) == Ring.load(data) == RING
+
+
+def test_a_ring_is_saved_to_an_open_file(tmp_path):
+    with (tmp_path / "ring.json").open("x", encoding="utf-8") as file:
+        RING.save(file)
+    with (tmp_path / "ring.json").open(encoding="utf-8") as file:
+        assert Ring.load(file) == RING
+    with pytest.raises(ConfigError, match=r"file='ring.json': give an open file, or write_ring"):
+        RING.save("ring.json")
+
+
+def test_a_ring_alone_is_written_to_a_path(tmp_path):
+    for name in ("ring.json", "ring.parquet"):
+        write_ring(RING, tmp_path / name)
+        assert read_ring(tmp_path / name) == RingFile(RING)
+
+
+def test_what_loads_no_ring_is_named(tmp_path):
+    path = tmp_path / "ring.json"
+    path.write_text(dump_ring(RING)[:-9], encoding="utf-8")
+    with path.open("rb") as file, pytest.raises(RingFileError, match=f"ring file {path} is not"):
+        Ring.load(file)
+    with pytest.raises(
+        RingFileError, match=r"ring file the text is Parquet: read it with hashring"
+    ):
+        Ring.load(io.BytesIO(b"PAR1..."))
+    with pytest.raises(ConfigError, match=r"file='ring.json': give an open file, or read_ring"):
+        Ring.load("ring.json")
+
+
+def changed(**fields):
+    return json.dumps({**json.loads(dump_ring(RING)), **fields})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[]", "is no ring file"),
+        ("{}", "is no ring file"),
+        (changed(version=2), "has version 2, and this hashring reads up to 1: upgrade"),
+        (changed(version="1"), "has the version '1', which is none"),
+        (changed(version=True), "has the version True, which is none"),
+        (changed(nodes={"a": [0]}), "states fingerprint"),
+        (changed(nodes={"a": [2**32]}), "lacks or garbles a field"),
+        (changed(nodes={"a": ["7"]}), "lacks or garbles a field"),
+        (changed(nodes={"": [7]}), "lacks or garbles a field"),
+        (changed(nodes=[]), "lacks or garbles a field"),
+        (changed(hash_algorithm="md5"), "describes no ring: hash_algorithm='md5': unknown"),
+        (changed(hash_algorithm="crc-32"), "states fingerprint"),
+        (changed(epoch=-1), "lacks or garbles a field"),
+        (changed(name=None), "lacks or garbles a field"),
+    ],
+)
+def test_what_is_no_ring_file_is_refused_with_the_reason(text, why):
+    with pytest.raises(RingFileError) as caught:
+        load_ring(text, "r.json")
+    assert caught.value.source == "r.json"
+    assert str(caught.value).startswith("ring file r.json ")
+    assert why in str(caught.value)

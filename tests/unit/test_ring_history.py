@@ -1,0 +1,165 @@
+"""The history of a ring is what replaying its changes shows."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hashring.core.ring import Ring
+from hashring.core.ring_change import ChangeKind, RingChange, Stamp
+from hashring.core.ring_history import Period, ring_history
+from hashring.errors import HistoryError
+
+TOP = 2**32
+POINTS = st.one_of(st.integers(0, 12), st.integers(TOP - 5, TOP - 1), st.integers(0, TOP - 1))
+
+
+def change(epoch, kind, nodes, points=(), *, at=None, prev=None):
+    prev = prev if prev is not None else ("" if epoch == 1 else f"t{epoch - 1}")
+    stamp = Stamp(epoch, f"t{epoch}", 0, epoch * 10 if at is None else at)
+    return RingChange(ChangeKind(kind), nodes, tuple(sorted(set(points))), prev, stamp)
+
+
+@st.composite
+def changes(draw):
+    found = []
+    for epoch in range(1, draw(st.integers(1, 12)) + 1):
+        if draw(st.booleans()) or epoch == 1:
+            points = draw(st.lists(POINTS, min_size=1, max_size=4))
+            found.append(change(epoch, "join", (draw(st.sampled_from("abcd")),), points))
+        else:
+            nodes = draw(st.lists(st.sampled_from("abcd"), unique=True, max_size=3))
+            found.append(change(epoch, "expire", tuple(nodes)))
+    return found
+
+
+def owner(ring, point):
+    return ring.owner_of_point(point) if ring.node_count else None
+
+
+@given(changes(), st.booleans(), st.lists(POINTS, max_size=5))
+@settings(max_examples=300, deadline=None)
+def test_periods_say_of_every_point_and_version_what_the_ring_says(made, with_base, probes):
+    base = Ring({"a": [3, 9], "e": [5]}) if with_base else None
+    if with_base:
+        made = [change(c.stamp.epoch + 1, c.kind, c.nodes, c.points) for c in made]
+    history = ring_history(made, base, base_epoch=1 if with_base else 0)
+    versions = list(history.versions())
+    periods = list(history.periods())
+    edges = {p for period in periods for p in (period.start, period.end - 1)}
+    for point in {0, TOP - 1, *probes, *edges}:
+        own = sorted((p for p in periods if p.start <= point < p.end), key=lambda p: p.since)
+        assert own[0].since == 0
+        assert own[-1].until is None
+        for earlier, later in pairwise(own):
+            assert earlier.until == later.since
+            assert earlier.owner != later.owner
+            assert (earlier.after, later.before) == (later.owner, earlier.owner)
+        for version in versions:
+            (holding,) = [
+                p for p in own if p.since <= version.index and version.index < (p.until or 99)
+            ]
+            assert holding.owner == owner(version.ring, point)
+
+
+def test_periods_of_a_node_that_comes_and_goes():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [0]),
+            change(2, "join", ("b",), [100]),
+            change(3, "leave", ("b",)),
+        ]
+    )
+    assert set(history.periods()) == {
+        Period(0, TOP, None, 0, 1, None, "a"),
+        Period(100, TOP, "a", 1, 2, None, "b"),
+        Period(100, TOP, "b", 2, 3, "a", "a"),
+        Period(0, 100, "a", 1, None, None, None),
+        Period(100, TOP, "a", 3, None, "b", None),
+    }
+
+
+def test_a_node_that_joins_again_at_the_same_points_goes_on_owning_them():
+    history = ring_history(
+        [change(1, "join", ("a",), [0, 50]), change(2, "join", ("a",), [0, 50, 70])]
+    )
+    assert list(history.periods()) == [
+        Period(0, TOP, None, 0, 1, None, "a"),
+        Period(0, TOP, "a", 1, None, None, None),
+    ]
+
+
+def test_the_ring_at_a_time_is_the_last_version_not_after_it():
+    history = ring_history([change(1, "join", ("a",), [0]), change(2, "join", ("b",), [9])])
+    assert history.ring_at(9) is None
+    assert history.ring_at(10).nodes == history.ring_at(19).nodes == ("a",)
+    assert history.ring_at(20).nodes == ("a", "b")
+
+
+def test_a_clock_that_steps_back_does_not_reorder_versions():
+    history = ring_history(
+        [change(1, "join", ("a",), [0], at=500), change(2, "join", ("b",), [9], at=400)]
+    )
+    assert [version.at for version in history.versions()] == [500, 500, 500]
+
+
+def test_after_redis_came_back_empty_only_those_who_joined_again_are_on_the_ring():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [0]),
+            change(2, "join", ("b",), [9]),
+            change(1, "join", ("b",), [9], at=90),
+        ]
+    )
+    assert list(history.versions())[-1].ring.nodes == ("b",)
+    assert history.nodes() == ("a", "b")
+    assert {p.owner for p in history.periods() if p.until is None} == {"b"}
+
+
+def test_events_that_begin_in_the_middle_need_a_base():
+    late = [change(7, "join", ("b",), [9])]
+    with pytest.raises(HistoryError, match=r"between epoch 0 and epoch 7.*exported before"):
+        ring_history(late)
+    history = ring_history(late, Ring({"a": [0]}), base_epoch=6, since=60)
+    assert [version.ring.nodes for version in history.versions()] == [("a",), ("a", "b")]
+
+
+def test_a_missing_change_in_the_middle_is_an_error():
+    broken = [change(1, "join", ("a",), [0]), change(3, "join", ("b",), [9])]
+    with pytest.raises(HistoryError, match="between epoch 1 and epoch 3 are missing"):
+        ring_history(broken)
+
+
+def test_another_history_with_the_same_numbers_is_an_error():
+    broken = [change(1, "join", ("a",), [0]), change(2, "join", ("b",), [9], prev="other")]
+    with pytest.raises(HistoryError):
+        ring_history(broken)
+
+
+def test_changes_that_the_base_has_already_and_repeated_ones_are_skipped():
+    first, second = change(1, "join", ("a",), [0]), change(2, "join", ("b",), [9])
+    history = ring_history([first, second, second], Ring({"a": [0]}), base_epoch=1, since=15)
+    assert history.changes == (second,)
+
+
+def test_nothing_at_all_is_no_history():
+    with pytest.raises(HistoryError, match="no events"):
+        ring_history([])
+
+
+def test_a_node_is_full_until_it_has_room_or_the_ring_begins_anew():
+    history = ring_history(
+        [
+            change(1, "join", ("a",), [1]),
+            change(2, "full", ("a",)),
+            change(3, "join", ("b",), [2]),
+            change(4, "room", ("a",)),
+            change(5, "full", ("b",)),
+            change(1, "join", ("a",), [1], at=60),
+            change(2, "full", ("a",), at=70),
+        ]
+    )
+    assert list(history.full()) == [("a", 2, 4), ("b", 5, 6), ("a", 7, None)]
+    assert [v.ring.nodes for v in history.versions()][1:6] == [("a",)] * 2 + [("a", "b")] * 3
+    assert {period.owner for period in history.periods()} == {None, "a", "b"}

@@ -1,0 +1,327 @@
+"""The server under requests that are costly, unfinished, ambiguous, or too many."""
+
+from __future__ import annotations
+
+import http.client
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+import pytest
+from redis import Redis
+from waitress.adjustments import Adjustments
+
+from hashring.core.hashing import RING_SIZE
+from hashring.store.embedded_server import RedisServer
+from hashring.web import waitress_server as module
+from hashring.web.waitress_server import Server
+from tests.conftest import PATIENCE, eventually
+from tests.web.conftest import Running, put, serving
+
+
+@pytest.fixture(scope="module")
+def module_redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(module_redis: RedisServer) -> Iterator[Running]:
+    with serving(module_redis.url) as found:
+        yield found
+
+
+@pytest.fixture
+def client(module_redis: RedisServer) -> Iterator[Redis]:
+    with Redis(unix_socket_path=str(module_redis.socket)) as found:
+        yield found
+
+
+# --- costly requests ------------------------------------------------------------------------------
+
+
+def test_health_metrics_and_live_updates_answer_while_costly_requests_run(
+    client: Redis, running: Running
+) -> None:
+    for number in range(50):
+        put(client, f"n{number}", *(number * 7919 + k * RING_SIZE // 16 for k in range(16)))
+    names = "".join(f"&join=j{number}" for number in range(100))
+    costly = f"/api/plan?ring=ring&placement=balanced&replicas=80{names}"
+    answered: list[int] = []
+    enough = threading.Event()
+
+    def plan() -> None:
+        while not enough.is_set():
+            answered.append(running.ask(costly)[0])
+
+    def between_two_plans(path: str) -> bool:
+        before = len(answered)
+        assert running.ask(path)[0] == 200
+        return len(answered) == before
+
+    stream = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE)
+    stream.request("GET", "/ring/feed?name=ring")
+    live = stream.getresponse()
+    live.readline()
+    planners = [threading.Thread(target=plan) for _ in range(4)]
+    for planner in planners:
+        planner.start()
+    try:
+        # A server that does one thing at a time answers a plan first, each time.
+        assert sum(between_two_plans("/healthz") for _ in range(20)) >= 5
+        assert sum(between_two_plans("/metrics") for _ in range(20)) >= 5
+        put(client, "late", 0)
+        assert any(b"late" in line for line in iter(live.readline, b""))
+    finally:
+        enough.set()
+        for planner in planners:
+            planner.join()
+        stream.close()
+    assert set(answered) == {200}
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def small_server(app: Callable[..., Any]) -> Iterator[Server]:
+    server = Server(app, "127.0.0.1", 0)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(timeout=1.0)
+
+
+def hello(_: Any, start_response: Any) -> list[bytes]:
+    start_response("200 OK", [("Content-Length", "5")])
+    return [b"hello"]
+
+
+def asked(port: int, request: bytes) -> bytes:
+    """What a server answers until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        answer = b""
+        # A server that refuses a request may reset the connection with the rest of it unread.
+        with suppress(ConnectionError):
+            connection.sendall(request)
+            while piece := connection.recv(65_536):
+                answer += piece
+        return answer
+
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+def test_half_open_requests_make_way_for_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECTIONS", 20)
+    # No connection is closed for being slow.
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 3600)
+    with small_server(hello) as server, ExitStack() as stack:
+        half = []
+        for _ in range(60):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+            half.append(stack.enter_context(connection))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
+            assert asked(server.port, GET).endswith(b"hello")
+        # Those that were first made way.
+        assert half[0].recv(1) == b""
+
+
+def test_a_connection_that_answers_does_not_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECTIONS", 20)
+    told = threading.Event()
+
+    def slow(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield b"begun"
+        if environ["PATH_INFO"] == "/slow":
+            told.wait(PATIENCE)
+        yield b"ended"
+
+    with small_server(slow) as server, ExitStack() as stack:
+        answering = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        answering.settimeout(PATIENCE)
+        answering.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        while b"begun" not in answering.recv(65_536):
+            pass
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        assert b"ended" in asked(server.port, GET)
+        told.set()
+        assert b"ended" in b"".join(iter(lambda: answering.recv(65_536), b""))
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: x", b"\r\n"])
+def test_a_request_that_is_not_completed_in_time_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_SILENCE", 0.1)
+    with small_server(hello) as server:
+        assert asked(server.port, begun) == b""
+
+
+def test_a_request_that_trickles_in_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.1)
+    ended = threading.Event()
+    with small_server(hello) as server:
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        connection.sendall(b"GET / HTTP/1.1\r\n")
+
+        def trickle() -> None:
+            while not ended.wait(0.02):
+                try:
+                    connection.sendall(b"X: y\r\n")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            assert connection.recv(1) == b""
+        except ConnectionResetError:
+            pass
+        finally:
+            ended.set()
+            thread.join()
+            connection.close()
+
+
+def test_a_stream_s_thread_ends_with_its_connection() -> None:
+    ended = threading.Event()
+
+    def endless(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
+        try:
+            yield b"begun"
+            while not environ["waitress.client_disconnected"]():
+                ended.wait(0.01)
+        finally:
+            ended.set()
+
+    with small_server(endless) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(GET)
+            assert connection.recv(4)
+        eventually(ended.is_set, "the stream ends")
+
+
+def test_whoever_has_ended_their_own_side_gets_the_answer() -> None:
+    half_closed = threading.Event()
+
+    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [("Content-Length", "5")])
+        yield b"he"
+        if environ["PATH_INFO"] == "/slow":
+            half_closed.wait(PATIENCE)
+        yield b"llo"
+
+    with (
+        small_server(app) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection,
+    ):
+        connection.sendall(GET.replace(b"/", b"/slow", 1))
+        connection.shutdown(socket.SHUT_WR)
+        # By the time of this answer the server has looked at all connections.
+        assert asked(server.port, GET).endswith(b"hello")
+        half_closed.set()
+        with connection.makefile("rb") as answer:
+            assert answer.read().endswith(b"hello")
+
+
+def test_stopping_lets_an_answer_end() -> None:
+    begun = threading.Event()
+
+    def slow(_: Any, start_response: Any) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        begun.set()
+        yield b"begun "
+        yield b"ended"
+
+    with small_server(slow) as server:
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        connection.sendall(GET)
+        assert begun.wait(PATIENCE)
+        server.stop(timeout=PATIENCE)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+        connection.close()
+    assert answer.endswith(b"0\r\n\r\n")
+
+
+# --- what two readers could read differently ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 1_0\r\n",
+        b"Content-Length: +1\r\n",
+        b"Content-Length: 1\r\nContent-Length: 2\r\n",
+        b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+        b"Transfer-Encoding : chunked\r\n",
+        b"Transfer-Encoding: \x0bchunked\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"A\nB: c\r\n",
+        b"no colon\r\n",
+        b"X: " + b"x" * 200_000 + b"\r\n",
+    ],
+)
+def test_an_ambiguous_request_is_refused_and_writes_no_traceback(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, head: bytes
+) -> None:
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n0\r\n\r\n" + GET
+    with small_server(hello) as server:
+        answer = asked(server.port, request)
+    if answer:
+        assert int(answer.split(b" ", 2)[1]) in (400, 431, 501)
+    # The connection ends: what follows belongs to nobody knows which request.
+    assert answer.count(b"\r\nDate: ") <= 1
+    assert "Traceback" not in caplog.text + "".join(capfd.readouterr())
+
+
+def test_a_request_that_cannot_be_read_has_what_the_log_names_it_by() -> None:
+    # Its sender may be gone before it is answered; waitress logs that with the request's path.
+    request = Server.channel_class.parser_class(Adjustments())
+    request.received(b"GET\r\n\r\n")
+    assert request.error is not None
+    assert request.path == ""
+
+
+def test_many_headers_are_no_error(running: Running) -> None:
+    assert running.ask("/healthz", **{f"X-{n}": "y" for n in range(500)})[0] == 200
+
+
+@pytest.mark.parametrize("host", ["localhost:80@evil.example", "localhost, evil.example"])
+def test_a_host_that_is_none_is_refused(running: Running, host: str) -> None:
+    assert running.ask("/healthz", Host=host)[0] == 421
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def limits(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, int]]:
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: raised.append(both))
+    return raised
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised = limits(monkeypatch, 1024, 1 << 20)
+    assert module.connections_possible() == module.CONNECTIONS
+    assert raised == [(module.CONNECTIONS + module.OTHER_FILES, 1 << 20)]
+
+
+def test_where_it_cannot_be_raised_fewer_connections_are_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert limits(monkeypatch, 1024, 2048) == []
+    assert module.connections_possible() == 2048 - module.OTHER_FILES
+    assert f"raise the limit to {module.CONNECTIONS + module.OTHER_FILES}" in caplog.text
