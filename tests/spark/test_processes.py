@@ -139,14 +139,20 @@ def test_the_master_of_spark_submit_holds_without_its_shell(tmp_path):
     assert "master local[3]" in done.stdout, done.stderr[-3000:]
 
 
-def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path):
-    job = command(work, "few", tmp_path / "owned.csv", "--master", "local[1]")
+@pytest.mark.parametrize("mode", ["classic", "connect"])
+def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path, mode):
+    job = command(
+        work, "few", tmp_path / "owned.csv", "--master", "local[1]",
+        "--conf", f"spark.api.mode={mode}", "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+    )  # fmt: skip
     done = subprocess.run(
         [sys.executable, MAIN, *job, "--spark-log", tmp_path / "log"], cwd=ROOT,
         capture_output=True, text=True, timeout=5 * PATIENCE, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # So the server that "connect" starts is on a free port, instead of 15002.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_TESTING": "1"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+    assert "rows written  1,000\n" in done.stdout
     assert "log4j" in (tmp_path / "log").read_text()
 
 
