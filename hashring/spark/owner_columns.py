@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.key_points import check_free, key_point, point
+from hashring.spark.key_points import check_free, is_native, key_point, point
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _CODE = "__hashring_code"
 _FILE = "__hashring_file"
+_MOST_GENERATED: Final = 95
+"""Columns of a frame to which some may be added before Spark gives up whole-stage generated code,
+at 100 (``spark.sql.codegen.maxFields``). Beyond, each projection copies all columns of a row: then
+one projection of a longer expression is quicker than one for each step of the lookup."""
 
 
 def owner(ring: Ring, key: Column | str) -> Column:
@@ -93,6 +97,13 @@ def _with_told(
     df: DataFrame, columns: CodeColumns, ring: Ring, key: str, told: dict[str, str]
 ) -> DataFrame:
     """The frame with the point and, for each name of a column, an attribute of its code."""
+    algorithm = ring.hash_algorithm.name
+    if len(df.columns) > _MOST_GENERATED and columns.is_short and is_native(algorithm):
+        check_free(df, "point", *told)
+        hashed = key_point(df, key, algorithm)
+        at_once = columns.code(hashed)
+        wide = (columns.told(attribute, at_once).alias(name) for name, attribute in told.items())
+        return df.select("*", hashed.alias("point"), *wide)
     coded = _coded(df, columns, ring, key, *told)
     code = F.col(_CODE)
     added = (columns.told(attribute, code).alias(name) for name, attribute in told.items())

@@ -21,6 +21,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.range_lookup import (
+    MOST_LITERAL,
     array_columns,
     code_at,
     code_steps,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RING_BITS: Final = 32
+_SHORT_LEVELS: Final = 2
 _KEPT_RINGS: Final = 4
 """Rings whose columns a session keeps: enough for a plan, and a stream does not collect them."""
 
@@ -60,6 +62,11 @@ class CodeColumns:
     count: int
     _arrays: Mapping[str, Column]
     _made: dict[Hashable, tuple[Column, ...]] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether :meth:`code` is short: each level doubles it, and repeats what it reads."""
+        return self.table.words <= MOST_LITERAL and len(self.table.levels) <= _SHORT_LEVELS
 
     def once(self, what: Hashable, make: Callable[[], tuple[Column, ...]]) -> tuple[Column, ...]:
         """Columns that depend on the ring alone: making one takes many questions to Java."""

@@ -3,6 +3,7 @@
 import random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -178,6 +179,23 @@ def test_the_table_travels_with_no_row(spark, ring, capsys):
     # In a column of a joined row it would be copied with each row of a frame of 100 columns, and
     # the join would make a planner compare all columns that are computed from the key.
     assert "Join" not in plan_of(with_owner(spark.range(9), ring, "id"), capsys)
+
+
+@pytest.mark.parametrize("algorithm", ["crc-32", "jamcrc"])
+def test_a_wide_frame_is_copied_once(spark, tmp_path, capsys, algorithm):
+    # Above 100 columns each projection copies the row, since Spark generates no code for a stage.
+    wide = pa.table({f"c{n}": pa.array([f"k{i}" for i in range(n, n + 500)]) for n in range(120)})
+    pq.write_table(wide, tmp_path / "wide.parquet")
+    df = spark.read.parquet(str(tmp_path / "wide.parquet"))
+    before, after = random_ring(100, 16, algorithm=algorithm), random_ring(9, 4, 2, algorithm)
+    owned = with_owner(df, before, "c7")
+    moved = with_move(df, before, after, "c7")
+    assert [plan_of(frame, capsys).count("Project") for frame in (owned, moved)] == [1, 1]
+    keys = wide["c7"].to_pylist()
+    assert rows(owned.select("c7", "owner")) == [(k, before.owner(k)) for k in keys]
+    assert rows(moved.select("c7", "before", "after")) == [
+        (k, before.owner(k), after.owner(k)) for k in keys
+    ]
 
 
 @pytest.mark.parametrize("nodes", [4, 3000])
