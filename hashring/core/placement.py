@@ -119,6 +119,7 @@ def balanced_cuts(
     count: int,
     *,
     own: Sequence[int] = (),
+    uneven: bool = False,
 ) -> tuple[int, ...]:
     """``count`` points that take from the busiest of some nodes what a joiner should own, rising.
 
@@ -128,6 +129,7 @@ def balanced_cuts(
         points: how many points all nodes of the ring have, the joiner's included.
         own: how much each of the points owns that the joiner has already. Altogether at least
             ``count`` points less than it should own then.
+        uneven: cut ranges of different lengths: the first is twice as long as the last.
     """
     # Largest first, by size and start.
     largest = {
@@ -148,16 +150,19 @@ def balanced_cuts(
     heapq.heapify(busiest)
 
     missing = RING_SIZE * (len(own) + count) / total - sum(own)
+    parts = [2 ** (-i / count) if uneven else 1.0 for i in range(count)]
+    left = sum(parts)
     chosen: list[int] = []
-    for left in range(count, 0, -1):
+    for part in parts:
         # As long as the joiner lacks something, somebody has more than the fair share, and so a
         # range of more than RING_SIZE / total points: there is always something to cut.
         below, name = busiest[0]
         negative, start = largest[name][0]
         size = -negative
-        cut = min(int(missing / left), size - 1)
+        cut = min(int(missing * part / left), size - 1)
         chosen.append((start + size - cut) % RING_SIZE)
         missing -= cut
+        left -= part
         heapq.heapreplace(largest[name], (cut - size, start))
         heapq.heapreplace(busiest, (below + cut, name))
     return tuple(sorted(chosen))
@@ -166,7 +171,7 @@ def balanced_cuts(
 BALANCED_WHOLE: Final = 2048
 """Up to this many replicas, a joiner reads the whole ring."""
 
-BALANCED_STRETCHES: Final = 16
+BALANCED_STRETCHES: Final = 20
 """At how many points it looks at a larger ring."""
 
 BALANCED_STRETCH: Final = 16
@@ -209,7 +214,10 @@ def sampled_points(
     Not guaranteed: that the joiner takes from the busiest node.
     """
     if any(owned.values()):
-        return balanced_cuts(owned, points, count)
+        # Joiners to a larger ring cut the longest ranges that they see. Ranges of one length would
+        # all be cut in the same joins, and their node's share would rise far above the fair one
+        # until then. So nodes begin with ranges of different lengths, in time for these joins.
+        return balanced_cuts(owned, points, count, uneven=points > BALANCED_WHOLE // 2)
     return _spread_points(count, rng)
 
 

@@ -278,6 +278,15 @@ def test_joiners_that_look_at_stretches_keep_the_ring_far_nearer_to_fair_than_ch
     assert peak(chance) > 1.6
 
 
+def test_a_joiner_to_a_large_ring_cuts_ranges_of_different_lengths() -> None:
+    # Its share is the fair one, and the longest range has twice the length of the shortest.
+    points = BALANCED_WHOLE + 1
+    seen = {f"n{number}": [(number << 24, 1 << 24)] for number in range(64)}
+    cut = [(1 << 24) - point % (1 << 24) for point in sampled_points(seen, points, 16, NoChance())]
+    assert sum(cut) == pytest.approx(16 * RING_SIZE / (points + 16), rel=1e-5)
+    assert max(cut) / min(cut) == pytest.approx(2 ** (15 / 16), rel=1e-4)
+
+
 def _spread(rng: random.Random) -> tuple[int, ...]:
     return sampled_points({}, 0, 16, rng)
 
