@@ -19,7 +19,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.spark.report import Report
 from hashring.store.embedded_server import RedisServer
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import PATIENCE, ROOT, eventually
 from tests.hosts import Host
 from tests.proxy import Proxy
 from tests.web.conftest import HOSTILE, TOKEN, Running, nodes_on, put, serving
@@ -474,42 +474,43 @@ def test_whoever_signs_in_can_take_a_node_off(
 
 
 def test_the_list_begins_with_what_is_wrong_and_leads_there(
-    client: Redis, running: Running, tab: Watched
+    redis: Redis, redis_server: RedisServer, context: BrowserContext
 ) -> None:
-    client.flushall()
     for number in range(12):
-        put(client, "a", 0, ring=f"well-{number}", told={"ttl": 900})
-        client.set(f"{{well-{number}}}:epoch", "1 ab")
-    put(client, "full", 0, ring="sick", told={"ttl": 900, "unserved": 25})
-    client.set("{sick}:epoch", "1 ab")
-    page = opened(tab, running, "/")
-    verdict = page.locator("#verdict")
-    expect(verdict).to_contain_text("1 of 13 rings needs attention.")
-    expect(verdict.locator(".of")).to_have_text("sick")
-    expect(verdict).to_contain_text("25 keys unserved: all nodes full")
-    expect(verdict.locator(".remedy")).to_have_text("add nodes or raise the limit")
-    expect(page).to_have_title("▲ degraded · Rings and groups · hashring")
-    expect(page.locator("#icon")).to_have_attribute("href", "/icon/degraded.svg")
-    # The worst comes first, whatever its name.
-    expect(page.locator("#rings a.node").first).to_have_text("sick")
-    page.get_by_label("Search").fill("well-1")
-    expect(page.locator("#rings tr")).to_have_count(3)
-    page.get_by_label("Search").fill("no such ring")
-    expect(page.locator("#nothing")).to_be_visible()
-    page.get_by_label("Search").fill("")
-    page.get_by_role("button", name="Pin well-7").click()
-    expect(page.locator("#rings a.node").first).to_have_text("well-7")
-    page.reload()
-    expect(page.locator("#rings a.node").first).to_have_text("well-7")
-    put(client, "full", 0, ring="sick", told={"ttl": 900, "unserved": 0})
-    expect(verdict).to_contain_text("All rings and groups are as they should be.")
-    expect(page).to_have_title("Rings and groups · hashring")
-    expect(page.locator("#icon")).to_have_attribute("href", "/icon/healthy.svg")
-    put(client, "full", 0, ring="sick", told={"ttl": 900, "unserved": 1})
-    verdict.get_by_role("link", name="sick").click()
-    expect(page.locator("#verdict")).to_contain_text("1 key unserved")
-    expect(page).to_have_title("▲ degraded · sick · hashring")
-    assert tab.wrong == []
+        put(redis, "a", 0, ring=f"well-{number}", told={"ttl": 900})
+        redis.set(f"{{well-{number}}}:epoch", "1 ab")
+    put(redis, "full", 0, ring="sick", told={"ttl": 900, "unserved": 25})
+    redis.set("{sick}:epoch", "1 ab")
+    with serving(redis_server.url) as running:
+        tab = Watched(context.new_page(), running.url)
+        page = opened(tab, running, "/")
+        verdict = page.locator("#verdict")
+        expect(verdict).to_contain_text("1 of 13 rings needs attention.")
+        expect(verdict).to_contain_text("sick: 25 keys unserved: all nodes full")
+        expect(verdict.locator(".remedy")).to_have_text("add nodes or raise the limit")
+        expect(page).to_have_title("▲ degraded · Rings and groups · hashring")
+        expect(page.locator("#icon")).to_have_attribute("href", "/icon/degraded.svg")
+        # The worst comes first, whatever its name.
+        expect(page.locator("#rings a.node").first).to_have_text("sick")
+        page.get_by_label("Search").fill("well-1")
+        expect(page.locator("#rings tr")).to_have_count(3)
+        page.get_by_label("Search").fill("no such ring")
+        expect(page.locator("#nothing")).to_be_visible()
+        page.get_by_label("Search").fill("")
+        page.get_by_role("button", name="Pin well-7").click()
+        expect(page.locator("#rings a.node").first).to_have_text("well-7")
+        page.reload()
+        expect(page.locator("#rings a.node").first).to_have_text("well-7")
+        put(redis, "full", 0, ring="sick", told={"ttl": 900, "unserved": 0})
+        expect(verdict).to_contain_text("All rings and groups are as they should be.")
+        expect(page).to_have_title("Rings and groups · hashring")
+        expect(page.locator("#icon")).to_have_attribute("href", "/icon/healthy.svg")
+        put(redis, "full", 0, ring="sick", told={"ttl": 900, "unserved": 1})
+        verdict.get_by_role("link", name="sick").click()
+        expect(page.locator("#verdict")).to_contain_text("1 key unserved")
+        expect(page).to_have_title("▲ degraded · sick · hashring")
+        assert tab.wrong == []
+        page.close()
 
 
 GREEN = """() => [...document.querySelectorAll("body, body *")].filter((e) => {
@@ -641,6 +642,37 @@ def test_axe_finds_nothing(client: Redis, running: Running, browser: Browser, sc
             found = Axe().run(page).response["violations"]
             assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
     context.close()
+
+
+def test_the_list_of_servers_is_renewed_in_the_order_that_was_asked_for(
+    client: Redis, module_redis: RedisServer, redis_server: RedisServer, context: BrowserContext
+) -> None:
+    client.flushall()
+    put(client, "a", 0, ring="shared", told={"ttl": 900})
+    client.set("{shared}:epoch", "1 ab")
+    urls = (f"one={module_redis.url}", "--url", f"two={redis_server.url}")
+    page = context.new_page()
+    page.clock.install()
+    with serving(*urls, "--ring", "shared") as running:
+        page.goto(f"{running.url}/")
+        names = page.locator("#servers tbody th")
+        page.get_by_role("button", name="Server").dblclick()
+        expect(names).to_have_text(["two", "one"])
+        assert Axe().run(page).response["violations"] == []
+        put(client, "a", 0, ring="shared", told={"ttl": 900, "unserved": 25})
+
+        def renewed(expected: str) -> bool:
+            page.clock.run_for(10_000)
+            return expected in page.locator("#servers").inner_text()
+
+        eventually(lambda: renewed("25 keys unserved"), "the table is renewed")
+        expect(names).to_have_text(["two", "one"])
+        expect(page).to_have_title(re.compile("degraded"))
+    eventually(
+        lambda: renewed("") and "away" in page.evaluate("document.body.className"), "it is old"
+    )
+    assert page.evaluate(GREEN) == []
+    page.close()
 
 
 def test_a_report_of_the_pipeline_fits_a_phone(context: BrowserContext, tmp_path: Path) -> None:

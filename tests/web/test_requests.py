@@ -245,9 +245,6 @@ def test_a_ring_whose_key_is_something_else_is_told_so(redis: Redis, visit: Visi
     assert "Redis refuses" not in visitor.page("/")
 
 
-# --- base path ----------------------------------------------------------------------------------
-
-
 def test_nodes_that_report_nothing_are_not_shown_as_disagreeing(redis: Redis, visit: Visit) -> None:
     put(redis, "a", 0)
     put(redis, "b", 1)
@@ -256,6 +253,9 @@ def test_nodes_that_report_nothing_are_not_shown_as_disagreeing(redis: Redis, vi
     eventually(lambda: "no node has reported yet" in visitor.page("/ring", name="ring"), "it says")
     put(redis, "b", 1, told={"sees": {"tag": "other", "fingerprint": "another"}})
     eventually(lambda: "confirmed so far" in visitor.page("/ring", name="ring"), "it counts")
+
+
+# --- base path ----------------------------------------------------------------------------------
 
 
 def test_everything_is_below_the_base_path_and_links_stay_there(redis: Redis, visit: Visit) -> None:

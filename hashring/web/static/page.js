@@ -317,6 +317,7 @@ class Table {
     // As the service has ordered them, until somebody asks for another order.
     if (!this.columns.has(this.by)) this.by = "";
     this.shown = [];
+    this.above = this.below = 0; // pixels that stand for the rows that are left out
     for (const head of this.heads) {
       const button = document.createElement("button");
       button.type = "button";
@@ -385,6 +386,8 @@ class Table {
 
   // Puts the rows into the page: all of them, or those around what can be seen.
   render() {
+    const inside = [...this.body.rows].filter((row) => !row.classList.contains("space"));
+    if (!this.height && inside.length) this.height = inside[0].offsetHeight;
     let from = 0, to = this.shown.length, above = 0, below = 0;
     if (to > WINDOW) {
       this.box.classList.add("window");
@@ -395,14 +398,13 @@ class Table {
       below = (this.shown.length - to) * height;
     }
     const wanted = this.shown.slice(from, to);
-    const inside = [...this.body.rows].filter((row) => !row.classList.contains("space"));
     const same = inside.length === wanted.length && wanted.every((row, i) => row === inside[i]);
-    if (!same) {
+    if (!same || this.above !== above || this.below !== below) {
+      [this.above, this.below] = [above, below];
       const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
       const before = above ? [space(above)] : [], after = below ? [space(below)] : [];
       this.body.replaceChildren(...before, ...wanted, ...after);
       if (focused && focused.isConnected) focused.focus({preventScroll: true});
-      if (wanted.length && !this.height) this.height = wanted[0].offsetHeight;
       if (!this.lasting) tick();
     }
   }
@@ -470,6 +472,25 @@ function prepareTables() {
     pin.focus({preventScroll: true});
   });
 }
+
+// --- a page without a stream --------------------------------------------------------------------
+
+async function renew() {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(location.href);
+    if (!answer.ok) throw new Error(String(answer.status));
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    put("renewed", page.getElementById("renewed").innerHTML);
+    document.title = page.title;
+    byId("icon").setAttribute("href", page.getElementById("icon").getAttribute("href"));
+    body.classList.remove("away");
+  } catch (error) {
+    body.classList.add("away"); // what is shown is old: none of it is green
+  }
+}
+
+if (byId("renewed")) setInterval(renew, 10_000);
 
 // -----------------------------------------------------------------------------------------------
 
