@@ -297,9 +297,10 @@ def _joiner(text: str) -> Member:
     if not sign:
         return Member(text)
     try:
-        return Member(name, weight=float(weight))
+        value = float(weight)
     except ValueError:
         raise ConfigError("join", text, "give NAME or NAME=WEIGHT") from None
+    return Member(name, weight=value)
 
 
 def _imported(text: str) -> Assignor:

@@ -14,6 +14,7 @@ from hashring.cli.common_options import Settings
 from hashring.cli.connection import Connection
 from hashring.cli.output import document, local_time
 from hashring.cli.plan import show_plan
+from hashring.core.order_terms import checked_by
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError
@@ -25,7 +26,10 @@ _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 by_option = click.option(
-    "--by", metavar="WHO", help="Who orders it, for the history; this host and process by default."
+    "--by",
+    metavar="WHO",
+    callback=lambda context, option, name: name if name is None else checked_by(name),
+    help="Who orders it, for the history; this host and process by default.",
 )
 lasting_option = click.option(
     "--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d."

@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Final
 
 from hashring.core.assignors.protocol import is_finite
@@ -135,6 +136,17 @@ class Stay:
         """Nobody runs callbacks any more: have the member leave without waiting for any."""
         self.deaf = True
         self.stop()
+
+
+def checked_partition(partition: Any) -> int:
+    """The number of a partition, whether the group has it or not.
+
+    Raises:
+        ConfigError: it is not a whole number; then a report about it would be unreadable.
+    """
+    if isinstance(partition, bool) or not hasattr(partition, "__index__"):
+        raise ConfigError("partition", partition, "give the number of a partition, as an int")
+    return index(partition)
 
 
 class BaseMember(ABC):
@@ -272,7 +284,11 @@ class BaseMember(ABC):
         """Let go of a partition that is to be let go of, or of any other; whether it was held.
 
         For the iterator style; a callback's return says the same.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
         """
+        partition = checked_partition(partition)
         self.tick()
         with self._lock:
             token = self.token(partition)
@@ -282,15 +298,21 @@ class BaseMember(ABC):
         return done
 
     def ready(self, partition: int) -> bool:
-        """This member is warm for a partition; whether it was to warm up for it."""
+        """This member is warm for a partition; whether it was to warm up for it.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
         return self.lag(partition, 0.0)
 
     def lag(self, partition: int, behind: float) -> bool:
         """How far this member is behind on a partition; whether it was to warm up for it.
 
         Raises:
-            ConfigError: ``behind`` is no finite number, 0 or more.
+            ConfigError: ``behind`` is no finite number, 0 or more; or ``partition`` is not a whole
+                number.
         """
+        partition = checked_partition(partition)
         if not is_finite(behind) or behind < 0:
             raise ConfigError("behind", behind, "give a finite number, 0 or more")
         self.tick()
@@ -301,7 +323,12 @@ class BaseMember(ABC):
         return done
 
     def drained(self, partition: int) -> bool:
-        """A removed partition is empty; whether this member was to empty it."""
+        """A removed partition is empty; whether this member was to empty it.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
+        partition = checked_partition(partition)
         self.tick()
         with self._lock:
             done = self._machine.drained(partition, monotonic())

@@ -20,6 +20,7 @@ from hashring.groups.any_member import (
     OnPartition,
     OnRevoked,
     Stay,
+    checked_partition,
 )
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_machine import Decided, Decider, GroupMachine, change, standing
@@ -133,9 +134,10 @@ class GroupMember(BaseMember):
                 value.
 
         Raises:
-            ConfigError: it is no finite number, or below 0.
+            ConfigError: it is no finite number, or below 0; or ``partition`` is not a whole
+                number.
         """
-        checked = check_load(value)
+        partition, checked = checked_partition(partition), check_load(value)
         self.tick()
         with self._lock:
             return self._group.load(partition, checked)

@@ -145,7 +145,7 @@ class PartitionGroup(GroupMember, LiveMember):
             weight: ``None`` for the member's own again.
 
         Raises:
-            ConfigError: it is no finite number above 0.
+            ConfigError: it is no number from 0.001 to 1000.
             UnknownMemberError: this member is not in the group, and has no order.
             StoreError: it could not be done.
         """

@@ -11,8 +11,8 @@ from werkzeug.exceptions import NotFound
 from hashring.core.groups import member_orders, next_decision
 from hashring.core.groups.state import GroupState
 from hashring.core.hashing import key_bytes
-from hashring.core.replica import check_node_name
-from hashring.errors import ConfigError, UnknownNodeError
+from hashring.core.order_terms import checked_by
+from hashring.errors import UnknownNodeError
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_machine import change
 from hashring.store.command import Command
@@ -28,7 +28,6 @@ from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher
 
-_LONGEST_NAME: Final = 100
 _ASKED: Final[Mapping[str, type[api.Answer]]] = {
     "remove": api.RemoveAsked,
     "forget": api.ForgetAsked,
@@ -241,17 +240,3 @@ class Actions:
 
         state = run_flow(self._service.store.run, change(group, group_keys(group), by, noted))
         return state, changed
-
-
-def checked_by(name: str) -> str:
-    """Who acts, as the history will have it.
-
-    Raises:
-        ConfigError: it is no name.
-    """
-    if len(name) > _LONGEST_NAME:
-        raise ConfigError("by", shown(name)[:40], f"at most {_LONGEST_NAME} characters")
-    try:
-        return check_node_name(name.strip())
-    except ConfigError:
-        raise ConfigError("by", name, "give your name: the history shows who acted") from None

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.order_terms import LONGEST, LONGEST_NAME
 
 Count = Annotated[int, Meta(ge=0)]
 Point = Annotated[int, Meta(ge=0, lt=RING_SIZE)]
@@ -398,7 +399,7 @@ class GroupPlan(Answer):
 
 
 By = Annotated[
-    str, Meta(min_length=1, max_length=100, description="Who asks; the history shows it.")
+    str, Meta(min_length=1, max_length=LONGEST_NAME, description="Who asks; the history shows it.")
 ]
 
 
@@ -433,7 +434,7 @@ class RebalanceAsked(Answer):
     group: Name
 
 
-Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
 
 
 class DrainAsked(Answer):

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
+from hashring.core.order_terms import checked_by
 from hashring.errors import ConfigError
-from hashring.web.actions import checked_by
 from hashring.web.live_pages import Templates
 from hashring.web.login import Guard, Session, Sessions
 from hashring.web.request_parameters import address_of

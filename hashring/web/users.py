@@ -7,8 +7,8 @@ from typing import Final
 
 from flask import request
 
+from hashring.core.order_terms import checked_by
 from hashring.errors import ConfigError
-from hashring.web.actions import checked_by
 
 ANYBODY: Final = "*"
 """Stands for each name that a trusted proxy gives."""

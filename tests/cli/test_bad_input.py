@@ -352,3 +352,22 @@ def test_the_documented_exit_statuses_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "reference" / "cli.rst").read_text()
     for status in (0, 1, 2, 3, 130, 141, 143):
         assert f"\n{status} " in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("drain", "n"),
+        ("undrain", "n"),
+        ("weight", "n", "2"),
+        ("balance",),
+        ("group", "drain", "g", "m"),
+        ("group", "undrain", "g", "m"),
+        ("group", "weight", "g", "m", "2"),
+    ],
+    ids=" ".join,
+)
+def test_an_author_that_no_history_could_show(command: tuple[str, ...], run: Run) -> None:
+    for by, remedy in (("x" * 101, "give 100 characters at most"), (" ", "give your name")):
+        line = said(run(*command, "--by", by, status=2))
+        assert remedy in line

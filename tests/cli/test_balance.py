@@ -129,3 +129,44 @@ def test_it_goes_on_when_redis_was_away() -> None:
         server.start()
         line_with(process, "Redis answers again", "stderr")
         line_with(process, "no node reports a load")
+
+
+def test_it_goes_on_when_redis_was_read_only(
+    run: Run, client: Redis, fleet: list[RingNode], redis_server: RedisServer
+) -> None:
+    alder, birch, _ = fleet
+    loaded(run, (alder, 3.0), (birch, 1.0))
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    command = ("balance", "--apply", "--every", "1s")
+    try:
+        with ending(spawn("hashring", *command, url=redis_server.url)) as process:
+            assert "READONLY" in line_with(process, "hashring: ", "stderr")
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            line_with(process, "Redis answers again", "stderr")
+            line_with(process, "2 weights ordered")
+    finally:
+        client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (("ACL", "SETUSER", "default", "-hgetall"), "let the user run the ring's commands"),
+        (("SET", "{accounts}:orders", "x"), "remove the key that is in the way"),
+    ],
+    ids=["rights", "type"],
+)
+def test_it_ends_when_somebody_has_to_mend_what_redis_refuses(
+    change: tuple[str, ...], refusal: str
+) -> None:
+    command = ("balance", "--apply", "--every", "1s", "--ring", "accounts")
+    with (
+        RedisServer(port=0) as server,
+        ending(spawn("hashring", *command, url=server.url)) as process,
+    ):
+        line_with(process, "no node reports a load")
+        with Redis.from_url(server.url) as client:
+            client.execute_command(*change)
+        status, _, err = finished(process)
+    assert status == 3
+    assert refusal in err

@@ -212,6 +212,7 @@ def test_partitions_asks_and_then_resizes(ask: Ask, pair: Pair) -> None:
         (("show", "nobody"), ConfigError, "there is no such group"),
         (("plan", "orders", "--leave", "x"), UnknownMemberError, "'x' is not a member"),
         (("plan", "orders", "--join", "c=x"), ConfigError, "give NAME or NAME=WEIGHT"),
+        (("plan", "orders", "--join", "c=1e308"), ConfigError, "a number from 0.001 to 1000"),
         (("plan", "orders", "--join", "a"), ConfigError, "is a member already"),
         (("partitions", "orders", "0"), ConfigError, "partitions=0"),
     ],

@@ -609,7 +609,8 @@ def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_wa
     ("settings", "text"),
     [
         ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
-        ({"weight": 0}, "weight=0: of member 'a' must be a finite number above 0"),
+        ({"weight": 0}, "weight=0: of member 'a' must be a number from 0.001 to 1000"),
+        ({"weight": 1e308}, "weight=1e+308: of member 'a' must be a number from 0.001 to 1000"),
         ({"assignor": "best"}, "assignor='best': choose one of balanced, contiguous, learner"),
         ({"heartbeat_interval": 4, "ttl": 10}, "heartbeat_interval=4: must be above 0 and at"),
         ({"progress_timeout": 0}, "progress_timeout=0: must be above 0"),
@@ -768,7 +769,7 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         ({"handoffs": 0}, "handoffs=0: without handoffs nothing could move"),
         ({"partitions": "8"}, "partitions='8': must be a whole number"),
         ({"partitions": True}, "partitions=True: must be a whole number"),
-        ({"weight": "2"}, "weight='2': of member 'a' must be a finite number above 0"),
+        ({"weight": "2"}, "weight='2': of member 'a' must be a number from 0.001 to 1000"),
         ({"member": ""}, "name='': a node's name is"),
         ({"heartbeat_interval": "1"}, "heartbeat_interval='1': must be above 0"),
         ({"progress_timeout": "1"}, "progress_timeout='1': must be above 0"),
@@ -782,6 +783,21 @@ def test_values_of_a_wrong_kind_are_refused(make: Make, settings: Any, text: str
     with pytest.raises(ConfigError) as raised:
         make(member, **settings)
     assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize("partition", ["0", None, 1.0, True])
+def test_a_partition_that_is_no_number_of_one_is_refused(make: Make, partition: Any) -> None:
+    a = make("a", assignor="load")
+    reports: list[Callable[[Any], Any]] = [
+        lambda number: a.load(number, 1.0),
+        lambda number: a.lag(number, 1.0),
+        a.ready,
+        a.release,
+        a.drained,
+    ]
+    for report in reports:
+        with pytest.raises(ConfigError, match=r"partition=.*: give the number of a partition"):
+            report(partition)
 
 
 def test_a_plan_wants_lists_of_names(make: Make) -> None:

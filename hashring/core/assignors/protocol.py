@@ -31,6 +31,16 @@ def is_finite(value: object) -> bool:
     return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
 
 
+# So that no assignor that divides by weights, or adds them, gets 0 or infinity.
+LEAST_WEIGHT: Final = 0.001
+GREATEST_WEIGHT: Final = 1000.0
+
+
+def is_weight(value: object) -> bool:
+    """Whether a member may have this weight."""
+    return is_finite(value) and LEAST_WEIGHT <= value <= GREATEST_WEIGHT  # type: ignore[operator]
+
+
 class MemberState(str, Enum):
     """What may be given to a member."""
 
@@ -52,7 +62,8 @@ class Member:
     Attributes:
         name: unique in the group.
         joined: its place in the order of joining; unique in the group.
-        weight: its share relative to the others'; finite and above 0.
+        weight: its share relative to the others'; from :data:`LEAST_WEIGHT` to
+            :data:`GREATEST_WEIGHT`.
         state: what may be given to it.
     """
 
@@ -64,9 +75,12 @@ class Member:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError("name", self.name, "a member's name is a non-empty str")
-        if not is_finite(self.weight) or self.weight <= 0:
+        if not is_weight(self.weight):
             raise ConfigError(
-                "weight", self.weight, f"of member {self.name!r} must be a finite number above 0"
+                "weight",
+                self.weight,
+                f"of member {self.name!r} must be a number from {LEAST_WEIGHT:g} to "
+                f"{GREATEST_WEIGHT:g}; 1 is an ordinary member",
             )
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from hashring.core.assignors.protocol import is_finite
+from hashring.core.assignors.protocol import is_finite, is_weight
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import BUCKET, Column
 from hashring.core.groups.reported_loads import GREATEST
@@ -112,6 +112,12 @@ def _load(value: Any) -> float:
     return float(value)
 
 
+def _weight(value: Any) -> float:
+    if not is_weight(value):
+        raise ValueError("no weight")
+    return float(value)
+
+
 def _held(columns: Any) -> dict[int, int]:
     """Partitions with their tokens, from a list of the ones and a list of the others."""
     partitions, tokens = _a(list, columns)
@@ -124,15 +130,17 @@ def _names(values: Any) -> tuple[str, ...]:
 
 def _seat(value: Any) -> Seat:
     place, session, sheds_after, weight = _a(list, value)
-    return Seat(_count(place), _a(str, session), _seconds(sheds_after), float(_seconds(weight)))
+    return Seat(_count(place), _a(str, session), _seconds(sheds_after), _weight(weight))
 
 
 def _order(value: Any) -> MemberOrder:
     by, since, drained, until, weight = _a(list, value)
-    if weight is not None and not _seconds(weight) > 0:
-        raise ValueError("no weight")
     return MemberOrder(
-        _a(str, by), _seconds(since), _a(bool, drained), _seconds_or_none(until), weight
+        _a(str, by),
+        _seconds(since),
+        _a(bool, drained),
+        _seconds_or_none(until),
+        None if weight is None else _weight(weight),
     )
 
 
@@ -374,7 +382,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _a(str, body["session"]),
             joined,
             expires,
-            float(_seconds(body["weight"])),
+            _weight(body["weight"]),
             _count(body["seen"]),
             _seconds_or_none(body["leaving"]),
             _a(bool, body["stalled"]),

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
-from hashring.core.assignors.protocol import Member, is_finite
+from hashring.core.assignors.protocol import Member
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import (
     EventKind,
@@ -19,13 +18,8 @@ from hashring.core.groups.state import (
     GroupState,
     MemberOrder,
 )
+from hashring.core.order_terms import check_lasting
 from hashring.errors import ConfigError, UnknownMemberError
-
-LONGEST: Final = 1e9
-"""Seconds for which a drain may be ordered at most; without an end it lasts longer."""
-
-GREATEST_WEIGHT: Final = 1000.0
-"""The greatest weight that may be ordered."""
 
 
 def drain(
@@ -49,10 +43,7 @@ def drain(
         UnknownMemberError: the group has no such member.
         ConfigError: the time is none; or no other member is left, without ``force``.
     """
-    if seconds is not None and not (is_finite(seconds) and 0 < seconds <= LONGEST):
-        raise ConfigError(
-            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
-        )
+    check_lasting(seconds)
     _check_known(state, member)
     standing = state.orders_at(now)
     others = [
@@ -100,17 +91,13 @@ def weigh(state: GroupState, member: str, weight: float | None, now: float, by: 
 
     Raises:
         UnknownMemberError: the group has no such member, and no order about it.
-        ConfigError: the weight is no number above 0, or above :data:`GREATEST_WEIGHT`.
+        ConfigError: it is no weight that a :class:`Member` may have.
     """
     standing = state.orders_at(now)
     if member not in standing:
         _check_known(state, member)
     if weight is not None:
         weight = float(Member(member, weight=weight).weight)
-        if weight > GREATEST_WEIGHT:
-            raise ConfigError(
-                "weight", weight, f"give a number above 0, {GREATEST_WEIGHT:.0f} at most"
-            )
     order = replace(standing.get(member, NOTHING), by=by, weight=weight)
     if order.weight == standing.get(member, NOTHING).weight:
         return StepOutcome(state, (), None)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from hashring.core.order_terms import check_lasting
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.command import Command, text
 from hashring.store.lua_scripts import script
@@ -24,10 +25,6 @@ from hashring.store.ring.ring_events import EVENTS_KEPT
 
 ORDERED: Final = b"order"
 """The message on a node's own channel that an order about it has changed."""
-
-LONGEST: Final = 1e9
-"""Seconds for which a drain may be ordered at most; without an end it lasts longer."""
-
 
 GREATEST_WEIGHT: Final = 1000.0
 """The greatest weight that may be ordered; see also
@@ -135,14 +132,7 @@ def drain(
     Raises:
         ConfigError: the time is none.
     """
-    if seconds is not None and (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 < seconds <= LONGEST
-    ):
-        raise ConfigError(
-            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
-        )
+    check_lasting(seconds)
     arguments = (
         node,
         by,

@@ -1,0 +1,41 @@
+"""What orders about nodes and members have in common: who gives one, and for how long."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hashring.core.assignors.protocol import is_finite
+from hashring.core.replica import check_node_name
+from hashring.errors import ConfigError
+
+LONGEST: Final = 1e9
+"""Seconds for which a drain may be ordered at most; without an end it lasts longer."""
+
+LONGEST_NAME: Final = 100
+"""How many characters the name of a person who gives an order may have."""
+
+
+def check_lasting(seconds: Any) -> None:
+    """Look whether an order may last that many seconds; ``None`` is without an end.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    if seconds is not None and not (is_finite(seconds) and 0 < seconds <= LONGEST):
+        raise ConfigError(
+            "for", seconds, f"give a positive number of seconds, {LONGEST:.0f} at most"
+        )
+
+
+def checked_by(name: str) -> str:
+    """Who gives an order, as the history will have it: the name without spaces around it.
+
+    Raises:
+        ConfigError: it is empty, too long, or holds a control character.
+    """
+    if len(name) > LONGEST_NAME:
+        raise ConfigError("by", f"{name[:40]}…", f"give {LONGEST_NAME} characters at most")
+    try:
+        return check_node_name(name.strip())
+    except ConfigError:
+        raise ConfigError("by", name, "give your name: the history shows who acted") from None
