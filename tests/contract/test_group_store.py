@@ -532,6 +532,23 @@ def test_nothing_is_left_of_what_an_expired_member_was_told(
     assert set(real.client.hkeys(keys.views)) == {b"a"}
 
 
+def test_nothing_is_left_of_what_a_member_was_told_that_left_during_the_decision(
+    real: RealPlace, keys: GroupKeys
+) -> None:
+    store = real.store
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    store.run(leave(keys, "b", B))
+    outcome = next_decision.step(state, reading.facts, Balanced())
+    store.run(commit(keys, reading, outcome, "test"))
+    assert set(real.client.hkeys(keys.views)) == {b"a", b"b"}
+    step(store, keys)
+    assert set(real.client.hkeys(keys.views)) == {b"a"}
+
+
 def test_a_decision_is_told_to_the_members_it_concerns_and_to_those_who_watch(
     store: Store, keys: GroupKeys
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -197,6 +198,23 @@ def test_an_order_about_a_process_that_has_just_crashed_outlasts_orders_about_ot
     place.sweep()
     weigh(place, **{"h:2": 3})
     assert set(place.look().weights) == {"h:1", "h:2"}
+
+
+@pytest.mark.parametrize(
+    ("node", "session", "stands"),
+    [("h:1", C, False), ("h:2", B, True), ("named", "", True)],
+    ids=["crashed", "running", "named"],
+)
+def test_of_old_orders_only_those_about_crashed_made_up_names_are_lifted(
+    place: Place, node: str, session: str, stands: bool
+) -> None:
+    place.join("h:2", B, 30)
+    place.join("h:3", A, 50)
+    since = str(int((place.now() - 2 * 86400) * 1e6))
+    old = {"weight": "2", "by": "alice", "since": since} | ({"session": session} if session else {})
+    place.order(node, json.dumps({"weight": old}).encode())
+    weigh(place, **{"h:3": 3})
+    assert set(place.look().weights) == {"h:3"} | ({node} if stands else set())
 
 
 def test_a_drained_node_hears_of_its_weight(place: Place) -> None:

@@ -424,6 +424,12 @@ def commit(
         for member in reading.facts.members:
             if member.expires <= reading.facts.now:
                 gone += (member.name, member.session)
+        # One that left while a decision about it was made has a part that nobody reads.
+        there = {member.name for member in reading.facts.members}
+        seats = {} if before is None else before.roster
+        for name, seat in seats.items():
+            if seat.session and name not in there:
+                gone += (name, seat.session)
     terms = before is None or before.terms != after.terms
     arguments: tuple[Argument, ...] = (
         reading.tag,

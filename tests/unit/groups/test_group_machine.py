@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.assignors import Balanced
+from hashring.core.assignors import Assignor, Balanced, Learner
 from hashring.core.groups.state import Terms
 from hashring.protocol.group_machine import Decided, Decider, GroupMachine
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
@@ -24,11 +24,17 @@ NEWS = Decided(0, None, None, news=True, due=None)
 class Hand:
     """Drives one member and its decider."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        member: str = "m",
+        server: MemoryServer | None = None,
+        assignor: Assignor | None = None,
+        **options: Any,
+    ) -> None:
         self.now = 1000.0
         self.warms_up = False
-        self.server = MemoryServer(lambda: self.now)
-        self.decider = Decider("orders", KEYS, "m", Balanced(), self.report)
+        self.server = server or MemoryServer(lambda: self.now)
+        self.decider = Decider("orders", KEYS, member, assignor or Balanced(), self.report)
         settings: dict[str, Any] = {
             "weight": 1.0,
             "terms": TERMS,
@@ -38,10 +44,10 @@ class Hand:
             "progress_timeout": None,
             "decider": self.decider,
             "ask": self.decider.ask,
-            "new_session": lambda: "a" * 16,
+            "new_session": lambda: f"{ord(member):016x}",
             "warms_up": lambda: self.warms_up,
         }
-        self.machine = GroupMachine("orders", KEYS, "m", **(settings | options))
+        self.machine = GroupMachine("orders", KEYS, member, **(settings | options))
 
     def report(self, decided: Decided) -> None:
         self.machine.decided(decided)
@@ -125,3 +131,45 @@ def test_one_looks_whether_a_step_that_was_left_to_another_was_taken() -> None:
     assert hand.play(hand.machine) == look
     hand.now = look
     assert hand.asks_at_once()
+
+
+def test_at_the_time_of_the_next_step_it_asks_again() -> None:
+    hand = Hand().inside()
+    hand.machine.decided(replace(NEWS, news=False, due=hand.now + INTERVAL / 4))
+    assert hand.play(hand.machine) == hand.now + INTERVAL / 4
+
+
+def test_while_a_decider_takes_the_next_step_nobody_else_is_asked_to() -> None:
+    hand = Hand().inside()
+    other = Hand("n", hand.server).inside()
+    hand.decider.ask(9)
+    reading = hand.decider.next(hand.now)
+    assert isinstance(reading, Run)
+    reading.done(hand.server.run(reading.command), hand.now, hand.now)
+    newcomer = Hand("o", hand.server)
+    newcomer.machine.start(hand.now)
+    newcomer.play(newcomer.machine)
+    committing = hand.decider.next(hand.now)
+    assert isinstance(committing, Run)
+    committing.done(hand.server.run(committing.command), hand.now, hand.now)
+    other.machine.wake()
+    other.play(other.machine)
+    assert isinstance(other.decider.next(hand.now), Wait)
+    assert isinstance(hand.decider.next(hand.now), Run)
+
+
+def test_a_loop_over_the_changes_has_an_interval_to_begin_before_its_member_counts_as_warm() -> (
+    None
+):
+    terms = replace(TERMS, assignor="learner")
+    hand = Hand(assignor=Learner(1.0), terms=terms).inside()
+    other = Hand("n", hand.server, Learner(1.0), terms=terms)
+    other.machine.start(other.now)
+    for _ in range(2):
+        other.machine.wake()
+        other.play(other.machine)
+        other.play(other.decider)
+    assert other.machine.membership.cold
+    hand.now = other.now = other.now + INTERVAL
+    other.play(other.machine)
+    assert not other.machine.membership.cold

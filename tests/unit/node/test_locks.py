@@ -294,6 +294,30 @@ def test_a_key_being_let_go_is_not_ours_until_redis_has_answered(world: World) -
     assert a.contains(b"b0")
 
 
+def test_a_key_is_busy_while_it_is_taken(world: World) -> None:
+    a = world.node("a")
+    take = a.take(b"a0")
+    assert a.book.busy(b"a0")
+    a.arrive(take)
+    assert not a.book.busy(b"a0")
+
+
+def test_no_key_is_busy_being_taken_while_redis_does_not_answer(world: World) -> None:
+    a = world.node("a")
+    lost, under_way = a.take(b"a0"), a.take(b"a1")
+    assert a.book.busy(b"a1")
+    a.fail(lost, reached=True)
+    assert not a.book.busy(b"a0")
+    assert not a.book.busy(b"a1")
+    a.arrive(under_way)
+
+
+def test_a_limit_without_locks_lets_as_many_of_many_keys_in(world: World) -> None:
+    a = world.node("a", locking=False, limit=2)
+    asked = [(key, point(key), number) for number, key in enumerate((b"a0", b"a1", b"a2"))]
+    assert a.ask_many(asked) == (asked[:2], [])
+
+
 def test_a_key_that_moved_while_it_was_taken_is_let_go(world: World) -> None:
     world.set_ring("a")
     a = world.node("a")

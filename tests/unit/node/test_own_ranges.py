@@ -140,17 +140,51 @@ def test_one_that_may_be_back_and_does_not_know_where_leaves_to_the_ttl() -> Non
     assert isinstance(hand.next(), Finished)
 
 
-def test_a_balanced_one_that_grows_beats_as_soon_as_it_knows_where() -> None:
+def looking_around(length: int = 1000) -> tuple[NearHand, Run]:
+    """A balanced node of two points that looks where two more of them should be."""
     hand = NearHand(placement="balanced")
+    hand.length = length
     hand.start()
     hand.subscribe()
-    looked = Look(hand.stamp, None, (), (), frozenset(), 1, {"you": ((5, 1_000_000),)})
-    hand.run().done(looked, hand.now, hand.now)
+    hand.run().done(around(hand), hand.now, hand.now)
     hand.answer(hand.run())
     hand.answer(hand.beat_due(), ordered=WeightOrder(2.0, "alice", "1000"))
-    look = hand.run()
-    look.done(replace(looked, points=3), hand.now, hand.now)
+    return hand, hand.run()
+
+
+def around(hand: NearHand) -> Look:
+    return Look(hand.stamp, None, (), (), frozenset(), 1, {"you": ((5, 1_000_000),)})
+
+
+def test_a_balanced_one_that_grows_beats_as_soon_as_it_knows_where() -> None:
+    hand, look = looking_around()
+    look.done(replace(around(hand), points=3), hand.now, hand.now)
     assert len(asks(hand.run())["members"]) == 4
+
+
+def test_a_balanced_one_that_has_enough_takes_nothing_from_others() -> None:
+    hand, look = looking_around(length=2**31)
+    had = hand.machine.replicas
+    look.done(replace(around(hand), points=3), hand.now, hand.now)
+    more = [each.point for each in hand.machine.replicas if each not in had]
+    assert len(more) == 2
+    assert min(more) > 1_000_005
+
+
+def test_a_balanced_one_whose_weight_falls_while_it_looks_around_adds_nothing() -> None:
+    hand, look = looking_around()
+    hand.machine.weigh(0.5)
+    look.done(replace(around(hand), points=3), hand.now, hand.now)
+    assert len(asks(hand.run())["members"]) == 1
+
+
+def test_a_balanced_one_that_is_fenced_while_it_looks_around_adds_nothing_yet() -> None:
+    hand, look = looking_around()
+    sent, hand.now = hand.now, hand.now + 2 * TTL
+    hand.machine.next(hand.now)
+    assert hand.state is NodeState.FENCED
+    look.done(replace(around(hand), points=3), sent, hand.now)
+    assert len(hand.machine.replicas) == 2
 
 
 def test_a_live_one_is_told_its_ranges_again_only_when_they_differ() -> None:
