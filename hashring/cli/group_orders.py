@@ -11,7 +11,14 @@ import click
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
-from hashring.cli.order_options import by_option, here, lasting_option, plan_option, span
+from hashring.cli.order_options import (
+    WITH_A_WEIGHT,
+    by_option,
+    here,
+    lasting_option,
+    plan_option,
+    span,
+)
 from hashring.cli.output import document, local_time
 from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.next_decision import StepOutcome
@@ -90,7 +97,7 @@ def undrain(settings: Settings, group: str, member: str, *, by: str | None, plan
     )
 
 
-@click.command("weight")
+@click.command("weight", context_settings=WITH_A_WEIGHT)
 @click.argument("group")
 @click.argument("member")
 @click.argument("weight", metavar="WEIGHT|own")

@@ -34,6 +34,9 @@ by_option = click.option(
 lasting_option = click.option(
     "--for", "lasting", metavar="TIME", help="End by itself after 90s, 30m, 2h or 1d."
 )
+WITH_A_WEIGHT: Final = {"ignore_unknown_options": True}
+"""The context settings of a command with a weight: -1 is a wrong weight, and no option."""
+
 plan_option = click.option(
     "--plan", "planned", is_flag=True, help="Show what would move, and change nothing."
 )

@@ -6,7 +6,14 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.order_options import by_option, here, looked, plan_option, show_order_plan
+from hashring.cli.order_options import (
+    WITH_A_WEIGHT,
+    by_option,
+    here,
+    looked,
+    plan_option,
+    show_order_plan,
+)
 from hashring.cli.output import document
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, UnknownNodeError
@@ -14,7 +21,7 @@ from hashring.store.ring.node_facts import known_nodes, weighed_ring
 from hashring.store.ring.node_orders import checked_weight, weigh
 
 
-@click.command("weight")
+@click.command("weight", context_settings=WITH_A_WEIGHT)
 @click.argument("node")
 @click.argument("weight", metavar="WEIGHT|own")
 @by_option

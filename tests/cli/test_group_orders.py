@@ -82,6 +82,7 @@ def test_a_member_drains_and_weighs_itself(pair: Pair) -> None:
         (("drain", "orders", "a", "--for", "0"), "for=0.0: give a positive number of seconds"),
         (("weight", "orders", "a", "much"), "weight='much': give a number above 0, or own"),
         (("weight", "orders", "a", "nan"), "weight=nan: of member 'a' must be a number from"),
+        (("weight", "orders", "a", "-1"), "weight=-1.0: of member 'a' must be a number from"),
         (("weight", "orders", "a", "0"), "weight=0.0: of member 'a' must be a number from"),
         (("drain", "bills", "a"), "there is no such group"),
     ],
