@@ -80,15 +80,17 @@ def run_nodes(count: int, run: Callable[[], int]) -> int:
     nodes = [fork.Process(target=child) for _ in range(count)]
     for node in nodes:
         node.start()
-    stopping = False
-    while alive := [node for node in nodes if node.exitcode is None]:
+    stopping, alive = False, nodes
+    while alive:
         if signal.sigwait({*STOP, signal.SIGCHLD}) in STOP:
             stopping = True
             for node in alive:
                 node.terminate()
                 os.kill(node.pid, signal.SIGCONT)  # a paused process cannot end
-        for node in alive:
-            if (node.exitcode or 0) < 0 and not stopping:
+        ended = [node for node in alive if node.exitcode is not None]
+        alive = [node for node in alive if node not in ended]
+        for node in ended:
+            if node.exitcode < 0 and not stopping:
                 killer = signal.Signals(-node.exitcode).name
                 logging.warning(
                     "PID %d was killed by %s; the others take over within %d s",

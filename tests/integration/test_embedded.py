@@ -325,12 +325,15 @@ sys.stdin.read()
 """
 
 PATIENT_OWNER = """
+import select
 import sys
 from hashring.store.embedded_server import RedisServer
 with RedisServer() as server:
     try:
         print(server.pid, server._keeper.pid, server.socket.parent, flush=True)
-        sys.stdin.read()
+        # Not one wait for ever: a signal that comes just before a wait begins does not end it.
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            pass
     except KeyboardInterrupt:
         print(server._keeper.poll(), flush=True)
 """
@@ -419,12 +422,14 @@ def assert_all_gone(path: Path) -> None:
 
 
 USER = """
+import select
 import sys
 from hashring.store.embedded_server import shared_server
 with shared_server() as server:
     print(server.started, server.url, flush=True)
     try:
-        sys.stdin.read()
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            pass
     except KeyboardInterrupt:
         pass
 """
