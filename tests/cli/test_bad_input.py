@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from hashring import RingNode
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Done, Run, ending, finished, line_with, put, spawn, until
 from tests.conftest import ROOT
@@ -261,11 +262,13 @@ def test_a_missing_extra_is_named(tmp_path: Path, redis_server: RedisServer) -> 
 def test_ctrl_c_ends_quietly_with_130(
     client: Redis, redis_server: RedisServer, command: tuple[str, ...]
 ) -> None:
-    with ending(spawn("hashring", *command, url=redis_server.url)) as process:
-        if command == ("demo",):
-            line_with(process, "alder joins")
-        else:
-            until(lambda: client.pubsub_numsub("ring")[0][1], "it listens")
+    with (
+        RingNode(client, "ring", name="elm"),
+        ending(spawn("hashring", *command, url=redis_server.url)) as process,
+    ):
+        # Not while it still makes connections: Python ignores what is raised in a finalizer.
+        line_with(process, "alder joins" if command == ("demo",) else "elm")
+        until(lambda: command == ("demo",) or client.pubsub_numsub("ring")[0][1], "it listens")
         process.send_signal(signal.SIGINT)
         status, _, err = finished(process)
     assert (status, err.strip()) == (130, "")
