@@ -456,9 +456,8 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
     with connected(settings) as connection:
         state, _ = standing(connection, group)
         before = state.terms.partitions
-        next_decision.resize(
-            state, count
-        )  # refuses a count that cannot work before anybody is asked
+        # Refuses a count that cannot work before anybody is asked.
+        next_decision.resize(state, count)
         what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
         if not yes and not confirmed("Change", "change", what):
             click.echo("nothing was changed", err=True)

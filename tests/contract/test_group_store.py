@@ -561,7 +561,7 @@ def test_a_decision_is_told_to_the_members_it_concerns_and_to_those_who_watch(
             step(store, keys)
         found = [subscription.wait(PATIENCE) for _ in range(5)]
     assert all(isinstance(message, Message) for message in found)
-    # The second member's arrival asks the first to let go, and that is all it is told.
+    # The second member joins. The decision asks the first to let go: each gets one message of it.
     to = [message.channel for message in found if isinstance(message, Message)]
     assert to[:2] == [channels[0], channels[1]]
     assert sorted(to[2:]) == sorted(channels)

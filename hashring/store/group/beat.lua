@@ -5,10 +5,11 @@
 --       7 seconds a claim lasts; see takes()
 --       8 how many members are to wait for the next step
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
--- Else {'ok', now, tag, phase, due, part, changes, wait}: due is 1 for the one who is to take the next
--- step, 2 if another is to take one that this report asks for, else 0; part is the tag of the decision that changed its part last, changes are those since the known
--- one, a line each, or nil when it has to read the state, and wait is the number of seconds after
--- which this member is to ask again because a step is due then; empty when others do.
+-- Else {'ok', now, tag, phase, due, part, changes, wait}. due: 1 if this member is to take the next
+-- step, 2 if another is to take one that this report asks for, else 0. part: the tag of the decision
+-- that changed its part last. changes: those since the known one, a line each, or nil if it has to
+-- read the state. wait: the number of seconds after which this member is to ask again, since a step
+-- is due then; empty if others do.
 
 local session, joined, report = record(ARGV[1])
 if session ~= ARGV[2] or lease_of(ARGV[1]) <= now then
