@@ -141,6 +141,7 @@ def test_where_nodes_are_is_written_down_until_they_go(place: Place) -> None:
     place.join("n", A, 10, 25, drop=[Replica(20, "n", "id20")])
     assert place.placed()[b"n"] == b"10 25"
     place.leave("n", A, 10, 25)
+    assert place.placed() == {b"m": b"30", b"o": b"40"}
     place.age("m")
     place.sweep()
     assert place.placed() == {b"o": b"40"}

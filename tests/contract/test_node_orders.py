@@ -41,6 +41,13 @@ def test_a_node_that_is_to_drain_leaves_the_ring_with_its_next_heartbeat(place: 
     assert len(place.index()) == 1
 
 
+def test_nothing_is_left_of_where_a_drained_node_was(place: Place) -> None:
+    two(place)
+    drain(place, "a")
+    place.beat("a", A, 10, 20, **NAMED)
+    assert place.placed() == {b"b": b"30"}
+
+
 def test_the_others_are_told_that_it_drained(place: Place) -> None:
     two(place)
     listener = Listener(place)

@@ -9,6 +9,7 @@ import pytest
 
 from hashring.core.assignors import Assignor, Balanced, Learner
 from hashring.core.groups.state import Terms
+from hashring.errors import AssignorError
 from hashring.protocol.group_machine import Decided, Decider, GroupMachine
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
@@ -120,6 +121,17 @@ def test_one_whose_first_step_is_left_to_another_waits_until_that_counts_it_in()
     hand.play(hand.decider)
     hand.play(hand.machine)
     assert hand.machine.stage is Stage.MEMBER
+
+
+def test_one_is_refused_when_its_first_step_fails_and_not_when_one_before_it_did() -> None:
+    hand = Hand()
+    hand.machine.start(hand.now)
+    hand.play(hand.machine)
+    failed = Decided(0, None, AssignorError("balanced", "is broken"), news=False, due=None)
+    hand.machine.decided(failed)
+    assert hand.machine.stage is Stage.JOINED
+    hand.machine.decided(replace(failed, number=1))
+    assert hand.machine.stage is Stage.WITHDRAWING
 
 
 def test_one_looks_whether_a_step_that_was_left_to_another_was_taken() -> None:

@@ -140,15 +140,15 @@ def test_one_that_may_be_back_and_does_not_know_where_leaves_to_the_ttl() -> Non
     assert isinstance(hand.next(), Finished)
 
 
-def looking_around(length: int = 1000) -> tuple[NearHand, Run]:
-    """A balanced node of two points that looks where two more of them should be."""
+def looking_around(length: int = 1000, weight: float = 2.0) -> tuple[NearHand, Run]:
+    """A balanced node of two points that looks where more of them should be; two of weight 2."""
     hand = NearHand(placement="balanced")
     hand.length = length
     hand.start()
     hand.subscribe()
     hand.run().done(around(hand), hand.now, hand.now)
     hand.answer(hand.run())
-    hand.answer(hand.beat_due(), ordered=WeightOrder(2.0, "alice", "1000"))
+    hand.answer(hand.beat_due(), ordered=WeightOrder(weight, "alice", "1000"))
     return hand, hand.run()
 
 
@@ -156,10 +156,11 @@ def around(hand: NearHand) -> Look:
     return Look(hand.stamp, None, (), (), frozenset(), 1, {"you": ((5, 1_000_000),)})
 
 
-def test_a_balanced_one_that_grows_beats_as_soon_as_it_knows_where() -> None:
-    hand, look = looking_around()
+@pytest.mark.parametrize("weight", [1.5, 2.0])
+def test_a_balanced_one_that_grows_beats_as_soon_as_it_knows_where(weight: float) -> None:
+    hand, look = looking_around(weight=weight)
     look.done(replace(around(hand), points=3), hand.now, hand.now)
-    assert len(asks(hand.run())["members"]) == 4
+    assert len(asks(hand.run())["members"]) == 2 * weight
 
 
 def test_a_balanced_one_that_has_enough_takes_nothing_from_others() -> None:
