@@ -25,6 +25,7 @@ import threading
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, StaleToken
 from hashring.store.asyncio_cancellation import over
 from hashring.store.client_errors import translate
@@ -35,7 +36,7 @@ Word = bytes | str | int | float
 
 
 def _checked(token: int) -> int:
-    if isinstance(token, bool) or not isinstance(token, int) or not 0 < token < 10**20:
+    if not is_whole(token) or not 0 < token < 10**20:
         raise ConfigError("token", token, "give the lease's token, a positive integer")
     return token
 
@@ -164,7 +165,7 @@ def _checked_client(redis: Any, *, asynchronous: bool) -> Any:
 def _checked_forget_after(seconds: int | None) -> int:
     if seconds is None:
         return 0
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or seconds < 1:
+    if not is_whole(seconds) or seconds < 1:
         raise ConfigError("forget_after", seconds, "give whole seconds, or None")
     return seconds
 

@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
+from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
 # The type code of a C unsigned int of at least 32 bits.
@@ -288,7 +289,7 @@ class Ring:
             ConfigError: ``n`` is not a number of nodes.
             KeyTypeError, KeyValueError: the key has no point.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        if not is_whole(n) or n < 1:
             raise ConfigError("n", n, "give a number of nodes, at least 1")
         walk = self.successors(self.hash_algorithm.point(key))
         if not self._by_node:

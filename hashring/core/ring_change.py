@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
-from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
+from hashring.core.value_checks import checked_count, checked_name, checked_point
 from hashring.errors import MessageFormatError
 
 WIRE_VERSION: Final = 1
@@ -139,15 +139,15 @@ def read_change(payload: bytes | str, *, with_points: bool) -> RingChange:
         raise MessageFormatError(payload, f"is not a change of version {WIRE_VERSION}")
     try:
         kind = ChangeKind(body["kind"])
-        nodes = tuple(_text(node) for node in body.get("nodes", ()))
-        points = tuple(sorted({_point(point) for point in body.get("points", ())}))
+        nodes = tuple(checked_name(node) for node in body.get("nodes", ()))
+        points = tuple(sorted({checked_point(point) for point in body.get("points", ())}))
         stamp = Stamp(
-            epoch=_count(body["epoch"]),
-            tag=_text(body["tag"]),
-            members=_count(body["members"]),
-            at=_count(int(body["at"])),
+            epoch=checked_count(body["epoch"]),
+            tag=checked_name(body["tag"]),
+            members=checked_count(body["members"]),
+            at=checked_count(int(body["at"])),
         )
-        was = _count(body["was"]) if "was" in body else None
+        was = checked_count(body["was"]) if "was" in body else None
         prev = body["prev"]
         session, reason = body.get("session", ""), body.get("reason", "")
         if not all(isinstance(text, str) for text in (prev, session, reason)):
@@ -158,22 +158,3 @@ def read_change(payload: bytes | str, *, with_points: bool) -> RingChange:
         # Overflow: JSON's Infinity, which Python reads, is no integer.
         raise MessageFormatError(payload, "is not a whole change") from None
     return RingChange(kind, nodes, points, prev, stamp, session, reason, was)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError
-    value.encode()  # a lone surrogate from a JSON escape is no name; UnicodeEncodeError
-    return value
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError
-    return value
-
-
-def _point(value: Any) -> int:
-    if _count(value) >= RING_SIZE:
-        raise ValueError
-    return int(value)

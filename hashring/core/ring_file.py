@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
+from hashring.core.value_checks import checked_count, checked_name, checked_point, is_whole
 from hashring.errors import ConfigError, RingFileError
 
 RING_FORMAT: Final = "hashring.ring"
@@ -76,7 +76,7 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
             source, f'is no ring file (no "format": "{RING_FORMAT}"): make one with hashring export'
         )
     version = body.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if not is_whole(version) or version < 1:
         raise RingFileError(source, f"has the version {version!r}, which is none")
     if version > RING_FILE_VERSION:
         raise RingFileError(
@@ -86,15 +86,18 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
         )
     try:
         ring = Ring(
-            {_name(node): [_point(p) for p in points] for node, points in body["nodes"].items()},
+            {
+                checked_name(node): [checked_point(p) for p in points]
+                for node, points in body["nodes"].items()
+            },
             body["hash_algorithm"],
         )
         found = RingFile(
             ring,
             _text(body["name"]),
-            _count(body["epoch"]),
+            checked_count(body["epoch"]),
             _text(body["tag"]),
-            _count(body["at"]),
+            checked_count(body["at"]),
         )
         stated = _text(body["fingerprint"])
     except ConfigError as error:
@@ -116,22 +119,3 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
-
-
-def _name(value: str) -> str:
-    if not value:
-        raise ValueError("a node without a name")
-    value.encode()  # a lone surrogate from a JSON escape is no name; UnicodeEncodeError
-    return value
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
-    return value
-
-
-def _point(value: Any) -> int:
-    if _count(value) >= RING_SIZE:
-        raise ValueError(f"{value!r} is no point")
-    return int(value)

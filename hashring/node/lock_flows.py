@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from hashring.core.hashing import key_bytes
 from hashring.core.ring import Ring
+from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, HoldTimeout, NotHeld, RedisRefused, StoreError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.shared_lock_book import SharedLockBook
@@ -160,7 +161,7 @@ class Asking:
         Raises:
             NotHeld, HoldTimeout, ConfigError, KeyTypeError, KeyValueError, NodeForked: as ``hold``.
         """
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        if not is_number(timeout) or not timeout >= 0:
             raise ConfigError("timeout", timeout, "give a number of seconds, 0 not to wait")
         self.window()
         data = check_locked_key(key_bytes(key))

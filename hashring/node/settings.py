@@ -13,6 +13,7 @@ from hashring.core.hashing import HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.replica import check_node_name, check_zone
 from hashring.core.ring import Range
+from hashring.core.value_checks import is_number, is_whole
 from hashring.errors import ConfigError
 from hashring.node.node_machine import NodeConfig
 from hashring.protocol.locks.lock_book import LockConfig
@@ -179,7 +180,7 @@ class NodeSettings:
 
 
 def _checked_seconds(setting: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+    if not is_number(value) or not 0 < value < 1e9:
         raise ConfigError(setting, value, "give a positive number of seconds")
     return float(value)
 
@@ -190,9 +191,9 @@ def checked_weight(n_replicas: int, weight: float) -> float:
     Raises:
         ConfigError: it is none, or makes too many points; or the number of replicas is none.
     """
-    if isinstance(n_replicas, bool) or not isinstance(n_replicas, int) or n_replicas < 1:
+    if not is_whole(n_replicas) or n_replicas < 1:
         raise ConfigError("n_replicas", n_replicas, "a node needs at least one replica")
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e6:
+    if not is_number(weight) or not 0 < weight < 1e6:
         raise ConfigError("weight", weight, "give a positive number; 1 is an ordinary node")
     if round(n_replicas * weight) > MAX_POINTS:
         raise ConfigError(
@@ -209,7 +210,7 @@ def checked_load(load: Any) -> float | None:
     """
     if load is None:
         return None
-    if isinstance(load, bool) or not isinstance(load, int | float) or not 0 <= load < 1e15:
+    if not is_number(load) or not 0 <= load < 1e15:
         raise ConfigError("load", load, "give a finite number, at least 0, or None for no report")
     return float(load)
 
@@ -225,7 +226,7 @@ def _checked_locks(  # noqa: PLR0917 - the node's own arguments, in their order
 ) -> LockConfig | None:
     if not isinstance(lock, bool):
         raise ConfigError("lock", lock, "say True or False")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+    if limit is not None and not is_whole(limit):
         raise ConfigError("limit", limit, "give a number of keys, or None for any number")
     if limit is not None and limit < 1:
         raise ConfigError("limit", limit, "a node that may hold no key should not be started")

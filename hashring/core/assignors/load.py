@@ -40,7 +40,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from hashring.core.assignors.protocol import Member, Situation, Target, is_finite
+from hashring.core.assignors.protocol import Member, Situation, Target
+from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import ConfigError
 
 _IDLE: Final = 0.01
@@ -64,7 +65,7 @@ class Load:
     def __init__(self, factor: float = 1.25, moves: int = 12) -> None:
         if not is_finite(factor) or factor <= 1:
             raise ConfigError("factor", factor, "give a number above 1, such as 1.25")
-        if not isinstance(moves, int) or isinstance(moves, bool) or moves < 1:
+        if not is_whole(moves) or moves < 1:
             raise ConfigError("moves", moves, "give a number of moves a minute, at least 1")
         self.factor = float(factor)
         self.moves = moves

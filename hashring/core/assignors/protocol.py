@@ -10,25 +10,16 @@ An assignment is a tuple indexed by partition: ``("a", "b", "a")`` gives partiti
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import AssignorError, ConfigError, HashringError
 
 Owners = tuple[str | None, ...]
 """For each partition its member, or ``None``."""
-
-
-# A union of types is made anew each time, and every step asks this of every member.
-_NUMBERS: Final = (int, float)
-
-
-def is_finite(value: object) -> bool:
-    """Whether it is a number, and neither infinite nor NaN."""
-    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
 
 
 # So that no assignor that divides by weights, or adds them, gets 0 or infinity.
@@ -38,7 +29,7 @@ GREATEST_WEIGHT: Final = 1000.0
 
 def is_weight(value: object) -> bool:
     """Whether a member may have this weight."""
-    return is_finite(value) and LEAST_WEIGHT <= value <= GREATEST_WEIGHT  # type: ignore[operator]
+    return is_finite(value) and LEAST_WEIGHT <= value <= GREATEST_WEIGHT
 
 
 class MemberState(str, Enum):
@@ -249,11 +240,7 @@ class FunctionAssignor:
         owners: list[str | None] = [None] * situation.partitions
         for member, partitions in answer.items():
             for partition in partitions:
-                if (
-                    not isinstance(partition, int)
-                    or isinstance(partition, bool)
-                    or not 0 <= partition < situation.partitions
-                ):
+                if not is_whole(partition) or not 0 <= partition < situation.partitions:
                     raise AssignorError(
                         self.name,
                         f"gave partition {partition!r} to {member!r}, but partitions are numbered "

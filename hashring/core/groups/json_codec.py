@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from hashring.core.assignors.protocol import is_finite, is_weight
+from hashring.core.assignors.protocol import is_weight
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
 from hashring.core.groups.partition_column import BUCKET, Column
 from hashring.core.groups.reported_loads import GREATEST
@@ -27,6 +27,7 @@ from hashring.core.groups.state import (
     Terms,
 )
 from hashring.core.groups.view_changes import ViewChange
+from hashring.core.value_checks import is_finite
 from hashring.errors import GroupFormatError
 
 T = TypeVar("T")
@@ -85,7 +86,7 @@ def _seconds(value: Any) -> float:
     """Any finite number."""
     if not is_finite(value):
         raise TypeError("no finite number")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _seconds_or_none(value: Any) -> float | None:

@@ -21,9 +21,9 @@ from itertools import compress, count, repeat
 from operator import eq
 from typing import Final
 
-from hashring.core.assignors.protocol import is_finite
 from hashring.core.groups.partition_column import Column
 from hashring.core.state_table import StateTable
+from hashring.core.value_checks import is_finite, is_whole
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -71,7 +71,7 @@ class Terms:
             value = getattr(self, name)
             if not is_finite(value) or value < 0:
                 raise ConfigError(name, value, "must be a finite number of seconds, 0 or more")
-        if not isinstance(self.handoffs, int) or isinstance(self.handoffs, bool):
+        if not is_whole(self.handoffs):
             raise ConfigError("handoffs", self.handoffs, "must be a whole number")
         if self.handoffs < 1:
             raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
@@ -95,7 +95,7 @@ def check_partitions(partitions: int) -> int:
     Raises:
         ConfigError: it is no whole number from 1 to a million.
     """
-    if not isinstance(partitions, int) or isinstance(partitions, bool):
+    if not is_whole(partitions):
         raise ConfigError("partitions", partitions, "must be a whole number")
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise ConfigError("partitions", partitions, f"must be from 1 to {MAX_PARTITIONS}")

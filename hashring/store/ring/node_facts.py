@@ -16,6 +16,7 @@ from hashring.core.own_ranges import ranges_fingerprint
 from hashring.core.placement import free_points, points_of_weight
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape, reweighed_ring
+from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, HashringError
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.printed_tables import delay_of, host_and_pid, oldest_replicas
@@ -321,9 +322,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) < 1e15 else None
+    return float(value) if is_number(value) and abs(value) < 1e15 else None
 
 
 def _load(value: Any) -> float | None:

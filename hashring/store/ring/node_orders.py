@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any, Final
 
 from hashring.core.order_terms import check_lasting
+from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.command import Command, text
 from hashring.store.lua_scripts import script
@@ -191,11 +192,7 @@ def checked_weight(weight: Any) -> float:
     Raises:
         ConfigError: it may not.
     """
-    if (
-        isinstance(weight, bool)
-        or not isinstance(weight, int | float)
-        or not 0 < weight <= GREATEST_WEIGHT
-    ):
+    if not is_number(weight) or not 0 < weight <= GREATEST_WEIGHT:
         raise ConfigError(
             "weight",
             weight,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
+from hashring.core.value_checks import is_number
 from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
 
 # For nodes that do not report a ttl, as those of redis-hashring.
@@ -157,7 +158,7 @@ def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None)
         return _bounded(snapshot.now - record.score)
     told = snapshot.nodes.get(record.replica.node)
     ttl = told.told.get("ttl") if told else None
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < _LONGEST:
+    if not is_number(ttl) or not 0 < ttl < _LONGEST:
         ttl = _ASSUMED_TTL
     return _bounded(ttl - record.expires_in)
 

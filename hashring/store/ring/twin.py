@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from hashring.core.own_ranges import Reach
 from hashring.core.replica import parse_replica
+from hashring.core.value_checks import is_number
 from hashring.errors import ReplicaFormatError
 from hashring.store.ring.commands import AWAY, SESSION_LENGTH, holder_of, told_of
 from hashring.store.ring.twin_point_index import Index, point_of
@@ -829,6 +830,4 @@ def _unserved(told: str | bytes) -> int:
     except (ValueError, RecursionError):
         return 0
     count = info.get("unserved") if isinstance(info, dict) else None
-    if isinstance(count, bool) or not isinstance(count, int | float):
-        return 0
-    return int(count) if 0 < count < 2**53 else 0
+    return int(count) if is_number(count) and 0 < count < 2**53 else 0
