@@ -23,7 +23,7 @@ from hashring.store.ring.node_facts import NodeFacts, Sees
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.ring_events import RingEvent
 
-LATE: Final = 0.5
+_LATE: Final = 0.5
 """A node with less than this part of its ttl left has missed heartbeats."""
 
 _UNKNOWN_TTL: Final = 60.0  # seconds, for nodes that do not report theirs
@@ -111,6 +111,44 @@ def exit_status(verdicts: Iterable[Health]) -> Literal[0, 1, 2]:
 def unreadable(error: Exception) -> Health:
     """The verdict when Redis does not respond, or refuses."""
     return Health.of([Reason(State.UNKNOWN, str(error), "")])
+
+
+# --- nodes ------------------------------------------------------------------------------------
+
+
+class NodeHealth(str, Enum):
+    """How a node is, as seen from Redis."""
+
+    UP = "up"
+    LATE = "late"
+    """It has missed heartbeats: half of its ttl is gone."""
+    FULL = "full"
+    """It holds as many keys as it may."""
+    DRAINED = "drained"
+    """By order it runs and owns nothing."""
+    AWAY = "away"
+    """It stopped to come back; its keys wait for it until it expires."""
+    EXPIRED = "expired"
+    """It owns nothing; the next heartbeat of any node takes it off the ring."""
+
+
+def node_health(node: NodeFacts) -> NodeHealth:
+    """The first that it is of: expired, drained, away, late, full."""
+    if node.expired:
+        return NodeHealth.EXPIRED
+    if node.drained:
+        return NodeHealth.DRAINED
+    if node.away:
+        return NodeHealth.AWAY
+    if _is_late(node):
+        return NodeHealth.LATE
+    if node.limit is not None and node.held is not None and node.held >= node.limit:
+        return NodeHealth.FULL
+    return NodeHealth.UP
+
+
+def _is_late(node: NodeFacts) -> bool:
+    return not node.away and node.ttl is not None and node.expires_in < _LATE * node.ttl
 
 
 # --- rings ------------------------------------------------------------------------------------
@@ -252,7 +290,7 @@ def _catching_up(
         return
     since = max(0.0, now - changes[-1].at)
     # A node confirms a change with its next heartbeat but one.
-    missed = [node for node in behind if since > LATE * (node.ttl or _UNKNOWN_TTL)]
+    missed = [node for node in behind if since > _LATE * (node.ttl or _UNKNOWN_TTL)]
     if missed:
         yield Reason(
             State.DEGRADED,
@@ -289,10 +327,6 @@ def _nobody(expired: list[NodeFacts], last: RingEvent | None, now: float) -> Rea
             "start its nodes, or forget the ring",
         )
     return Reason(State.STOPPED, f"the last node left {ago} ago")
-
-
-def _is_late(node: NodeFacts) -> bool:
-    return not node.away and node.ttl is not None and node.expires_in < LATE * node.ttl
 
 
 # --- groups -----------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Final
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import ExpectedLoad, balance, expected_loads, node_loads
-from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, node_colors
+from hashring.drawing.palette import PALETTE, node_colors
+from hashring.drawing.ring_picture import GROUND_CSS, PICTURE_CSS
 from hashring.drawing.text import short, shown
 
 _WIDTH: Final = 760
@@ -58,7 +59,7 @@ def balance_plot(
         ring: the ring; one without nodes is drawn empty.
         title: the ring's name.
         colors: the answer of :func:`~hashring.drawing.palette.node_colors`, if the caller keeps it.
-        style: whether to bring a style of its own; see :data:`~.palette.PICTURE_CSS`.
+        style: whether to bring a style of its own; see :data:`~.ring_picture.PICTURE_CSS`.
     """
     loads = ranked_loads(ring)
     hues = colors if colors and all(node in colors for node in ring.nodes) else None

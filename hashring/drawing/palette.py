@@ -1,4 +1,4 @@
-"""The colours of everything that is drawn, and the style sheet that lets a page change them."""
+"""The colours of everything that is drawn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATE_COLORS: Final = {
 }
 """Bad, late, well: the colours of states on the service's pages, which no node has."""
 
-_COLORS_CSS: Final = (
+COLORS_CSS: Final = (
     ":root{"
     + "".join(f"--hr-c{i}:{color};" for i, color in enumerate(PALETTE))
     + "}@media(prefers-color-scheme:dark){:root{"
@@ -38,24 +38,7 @@ _COLORS_CSS: Final = (
         for i in range(len(PALETTE))
     )
 )
-
-PICTURE_CSS: Final = (
-    ".hr-ring{color:#1b1f24;font-family:system-ui,sans-serif}"
-    "@media(prefers-color-scheme:dark){.hr-ring{color:#e6e8eb}}"
-    + _COLORS_CSS
-    + ".hr-node{transition:opacity .15s}"
-    ".hr-ring:has(.hr-node:hover) .hr-node:not(:hover),.hr-dim{opacity:.18}"
-    ".hr-node:focus-visible{outline:2px solid currentColor}"
-    "@media(prefers-reduced-motion:reduce){.hr-node{transition:none}}"
-)
-"""What the picture's classes look like. A page that has pictures without a style of their own
-takes this into its style sheet, and may override it after: ``color`` of ``.hr-ring`` for text and
-lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes. The classes ``hr-f0`` to
-``hr-f15`` fill with them."""
-
-GROUND_CSS: Final = (
-    ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#111418}}"
-)
+"""The colours of nodes as variables that a page may change, and the classes that draw with them."""
 
 
 def node_colors(nodes: Iterable[str], keep: Mapping[str, int] | None = None) -> dict[str, int]:

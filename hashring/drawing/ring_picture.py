@@ -9,7 +9,7 @@ of the node that has most of it. Above 250 nodes, nodes have no titles and no li
 stays below 100 kB, whatever the ring.
 
 The text needs no other file and holds no script. Every colour can be changed by the page around
-it: see :data:`hashring.drawing.palette.PICTURE_CSS`. Names are escaped, so they may be anybody's.
+it: see :data:`PICTURE_CSS`. Names are escaped, so they may be anybody's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,26 @@ from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import node_loads
-from hashring.drawing.palette import GROUND_CSS, PALETTE, PICTURE_CSS, name_order, node_colors
+from hashring.drawing.palette import COLORS_CSS, PALETTE, name_order, node_colors
 from hashring.drawing.text import short, shown
+
+PICTURE_CSS: Final = (
+    ".hr-ring{color:#1b1f24;font-family:system-ui,sans-serif}"
+    "@media(prefers-color-scheme:dark){.hr-ring{color:#e6e8eb}}"
+    + COLORS_CSS
+    + ".hr-node{transition:opacity .15s}"
+    ".hr-ring:has(.hr-node:hover) .hr-node:not(:hover),.hr-dim{opacity:.18}"
+    ".hr-node:focus-visible{outline:2px solid currentColor}"
+    "@media(prefers-reduced-motion:reduce){.hr-node{transition:none}}"
+)
+"""What the picture's classes look like. A page that has pictures without a style of their own
+takes this into its style sheet, and may override it after: ``color`` of ``.hr-ring`` for text and
+lines, the variables ``--hr-c0`` to ``--hr-c15`` for the colours of nodes. The classes ``hr-f0`` to
+``hr-f15`` fill with them."""
+
+GROUND_CSS: Final = (
+    ".hr-ring{background:#fff}@media(prefers-color-scheme:dark){.hr-ring{background:#111418}}"
+)
 
 _OUTER: Final = 273.0  # radius of the middle of the band of replicas
 _OUTER_WIDTH: Final = 54
@@ -85,7 +103,7 @@ def ring_picture(
             keyboard's way: put the same into the table beside the picture.
         legend: whether to put the names and shares of all nodes beside the ring.
         style: whether to bring a style of its own; without it the page has
-            :data:`~hashring.drawing.palette.PICTURE_CSS`.
+            :data:`PICTURE_CSS`.
     """
     nodes = ring.nodes
     bands = _bands(ring)

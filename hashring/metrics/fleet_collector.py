@@ -17,7 +17,13 @@ from hashring.core.groups.state import EventKind, Phase
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import Health, State, ring_health
-from hashring.metrics.metric_families import Buckets, Families, Spec, label, one_hot
+from hashring.metrics.metric_families import (
+    FLEET_METRICS,
+    Buckets,
+    Families,
+    label,
+    one_hot,
+)
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.node_facts import NodeFacts, Sees, node_facts, told_algorithms, told_zones
@@ -28,78 +34,6 @@ STALE: Final = 30.0
 
 NODES_SHOWN: Final = 1000
 """In a larger ring or group, only this many nodes or members have their own series."""
-
-_RING: Final = ("ring",)
-_NODE: Final = ("ring", "node")
-_GROUP: Final = ("group",)
-
-FLEET_METRICS: Final = (
-    Spec("gauge", "hashring_redis_up", (), "1 when Redis answered last time it was asked, else 0."),
-    Spec("histogram", "hashring_redis_round_trip_seconds", (), "Round trips to Redis."),
-    Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
-    Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),
-    Spec(
-        "gauge",
-        "hashring_ring_nodes",
-        (*_RING, "state"),
-        "Nodes that are live, drained by order, away for a restart, or expired.",
-    ),
-    Spec("gauge", "hashring_ring_zone_nodes", (*_RING, "zone"), "Live nodes that report the zone."),
-    Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
-    Spec("gauge", "hashring_ring_epoch", _RING, "Number of the ring's last change."),
-    Spec("gauge", "hashring_ring_peak_to_mean_ratio", _RING, "Greatest share over fair share."),
-    Spec(
-        "gauge",
-        "hashring_ring_expected_peak_to_mean_ratio",
-        _RING,
-        "The same on average over random rings of as many points.",
-    ),
-    Spec("gauge", "hashring_ring_share_variation_ratio", _RING, "CV of shares over fair shares."),
-    Spec(
-        "gauge",
-        "hashring_ring_expected_share_variation_ratio",
-        _RING,
-        "The same over random rings of as many points.",
-    ),
-    Spec("gauge", "hashring_ring_duplicate_points", _RING, "Points that several nodes have."),
-    Spec("gauge", "hashring_ring_garbage_members", _RING, "Members that are no replicas."),
-    Spec("counter", "hashring_ring_changes", (*_RING, "reason"), "Changes of the ring."),
-    Spec(
-        "histogram",
-        "hashring_ring_takeover_seconds",
-        _RING,
-        "From the last heartbeat of a node that expired to the change that took it off the ring.",
-    ),
-    Spec("gauge", "hashring_ring_node_up", _NODE, "1 for a live node, 0 for one that expired."),
-    Spec("gauge", "hashring_ring_node_share_ratio", _NODE, "Part of the ring it owns, 0 to 1."),
-    Spec("gauge", "hashring_ring_node_replicas", _NODE, "Its replicas."),
-    Spec("gauge", "hashring_ring_node_load", _NODE, "What it has to do, in its own unit."),
-    Spec("gauge", "hashring_ring_node_heartbeat_age_seconds", _NODE, "Since its last heartbeat."),
-    Spec("gauge", "hashring_ring_node_ttl_seconds", _NODE, "Its ttl, as it tells."),
-    Spec("gauge", "hashring_ring_node_agrees", _NODE, "1 when it saw this ring, 0 when another."),
-    Spec("gauge", "hashring_ring_node_keys_held", _NODE, "Keys whose locks it holds, as it tells."),
-    Spec("gauge", "hashring_ring_node_keys_limit", _NODE, "Keys that it may hold."),
-    Spec("gauge", "hashring_ring_node_keys_unserved", _NODE, "Its keys that no node has room for."),
-    Spec("gauge", "hashring_group_state", (*_GROUP, "state"), "1 for the state it is in, else 0."),
-    Spec("gauge", "hashring_group_read_age_seconds", _GROUP, "Since the group was read."),
-    Spec("gauge", "hashring_group_members", _GROUP, "Members of the group."),
-    Spec("gauge", "hashring_group_partitions", _GROUP, "Partitions of the group."),
-    Spec("gauge", "hashring_group_unowned_partitions", _GROUP, "Partitions that nobody holds."),
-    Spec("gauge", "hashring_group_draining_partitions", _GROUP, "Removed ones, not empty yet."),
-    Spec("gauge", "hashring_group_generation", _GROUP, "Number of the group's last decision."),
-    Spec("gauge", "hashring_group_phase", (*_GROUP, "phase"), "1 for the phase it is in."),
-    Spec("gauge", "hashring_group_waits", (*_GROUP, "reason"), "What it waits for, how often."),
-    Spec("gauge", "hashring_group_drained_members", _GROUP, "Members that are drained by order."),
-    Spec("gauge", "hashring_group_blocking_members", _GROUP, "Members that others wait for."),
-    Spec("counter", "hashring_group_events", (*_GROUP, "kind"), "What happened to the group."),
-    Spec(
-        "gauge",
-        "hashring_group_member_partitions",
-        (*_GROUP, "member"),
-        "Partitions that the member holds.",
-    ),
-)
-"""Every metric of a :class:`FleetCollector`."""
 
 _ROUND_TRIPS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _TAKEOVERS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 120.0, 300.0)

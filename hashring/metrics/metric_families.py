@@ -1,4 +1,4 @@
-"""What both collectors make their answers of."""
+"""The metrics that exist, by name, and what both collectors make their answers of."""
 
 from __future__ import annotations
 
@@ -35,6 +35,129 @@ class Spec(NamedTuple):
     name: str
     labels: tuple[str, ...]
     text: str
+
+
+_RING: Final = ("ring",)
+_NODE: Final = ("ring", "node")
+_GROUP: Final = ("group",)
+_MEMBER: Final = ("group", "member")
+
+PROCESS_METRICS: Final = (
+    Spec("gauge", "hashring_node_state", (*_NODE, "state"), "1 for the state that the node is in."),
+    Spec("gauge", "hashring_node_share_ratio", _NODE, "Part of the ring it owns, 0 to 1."),
+    Spec("gauge", "hashring_node_peers", _NODE, "Other nodes on the ring, as it knows."),
+    Spec("gauge", "hashring_node_epoch", _NODE, "Number of the ring's last change that it knows."),
+    Spec(
+        "gauge",
+        "hashring_node_heartbeat_age_seconds",
+        _NODE,
+        "Since a heartbeat was answered.",
+    ),
+    Spec(
+        "gauge",
+        "hashring_node_heartbeat_duration_seconds",
+        _NODE,
+        "That the last answered heartbeat took.",
+    ),
+    Spec("gauge", "hashring_node_ttl_seconds", _NODE, "Without heartbeat until it owns nothing."),
+    Spec(
+        "gauge",
+        "hashring_node_failing_seconds",
+        _NODE,
+        "Since Redis last answered well; 0 when it does.",
+    ),
+    Spec("gauge", "hashring_node_garbage_members", _NODE, "Members of the ring, no replicas."),
+    Spec("gauge", "hashring_node_keys_held", _NODE, "Keys whose locks it holds."),
+    Spec("gauge", "hashring_node_keys_limit", _NODE, "Keys that it may hold."),
+    Spec("gauge", "hashring_node_keys_waiting", _NODE, "Keys of its own that another node holds."),
+    Spec("gauge", "hashring_node_keys_refused", _NODE, "Keys of its own over its limit."),
+    Spec("gauge", "hashring_node_keys_unserved", _NODE, "Refused keys that no node has room for."),
+    Spec("counter", "hashring_node_heartbeats", _NODE, "Heartbeats that were answered."),
+    Spec("counter", "hashring_node_failures", _NODE, "Calls to Redis that failed."),
+    Spec("counter", "hashring_node_fetches", _NODE, "Readings of the whole ring."),
+    Spec("counter", "hashring_node_gaps", _NODE, "Times it found that it had missed a change."),
+    Spec(
+        "counter", "hashring_node_subscriptions", _NODE, "Subscriptions made: connects, reconnects."
+    ),
+    Spec("counter", "hashring_node_bad_messages", _NODE, "Messages on the channel that were none."),
+    Spec("counter", "hashring_node_fences", _NODE, "Times its lease ended before it was renewed."),
+    Spec("counter", "hashring_node_losses", _NODE, "Times it found that Redis had lost the ring."),
+    Spec(
+        "counter", "hashring_node_changes", (*_NODE, "reason"), "Changes of the ring it heard of."
+    ),
+    Spec("gauge", "hashring_member_partitions_held", _MEMBER, "Partitions that it holds."),
+    Spec("gauge", "hashring_member_partitions", _MEMBER, "Partitions that the group has."),
+    Spec("gauge", "hashring_member_failing", _MEMBER, "1 while something is wrong, else 0."),
+)
+"""Every metric of a :class:`~hashring.metrics.ProcessCollector`."""
+
+FLEET_METRICS: Final = (
+    Spec("gauge", "hashring_redis_up", (), "1 when Redis answered last time it was asked, else 0."),
+    Spec("histogram", "hashring_redis_round_trip_seconds", (), "Round trips to Redis."),
+    Spec("gauge", "hashring_ring_state", (*_RING, "state"), "1 for the state it is in, else 0."),
+    Spec("gauge", "hashring_ring_read_age_seconds", _RING, "Since the ring was read."),
+    Spec(
+        "gauge",
+        "hashring_ring_nodes",
+        (*_RING, "state"),
+        "Nodes that are live, drained by order, away for a restart, or expired.",
+    ),
+    Spec("gauge", "hashring_ring_zone_nodes", (*_RING, "zone"), "Live nodes that report the zone."),
+    Spec("gauge", "hashring_ring_replicas", _RING, "Replicas of live nodes."),
+    Spec("gauge", "hashring_ring_epoch", _RING, "Number of the ring's last change."),
+    Spec("gauge", "hashring_ring_peak_to_mean_ratio", _RING, "Greatest share over fair share."),
+    Spec(
+        "gauge",
+        "hashring_ring_expected_peak_to_mean_ratio",
+        _RING,
+        "The same on average over random rings of as many points.",
+    ),
+    Spec("gauge", "hashring_ring_share_variation_ratio", _RING, "CV of shares over fair shares."),
+    Spec(
+        "gauge",
+        "hashring_ring_expected_share_variation_ratio",
+        _RING,
+        "The same over random rings of as many points.",
+    ),
+    Spec("gauge", "hashring_ring_duplicate_points", _RING, "Points that several nodes have."),
+    Spec("gauge", "hashring_ring_garbage_members", _RING, "Members that are no replicas."),
+    Spec("counter", "hashring_ring_changes", (*_RING, "reason"), "Changes of the ring."),
+    Spec(
+        "histogram",
+        "hashring_ring_takeover_seconds",
+        _RING,
+        "From the last heartbeat of a node that expired to the change that took it off the ring.",
+    ),
+    Spec("gauge", "hashring_ring_node_up", _NODE, "1 for a live node, 0 for one that expired."),
+    Spec("gauge", "hashring_ring_node_share_ratio", _NODE, "Part of the ring it owns, 0 to 1."),
+    Spec("gauge", "hashring_ring_node_replicas", _NODE, "Its replicas."),
+    Spec("gauge", "hashring_ring_node_load", _NODE, "What it has to do, in its own unit."),
+    Spec("gauge", "hashring_ring_node_heartbeat_age_seconds", _NODE, "Since its last heartbeat."),
+    Spec("gauge", "hashring_ring_node_ttl_seconds", _NODE, "Its ttl, as it tells."),
+    Spec("gauge", "hashring_ring_node_agrees", _NODE, "1 when it saw this ring, 0 when another."),
+    Spec("gauge", "hashring_ring_node_keys_held", _NODE, "Keys whose locks it holds, as it tells."),
+    Spec("gauge", "hashring_ring_node_keys_limit", _NODE, "Keys that it may hold."),
+    Spec("gauge", "hashring_ring_node_keys_unserved", _NODE, "Its keys that no node has room for."),
+    Spec("gauge", "hashring_group_state", (*_GROUP, "state"), "1 for the state it is in, else 0."),
+    Spec("gauge", "hashring_group_read_age_seconds", _GROUP, "Since the group was read."),
+    Spec("gauge", "hashring_group_members", _GROUP, "Members of the group."),
+    Spec("gauge", "hashring_group_partitions", _GROUP, "Partitions of the group."),
+    Spec("gauge", "hashring_group_unowned_partitions", _GROUP, "Partitions that nobody holds."),
+    Spec("gauge", "hashring_group_draining_partitions", _GROUP, "Removed ones, not empty yet."),
+    Spec("gauge", "hashring_group_generation", _GROUP, "Number of the group's last decision."),
+    Spec("gauge", "hashring_group_phase", (*_GROUP, "phase"), "1 for the phase it is in."),
+    Spec("gauge", "hashring_group_waits", (*_GROUP, "reason"), "What it waits for, how often."),
+    Spec("gauge", "hashring_group_drained_members", _GROUP, "Members that are drained by order."),
+    Spec("gauge", "hashring_group_blocking_members", _GROUP, "Members that others wait for."),
+    Spec("counter", "hashring_group_events", (*_GROUP, "kind"), "What happened to the group."),
+    Spec(
+        "gauge",
+        "hashring_group_member_partitions",
+        _MEMBER,
+        "Partitions that the member holds.",
+    ),
+)
+"""Every metric of a :class:`~hashring.metrics.FleetCollector`."""
 
 
 class Families:

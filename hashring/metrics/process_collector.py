@@ -13,61 +13,9 @@ from prometheus_client.registry import Collector
 
 from hashring.errors import ConfigError
 from hashring.groups.any_member import BaseMember
-from hashring.metrics.metric_families import Families, Spec, label, one_hot
+from hashring.metrics.metric_families import PROCESS_METRICS, Families, label, one_hot
 from hashring.node.any_node import Node
 from hashring.node.states import NodeState
-
-_NODE: Final = ("ring", "node")
-_MEMBER: Final = ("group", "member")
-
-PROCESS_METRICS: Final = (
-    Spec("gauge", "hashring_node_state", (*_NODE, "state"), "1 for the state that the node is in."),
-    Spec("gauge", "hashring_node_share_ratio", _NODE, "Part of the ring it owns, 0 to 1."),
-    Spec("gauge", "hashring_node_peers", _NODE, "Other nodes on the ring, as it knows."),
-    Spec("gauge", "hashring_node_epoch", _NODE, "Number of the ring's last change that it knows."),
-    Spec(
-        "gauge",
-        "hashring_node_heartbeat_age_seconds",
-        _NODE,
-        "Since a heartbeat was answered.",
-    ),
-    Spec(
-        "gauge",
-        "hashring_node_heartbeat_duration_seconds",
-        _NODE,
-        "That the last answered heartbeat took.",
-    ),
-    Spec("gauge", "hashring_node_ttl_seconds", _NODE, "Without heartbeat until it owns nothing."),
-    Spec(
-        "gauge",
-        "hashring_node_failing_seconds",
-        _NODE,
-        "Since Redis last answered well; 0 when it does.",
-    ),
-    Spec("gauge", "hashring_node_garbage_members", _NODE, "Members of the ring, no replicas."),
-    Spec("gauge", "hashring_node_keys_held", _NODE, "Keys whose locks it holds."),
-    Spec("gauge", "hashring_node_keys_limit", _NODE, "Keys that it may hold."),
-    Spec("gauge", "hashring_node_keys_waiting", _NODE, "Keys of its own that another node holds."),
-    Spec("gauge", "hashring_node_keys_refused", _NODE, "Keys of its own over its limit."),
-    Spec("gauge", "hashring_node_keys_unserved", _NODE, "Refused keys that no node has room for."),
-    Spec("counter", "hashring_node_heartbeats", _NODE, "Heartbeats that were answered."),
-    Spec("counter", "hashring_node_failures", _NODE, "Calls to Redis that failed."),
-    Spec("counter", "hashring_node_fetches", _NODE, "Readings of the whole ring."),
-    Spec("counter", "hashring_node_gaps", _NODE, "Times it found that it had missed a change."),
-    Spec(
-        "counter", "hashring_node_subscriptions", _NODE, "Subscriptions made: connects, reconnects."
-    ),
-    Spec("counter", "hashring_node_bad_messages", _NODE, "Messages on the channel that were none."),
-    Spec("counter", "hashring_node_fences", _NODE, "Times its lease ended before it was renewed."),
-    Spec("counter", "hashring_node_losses", _NODE, "Times it found that Redis had lost the ring."),
-    Spec(
-        "counter", "hashring_node_changes", (*_NODE, "reason"), "Changes of the ring it heard of."
-    ),
-    Spec("gauge", "hashring_member_partitions_held", _MEMBER, "Partitions that it holds."),
-    Spec("gauge", "hashring_member_partitions", _MEMBER, "Partitions that the group has."),
-    Spec("gauge", "hashring_member_failing", _MEMBER, "1 while something is wrong, else 0."),
-)
-"""Every metric of a :class:`ProcessCollector`."""
 
 _STATES: Final = tuple(state.value for state in NodeState)
 _SILENT: Final = (NodeState.NEW, NodeState.STOPPED)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from hashring.core.ring import Ring
 from hashring.drawing.charts import CHART_CSS, INK, bar_chart, flow_chart, line_chart
-from hashring.drawing.palette import PICTURE_CSS
-from hashring.drawing.ring_picture import ring_picture
+from hashring.drawing.ring_picture import PICTURE_CSS, ring_picture
 
 MOST_BARS: Final = 40
 MOST_FLOWS: Final = 60

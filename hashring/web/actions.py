@@ -23,7 +23,7 @@ from hashring.store.ring.node_facts import known_nodes
 from hashring.store.ring.node_orders import OrderStatus, check_order, drain, undrain, weigh
 from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
-from hashring.web.page_formatting import day, shown
+from hashring.web.page_templates import day, shown
 from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher

@@ -11,9 +11,8 @@ from werkzeug.exceptions import NotFound
 
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.ring_plan import RingPlan
-from hashring.web.live_pages import Templates
 from hashring.web.order_plans import OrderPlans, RingOrder, weight_of
-from hashring.web.page_formatting import shown
+from hashring.web.page_templates import Templates, shown
 from hashring.web.request_parameters import ring_of
 from hashring.web.service import Service
 

@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hashring._version import __version__
 from hashring.core.groups.state import EventKind
 from hashring.core.ring_change import ChangeKind
 from hashring.drawing.charts import small_chart
@@ -24,13 +21,13 @@ from hashring.drawing.palette import node_colors
 from hashring.drawing.partition_grid import partition_grid
 from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
-from hashring.health import Health, Reason, State, unreadable, worst, worst_first
+from hashring.health import Health, NodeHealth, Reason, State, unreadable, worst, worst_first
 from hashring.store.group.commands import Decision
 from hashring.store.locks.commands import Lock
 from hashring.store.ring.commands import Snapshot
-from hashring.web import page_formatting
+from hashring.web import page_templates
 from hashring.web.event_stream import Feed, Row
-from hashring.web.group_view import GroupView, deeds
+from hashring.web.group_view import GroupView
 from hashring.web.last_hour import (
     SAMPLES,
     SPAN,
@@ -39,7 +36,8 @@ from hashring.web.last_hour import (
     differences,
     span_of,
 )
-from hashring.web.ring_view import Heir, NodeHealth, RingView, element_id
+from hashring.web.page_templates import Templates
+from hashring.web.ring_view import Heir, RingView, element_id
 from hashring.web.service import Service
 from hashring.web.watchers import EVENTS, Failure, GroupWatcher, RingWatcher, Watcher
 
@@ -73,83 +71,6 @@ class Lookup:
     algorithm: str = ""
     lock: Lock | None = None
     lock_error: str = ""
-
-
-class Templates:
-    """Renders. Needs no request, so that what a page is made of is made once for everybody.
-
-    Args:
-        base_path: what every path of the service begins with; empty or ``/like/this``.
-        redis: where Redis is, for people: without a password.
-        server: the name of this Redis among several; empty when it is alone.
-        actions: whether there are buttons to act with.
-        grafana: the address of the dashboard in Grafana; empty for none.
-        above: the address of the page about all servers; empty for none.
-        api: whether there is a description of an API to link to.
-    """
-
-    def __init__(
-        self,
-        base_path: str,
-        redis: str,
-        *,
-        actions: bool,
-        server: str = "",
-        grafana: str = "",
-        above: str = "",
-        api: bool = True,
-    ) -> None:
-        self.base_path = base_path
-        self._grafana = grafana
-        self._environment = Environment(
-            loader=PackageLoader("hashring.web"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(
-            shown=page_formatting.shown,
-            duration=page_formatting.duration,
-            clock=page_formatting.clock,
-            day=page_formatting.day,
-            field=page_formatting.field,
-            iso=page_formatting.iso,
-            percent=page_formatting.percent,
-            ratio=page_formatting.ratio,
-            spans=page_formatting.spans,
-            deeds=deeds,
-        )
-        self._environment.globals.update(
-            link=self.link,
-            redis=redis,
-            server=server,
-            actions=actions,
-            above=above,
-            api=api,
-            package_version=__version__,
-        )
-        # With the globals in it, which an import into a template would not have.
-        self._parts: Any = self._environment.get_template("parts.html").module
-
-    def link(self, path: str, **query: str) -> str:
-        """A path of the service, with a query."""
-        return f"{self.base_path}{path}" + (f"?{urlencode(query)}" if query else "")
-
-    def dashboard(self, **variables: str) -> str:
-        """The dashboard in Grafana, with its variables; empty when there is none."""
-        if not self._grafana:
-            return ""
-        query = urlencode({f"var-{name}": value for name, value in variables.items()})
-        return f"{self._grafana}{'&' if '?' in self._grafana else '?'}{query}"
-
-    def part(self, name: str, *values: Any) -> Markup:
-        """A part of a page."""
-        return Markup(getattr(self._parts, name)(*values).strip())
-
-    def page(self, template: str, **values: Any) -> str:
-        """A whole page."""
-        return self._environment.get_template(template).render(**values)
 
 
 _MARKS: Final = {
@@ -435,7 +356,7 @@ class RingPage(WatchedPage[RingView]):
                 highlight=() if node is None or node not in view.ring else (node,),
                 mark=None
                 if found is None or found.error
-                else Mark(found.point, page_formatting.shown(found.key)),
+                else Mark(found.point, page_templates.shown(found.key)),
                 link=lambda each: (
                     self._templates.link("/ring", name=view.name, node=each) + "#leaves"
                 ),
@@ -463,7 +384,7 @@ class GroupPage(WatchedPage[GroupView]):
     def _log(self, view: GroupView) -> Markup:
         # A decision of a large group has thousands of events.
         decisions, day = self._log_of
-        today = page_formatting.day(view.now)[:10]
+        today = page_templates.day(view.now)[:10]
         if decisions is not view.decisions or day != today:
             self._log_of = view.decisions, today
             self._log_made = self._templates.part("decisions", view)

@@ -12,8 +12,8 @@ from werkzeug.wrappers import Response
 
 from hashring.core.order_terms import checked_by
 from hashring.errors import ConfigError
-from hashring.web.live_pages import Templates
 from hashring.web.login import Guard, Session, Sessions
+from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of
 from hashring.web.users import Users, current_user
 

@@ -18,7 +18,7 @@ from hashring.store.ring.node_facts import known_nodes, undrained_ring, weighed_
 from hashring.store.ring.node_orders import checked_weight
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
-from hashring.web.page_formatting import shown
+from hashring.web.page_templates import shown
 from hashring.web.request_parameters import group_of, ring_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service

@@ -21,8 +21,8 @@ from hashring.web.change_plans import (
 )
 from hashring.web.costly_requests import Turns
 from hashring.web.group_view import GroupView
-from hashring.web.live_pages import Templates
 from hashring.web.login_routes import Login
+from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import group_of, ring_of, status_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service

@@ -21,7 +21,7 @@ from hashring.errors import (
 from hashring.store.locks.commands import MAX_LOCKED_KEY_BYTES, look
 from hashring.web.group_view import GroupView
 from hashring.web.live_pages import Lookup
-from hashring.web.page_formatting import shown
+from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import GroupWatcher, RingWatcher

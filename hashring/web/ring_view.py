@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -13,7 +12,7 @@ from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.errors import HashringError
-from hashring.health import LATE, Health, ring_health
+from hashring.health import Health, NodeHealth, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.node_facts import (
@@ -25,22 +24,6 @@ from hashring.store.ring.node_facts import (
 )
 from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.ring_events import RingEvent
-
-
-class NodeHealth(str, Enum):
-    """How a node is, as seen from Redis."""
-
-    UP = "up"
-    LATE = "late"
-    """It has missed heartbeats: half of its ttl is gone."""
-    FULL = "full"
-    """It holds as many keys as it may."""
-    DRAINED = "drained"
-    """By order it runs and owns nothing."""
-    AWAY = "away"
-    """It stopped to come back; its keys wait for it until it expires."""
-    EXPIRED = "expired"
-    """It owns nothing; the next heartbeat of any node takes it off the ring."""
 
 
 def element_id(name: str) -> str:
@@ -168,7 +151,7 @@ class RingView:
         return NodeView(
             facts,
             element_id(facts.name),
-            _state(facts),
+            node_health(facts),
             len(self.ring.points_of(facts.name)) / total if facts.name in self.ring else 0.0,
             now - facts.delay,
             now + facts.expires_in,
@@ -293,20 +276,6 @@ class RingView:
             events,
             self.health,
         )
-
-
-def _state(facts: NodeFacts) -> NodeHealth:
-    if facts.expired:
-        return NodeHealth.EXPIRED
-    if facts.drained:
-        return NodeHealth.DRAINED
-    if facts.away:
-        return NodeHealth.AWAY
-    if facts.ttl is not None and facts.expires_in < LATE * facts.ttl:
-        return NodeHealth.LATE
-    if facts.limit is not None and facts.held is not None and facts.held >= facts.limit:
-        return NodeHealth.FULL
-    return NodeHealth.UP
 
 
 def _known(algorithms: tuple[str, ...]) -> str:

@@ -20,8 +20,9 @@ from prometheus_client.registry import Collector
 from hashring.errors import ConfigError
 from hashring.health import Health, exit_status, unreadable, worst, worst_first
 from hashring.web import api_answers
-from hashring.web.live_pages import Templates, mark, verdict_of
+from hashring.web.live_pages import mark, verdict_of
 from hashring.web.page_routes import icon, metrics_response
+from hashring.web.page_templates import Templates
 from hashring.web.service import Service
 from hashring.web.wsgi_app import Access, Wsgi, application, create_app, mounted
 

@@ -13,8 +13,8 @@ from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from hashring.drawing.charts import SMALL_CHART_CSS
-from hashring.drawing.palette import PICTURE_CSS
 from hashring.drawing.partition_grid import GRID_CSS
+from hashring.drawing.ring_picture import PICTURE_CSS
 from hashring.errors import ConfigError, HashringError
 from hashring.web.action_routes import ActionRoutes
 from hashring.web.actions import Actions
@@ -22,11 +22,11 @@ from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import Streams
-from hashring.web.live_pages import LivePages, Templates
+from hashring.web.live_pages import LivePages
 from hashring.web.login import SHORTEST_TOKEN, Guard, Sessions
 from hashring.web.login_routes import Login
-from hashring.web.page_formatting import shown
 from hashring.web.page_routes import PageRoutes
+from hashring.web.page_templates import Templates, shown
 from hashring.web.plan_routes import PlanRoutes
 from hashring.web.request_parameters import MAX_BODY, check_query, status_of
 from hashring.web.service import Service

@@ -11,7 +11,8 @@ from hashring import PartitionGroup, RingNode
 from hashring.errors import RedisUnavailable
 from hashring.web import service as service_module
 from hashring.web import watchers
-from hashring.web.live_pages import GroupPage, LivePages, Templates
+from hashring.web.live_pages import GroupPage, LivePages
+from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import Failure, RingWatcher, until_turn

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.drawing.palette import DARK_PALETTE, PALETTE, PICTURE_CSS, STATE_COLORS, node_colors
-from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
+from hashring.drawing.palette import DARK_PALETTE, PALETTE, STATE_COLORS, node_colors
+from hashring.drawing.ring_picture import PICTURE_CSS, Mark, ring_colors, ring_picture
 from tests.conftest import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"

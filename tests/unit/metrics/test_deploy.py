@@ -22,9 +22,7 @@ from hashring.core.groups.group_status import WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State
-from hashring.metrics.fleet_collector import FLEET_METRICS
-from hashring.metrics.metric_families import Spec
-from hashring.metrics.process_collector import PROCESS_METRICS
+from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spec
 from hashring.node.states import NodeState
 from hashring.web.event_stream import MOST_STREAMS
 from hashring.web.service import MOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashring.core.groups.state import EventKind, GroupEvent
 from hashring.store.group.commands import Decision
 from hashring.web.group_view import deeds
-from hashring.web.page_formatting import clock, shown
+from hashring.web.page_templates import clock, shown
 
 DAY = 86_400.0
 

@@ -1,0 +1,161 @@
+"""The templates of the pages, and how they write values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from hashring._version import __version__
+from hashring.core import readable
+from hashring.core.printable import printable
+from hashring.web.group_view import deeds
+
+LONGEST: Final = 300
+"""Characters of a text that anybody may have written; more are cut."""
+
+
+def shown(text: object) -> str:
+    """A name or a key for a page: printable, and of bounded length. HTML is escaped elsewhere."""
+    value = printable(str(text))
+    if value and not value.strip():
+        return repr(value)  # of spaces alone nothing would be seen
+    return value if len(value) <= LONGEST else value[:LONGEST] + "…"
+
+
+def field(value: str) -> str:
+    """A text for a form's field: whole, but for NUL, which no page can hold."""
+    return value.replace("\0", "\ufffd")
+
+
+def duration(value: float) -> str:
+    """Seconds from or until now: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 d``."""
+    return readable.duration(abs(value))
+
+
+def clock(at: float, now: float) -> str:
+    """A time of day, UTC; with the date when that is not the day of now."""
+    return _utc(at).strftime("%H:%M:%S") if _utc(at).date() == _utc(now).date() else day(at)
+
+
+def day(at: float) -> str:
+    """Date and time, UTC."""
+    return _utc(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(at: float) -> str:
+    """For the ``datetime`` of a ``time`` element."""
+    return _utc(at).isoformat(timespec="milliseconds")
+
+
+def _utc(at: float) -> datetime:
+    # A score written by hand may be beyond every calendar.
+    return datetime.fromtimestamp(min(max(at, 0.0), 253_402_300_799.0), timezone.utc)
+
+
+def percent(part: float) -> str:
+    """A part of one as ``12.34%``."""
+    return f"{100 * part:.2f}%"
+
+
+def ratio(value: float | None) -> str:
+    """``1.42``."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def spans(numbers: Sequence[int], most: int | None = None) -> str:
+    """Rising numbers as ``0-3, 7, 9-11``.
+
+    Args:
+        most: how many ranges are written; of more, the end says how many numbers are left out.
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    written = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:most]]
+    left = len(numbers) - sum(b - a + 1 for a, b in parts[:most])
+    return ", ".join(written) + (f" and {left:,} more" if left else "") or "-"
+
+
+class Templates:
+    """Renders. Needs no request, so that what a page is made of is made once for everybody.
+
+    Args:
+        base_path: what every path of the service begins with; empty or ``/like/this``.
+        redis: where Redis is, for people: without a password.
+        server: the name of this Redis among several; empty when it is alone.
+        actions: whether there are buttons to act with.
+        grafana: the address of the dashboard in Grafana; empty for none.
+        above: the address of the page about all servers; empty for none.
+        api: whether there is a description of an API to link to.
+    """
+
+    def __init__(
+        self,
+        base_path: str,
+        redis: str,
+        *,
+        actions: bool,
+        server: str = "",
+        grafana: str = "",
+        above: str = "",
+        api: bool = True,
+    ) -> None:
+        self.base_path = base_path
+        self._grafana = grafana
+        self._environment = Environment(
+            loader=PackageLoader("hashring.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            shown=shown,
+            duration=duration,
+            clock=clock,
+            day=day,
+            field=field,
+            iso=iso,
+            percent=percent,
+            ratio=ratio,
+            spans=spans,
+            deeds=deeds,
+        )
+        self._environment.globals.update(
+            link=self.link,
+            redis=redis,
+            server=server,
+            actions=actions,
+            above=above,
+            api=api,
+            package_version=__version__,
+        )
+        # With the globals in it, which an import into a template would not have.
+        self._parts: Any = self._environment.get_template("parts.html").module
+
+    def link(self, path: str, **query: str) -> str:
+        """A path of the service, with a query."""
+        return f"{self.base_path}{path}" + (f"?{urlencode(query)}" if query else "")
+
+    def dashboard(self, **variables: str) -> str:
+        """The dashboard in Grafana, with its variables; empty when there is none."""
+        if not self._grafana:
+            return ""
+        query = urlencode({f"var-{name}": value for name, value in variables.items()})
+        return f"{self._grafana}{'&' if '?' in self._grafana else '?'}{query}"
+
+    def part(self, name: str, *values: Any) -> Markup:
+        """A part of a page."""
+        return Markup(getattr(self._parts, name)(*values).strip())
+
+    def page(self, template: str, **values: Any) -> str:
+        """A whole page."""
+        return self._environment.get_template(template).render(**values)
