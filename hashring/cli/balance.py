@@ -11,7 +11,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.order_options import by_option, here, span
+from hashring.cli.orders import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan import plan_as_json, plan_lines
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights

@@ -11,7 +11,7 @@ import click
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
-from hashring.cli.order_options import (
+from hashring.cli.orders import (
     WITH_A_WEIGHT,
     by_option,
     here,

@@ -9,7 +9,7 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
-from hashring.cli.order_options import drain_line, weight_line
+from hashring.cli.orders import drain_line, weight_line
 from hashring.cli.output import columns, document, local_time, percent, seconds
 from hashring.core.printable import printable
 from hashring.core.readable import counted

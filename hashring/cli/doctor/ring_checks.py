@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Final
 
 from hashring.cli.doctor.findings import Finding, note, ok, problem
-from hashring.cli.order_options import drain_line
+from hashring.cli.orders import drain_line
 from hashring.cli.output import local_time, percent, seconds
 from hashring.core.printable import printable
 from hashring.core.readable import counted

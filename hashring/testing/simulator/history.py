@@ -68,7 +68,8 @@ class History:
         return max((event.at + event.seconds for event in self.events), default=0.0)
 
 
-# Kinds of events that every world has, and how often each is drawn. What each does is in `faults`.
+# Kinds of events that every world has, and how often each is drawn. What each does is in
+# `fault_effects`.
 KINDS: Final[dict[str, int]] = {
     "start": 0,
     "stop": 3,

@@ -9,7 +9,7 @@ from hashring.core.groups.lease_table import Rules
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.memory_store import MemoryServer
-from hashring.testing.simulator.challenge.faults import CHALLENGE_FAULTS
+from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
 from hashring.testing.simulator.challenge.rules import (
     ChallengeRule,

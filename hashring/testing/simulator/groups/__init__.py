@@ -9,7 +9,7 @@ from hashring.core.assignors import assignor_named
 from hashring.core.groups import reported_loads
 from hashring.protocol.group_machine import Decider, GroupMachine
 from hashring.store.memory_store import MemoryServer
-from hashring.testing.simulator.groups.faults import GROUP_FAULTS
+from hashring.testing.simulator.groups.fault_effects import GROUP_FAULTS
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.rules import (
     RENEWALS_AT_REST,

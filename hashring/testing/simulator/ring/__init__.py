@@ -10,7 +10,7 @@ from hashring.node.node_machine import NodeConfig, NodeMachine
 from hashring.node.own_ranges_machine import machine_of
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
-from hashring.testing.simulator.ring.faults import RING_FAULTS
+from hashring.testing.simulator.ring.fault_effects import RING_FAULTS
 from hashring.testing.simulator.ring.history import NodeHistory
 from hashring.testing.simulator.ring.lock_rules import SETTLED, lock_rules
 from hashring.testing.simulator.ring.rules import RECOVERY, REST, RingRule, all_rules

@@ -77,8 +77,8 @@ class NodeHistory(History):
         return LockConfig(True, spec.limit, terms.ttl, terms.idle, terms.max_handoff_time)
 
 
-# Kinds of events, and how often each is drawn. What each does is in `faults`. Those about locks are
-# drawn only where there are locks.
+# Kinds of events, and how often each is drawn. What each does is in `fault_effects`. Those about
+# locks are drawn only where there are locks.
 KINDS: Final[dict[str, int]] = {
     **common.KINDS,
     "stay": 5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hashring.testing.simulator.faults import FAULTS
+from hashring.testing.simulator.fault_effects import FAULTS
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.world import Fault
 

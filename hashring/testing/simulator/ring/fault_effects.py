@@ -6,7 +6,7 @@ from typing import Final
 
 from hashring.store.locks.commands import take_away
 from hashring.store.ring import node_orders
-from hashring.testing.simulator.faults import FAULTS, of_process
+from hashring.testing.simulator.fault_effects import FAULTS, of_process
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
 from hashring.testing.simulator.world import Fault
