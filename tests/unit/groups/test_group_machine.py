@@ -13,7 +13,7 @@ from hashring.errors import AssignorError
 from hashring.protocol.group_machine import Decided, Decider, GroupMachine
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
-from hashring.store.group.commands import STEP, group_keys
+from hashring.store.group.commands import STEP, agreed, group_keys
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")
@@ -185,3 +185,12 @@ def test_a_loop_over_the_changes_has_an_interval_to_begin_before_its_member_coun
     hand.now = other.now = other.now + INTERVAL
     other.play(other.machine)
     assert not other.machine.membership.cold
+
+
+def test_one_that_finds_nothing_of_its_group_comes_back_on_its_own_terms() -> None:
+    hand = Hand().inside()
+    hand.now = hand.play(hand.machine)
+    hand.server.wipe()
+    hand.play(hand.machine)
+    assert hand.machine.failure is None
+    assert hand.server.run(agreed(KEYS)) == TERMS

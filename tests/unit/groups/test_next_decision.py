@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from hashring.core.assignors import Balanced, Learner, Situation, Target
-from hashring.core.groups import next_decision
-from hashring.core.groups.state import EventKind, Phase, Terms
+from hashring.core.groups import member_orders, next_decision
+from hashring.core.groups.state import EventKind, GroupState, Phase, Terms
 from hashring.errors import AssignorError, ConfigError
 
 from .desk import Desk
@@ -327,6 +328,24 @@ def test_redis_back_from_before_a_drain_grants_nothing_that_was_removed() -> Non
     desk.wait(10).step()
     assert desk.having == {"a": [0, 2]}
     assert sorted(desk.state.view("a", desk.members["a"].session).held) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda state: next_decision.resize(state, 4),
+        lambda state: next_decision.migrate(state, replace(state.terms, handoffs=2)),
+        lambda state: next_decision.hasten(state, 1000.0, "an operator"),
+        lambda state: member_orders.drain(state, "a", 1000.0, "an operator"),
+        lambda state: member_orders.weigh(state, "a", 2.0, 1000.0, "an operator"),
+    ],
+    ids=["resize", "migrate", "hasten", "drain", "weigh"],
+)
+def test_what_is_decided_by_hand_is_the_next_generation(
+    decide: Callable[[GroupState], next_decision.StepOutcome],
+) -> None:
+    desk = Desk(2).join("a", "b").step()
+    assert decide(desk.state).state.generation == desk.state.generation + 1
 
 
 def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
