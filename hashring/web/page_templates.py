@@ -138,8 +138,17 @@ class Templates:
             api=api,
             package_version=__version__,
         )
-        # With the globals in it, which an import into a template would not have.
-        self._parts: Any = self._environment.get_template("parts.html").module
+        # With the globals in them, which an import into a template would not have.
+        modules = [
+            self._environment.get_template(f"{name}.html").module
+            for name in ("parts", "index_parts", "ring_parts", "group_parts")
+        ]
+        self._parts = {
+            name: part
+            for module in modules
+            for name, part in vars(module).items()
+            if callable(part)
+        }
 
     def link(self, path: str, **query: str) -> str:
         """A path of the service, with a query."""
@@ -154,7 +163,7 @@ class Templates:
 
     def part(self, name: str, *values: Any) -> Markup:
         """A part of a page."""
-        return Markup(getattr(self._parts, name)(*values).strip())
+        return Markup(self._parts[name](*values).strip())
 
     def page(self, template: str, **values: Any) -> str:
         """A whole page."""
