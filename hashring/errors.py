@@ -140,31 +140,47 @@ class StoreError(HashringError):
     """Redis did not do what was asked. The client's own exception is ``__cause__``."""
 
 
-class RedisUnavailable(StoreError, ConnectionError):
+class RetryLater(StoreError):
+    """The same call may succeed later, once the server is well again; your program is right.
+
+    Commands that repeat themselves go on after such an error. They end with any other, because
+    you have to change something first.
+    """
+
+
+class RedisUnavailable(RetryLater, ConnectionError):
     """Redis cannot be reached, does not answer in time, or is still loading. Worth retrying."""
 
 
 class RedisRefused(StoreError):
-    """Redis answered, and said no. Retrying helps only after somebody changes something."""
+    """Redis answered, and refused. Retry after a change of rights, keys, client or server."""
 
 
 class PermissionDenied(RedisRefused):
     """Wrong password, no password, or an ACL that lacks a command, key or channel."""
 
 
-class ReadOnlyReplica(RedisRefused):
+class ReadOnlyReplica(RedisRefused, RetryLater):
     """The server is a read-only replica: writes must go to its primary."""
 
 
-class OutOfMemory(RedisRefused):
+class OutOfMemory(RedisRefused, RetryLater):
     """Redis is at maxmemory and evicts nothing."""
+
+
+class WritesPaused(RedisRefused, RetryLater):
+    """Redis takes no writes for now: it cannot save its snapshot, or lacks connected replicas."""
+
+
+class WrongServer(RedisRefused):
+    """The server is one of a Redis Cluster, and the keys are on another: use a cluster client."""
 
 
 class WrongKeyType(RedisRefused):
     """A key of the ring holds another type of value, so its name is used by something else."""
 
 
-class WriteConflict(StoreError):
+class WriteConflict(RetryLater):
     """Others changed what was to be changed, again and again, just before it was written.
 
     Attributes:

@@ -18,7 +18,7 @@ from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring_plan import RingPlan, ring_plan
-from hashring.errors import ConfigError, PermissionDenied, StoreError, WrongKeyType
+from hashring.errors import ConfigError, RetryLater
 from hashring.store.ring.node_facts import loads_of, ring_algorithm, weighed_ring
 from hashring.store.ring.node_orders import weigh
 
@@ -63,8 +63,8 @@ def command(
     follow weights late. --every repeats it, and writes a line each time (with --json: a document
     on a line). A step moves about a fifth of the ring at most. There is one step in that time at
     most, even if several people repeat it. While Redis is away, read-only or out of memory it
-    changes nothing, and goes on afterwards. It ends if its user may not do this, or if a key of the
-    ring has a wrong type.
+    changes nothing, and goes on afterwards. It ends if you have to change something first, such as
+    the rights of its user, or a key of a wrong type.
 
     \b
     Examples:
@@ -104,9 +104,7 @@ def _repeat(
     while True:
         try:
             found = _round(settings, connection, terms, by, applies=True, pause=_PAUSE * interval)
-        except (PermissionDenied, WrongKeyType):
-            raise  # Waiting mends neither: somebody has to change the rights, or the key.
-        except StoreError as error:
+        except RetryLater as error:
             away = True
             click.echo(f"hashring: {error}", err=True)
         else:

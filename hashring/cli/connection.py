@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.errors import ConfigError, RedisRefused, RedisUnavailable
+from hashring.errors import ConfigError, RedisRefused, RedisUnavailable, WrongServer
 from hashring.store.command import Command
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
@@ -21,6 +21,7 @@ from hashring.store.ring.key_names import RingKeys, ring_keys
 T = TypeVar("T")
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
+_REDIRECTIONS: Final = 5  # servers of a cluster that may name another one in turn
 
 
 def without_password(url: str) -> str:
@@ -108,28 +109,32 @@ class Connection:
 
     def _ask(self, ask: Callable[[], T]) -> T:
         try:
-            return ask()
+            return self._ask_cluster(ask)
         except RedisUnavailable:
             # The server that has the ring is gone. Its successor, one of those that the user
             # named know it.
             if self.url == self._given:
                 raise
             self._go(self._given)
-        except RedisRefused as error:
-            if not self._follow(error):
-                raise
-            return ask()
-        try:
-            return ask()
-        except RedisRefused as error:
-            if not self._follow(error):
-                raise
-        return ask()
+        return self._ask_cluster(ask)
 
-    def _follow(self, error: RedisRefused) -> bool:
+    def _ask_cluster(self, ask: Callable[[], T]) -> T:
+        """Ask the server at hand, or the one that it names instead."""
+        asked = []
+        for _ in range(_REDIRECTIONS):
+            try:
+                return ask()
+            except WrongServer as error:
+                asked.append(self.shown_url)
+                self._follow(error)
+        self._go(self._given)
+        raise WrongServer(
+            f"ring {self.ring!r}: no server of the Redis Cluster has it. Each named another "
+            f"(MOVED): {', '.join(asked)}; redis-cli --cluster check shows what is wrong"
+        )
+
+    def _follow(self, error: WrongServer) -> None:
         moved = error.__cause__
-        if type(moved).__name__ != "MovedError":
-            return False
         parts = urlsplit(self.url)
         user = parts.netloc.rpartition("@")[0]
         host = str(getattr(moved, "host", "")) or parts.hostname or ""
@@ -137,7 +142,6 @@ class Connection:
         port = getattr(moved, "port", parts.port)
         at = f"{user}@{host}:{port}" if user else f"{host}:{port}"
         self._go(urlunsplit(parts._replace(netloc=at)))
-        return True
 
     def _go(self, url: str) -> None:
         self.close()

@@ -8,7 +8,7 @@ from typing import Final
 from hashring.cli.connection import Connection
 from hashring.cli.output import local_time
 from hashring.core.printable import printable
-from hashring.errors import RedisUnavailable
+from hashring.errors import RetryLater
 from hashring.store.interface import Subscription
 from hashring.store.ring.ring_events import RingEvent
 
@@ -55,7 +55,7 @@ class Ticks:
         self._connection = connection
         self._interval = interval
         self._subscription: Subscription | None = None
-        self.failure: RedisUnavailable | None = None
+        self.failure: RetryLater | None = None
         """Why Redis cannot be asked now; ``None`` when it can."""
 
     def wait(self, interval: float | None = None) -> None:
@@ -68,10 +68,10 @@ class Ticks:
             if self._subscription is None:
                 self._subscription = self._connection.subscribe(self._connection.keys.channel)
             self._subscription.wait(interval or self._interval)
-        except RedisUnavailable as error:
+        except RetryLater as error:
             self.failed(error)
 
-    def failed(self, error: RedisUnavailable) -> None:
+    def failed(self, error: RetryLater) -> None:
         """Redis did not answer: begin anew, after a moment."""
         self.failure = error
         self.close()

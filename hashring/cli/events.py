@@ -16,7 +16,7 @@ from hashring.cli.event_lines import Ticks, event_line
 from hashring.cli.output import document, json_line
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.errors import RedisUnavailable
+from hashring.errors import RetryLater
 from hashring.store.ring.ring_events import EVENTS_KEPT, RingEvent, after, event_json, newest
 
 _INTERVAL: Final = 1.0  # seconds between two looks when no message comes
@@ -95,7 +95,7 @@ def _follow(settings: Settings, connection: Connection, events: list[RingEvent])
             ticks.wait()
             try:
                 new = list(after(connection, stream, last[0].id if last else "0-0"))
-            except RedisUnavailable as error:
+            except RetryLater as error:
                 ticks.failed(error)
             else:
                 ticks.failure = None

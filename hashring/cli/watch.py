@@ -19,7 +19,7 @@ from hashring.cli.signals import sigterm_unwinds
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
-from hashring.errors import MissingDependencyError, RedisUnavailable
+from hashring.errors import MissingDependencyError, RetryLater
 from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_facts import NodeFacts, node_facts
 from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
@@ -96,7 +96,7 @@ class _Look:
 def _looks(
     connection: Connection,
     look: _Look,
-    show: Callable[[list[RingEvent], RedisUnavailable | None], None],
+    show: Callable[[list[RingEvent], RetryLater | None], None],
 ) -> None:
     """Look again at every change and every second, for ever."""
     ticks = Ticks(connection, _INTERVAL)
@@ -106,7 +106,7 @@ def _looks(
             new: list[RingEvent] = []
             try:
                 new = look.again()
-            except RedisUnavailable as error:
+            except RetryLater as error:
                 ticks.failed(error)
             else:
                 ticks.failure = None
@@ -123,7 +123,7 @@ def _watch_lines(settings: Settings, connection: Connection) -> None:
     shown = ""
     silent = False
 
-    def show(new: list[RingEvent], failure: RedisUnavailable | None) -> None:
+    def show(new: list[RingEvent], failure: RetryLater | None) -> None:
         nonlocal shown, silent
         if (failure is not None) != silent:
             silent = failure is not None
@@ -175,7 +175,7 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
     look = _Look(connection, _EVENTS)
     screen = Screen(f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}")
 
-    def draw(failure: RedisUnavailable | None) -> Any:
+    def draw(failure: RetryLater | None) -> Any:
         nodes: list[NodeFacts] = node_facts(look.snapshot, settings.scoring)
         return screen.draw(look.snapshot, nodes, list(look.events), failure)
 

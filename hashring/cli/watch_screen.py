@@ -15,7 +15,7 @@ from hashring.cli.event_lines import event_line
 from hashring.cli.output import percent, seconds
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
-from hashring.errors import RedisUnavailable
+from hashring.errors import RetryLater
 from hashring.store.ring.commands import Snapshot
 from hashring.store.ring.node_facts import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
@@ -56,7 +56,7 @@ class Screen:
         snapshot: Snapshot,
         nodes: list[NodeFacts],
         events: list[RingEvent],
-        failure: RedisUnavailable | None,
+        failure: RetryLater | None,
     ) -> Group:
         """The screen.
 

@@ -17,7 +17,9 @@ from hashring.errors import (
     RedisRefused,
     RedisUnavailable,
     StoreError,
+    WritesPaused,
     WrongKeyType,
+    WrongServer,
 )
 
 _PASSWORD: Final = "check the user and the password in the URL"
@@ -51,13 +53,14 @@ _CODES: Final[dict[str, tuple[type[StoreError], str]]] = {
     "NOPERM": (PermissionDenied, _ALLOW),
     "READONLY": (ReadOnlyReplica, _PRIMARY),
     "OOM": (OutOfMemory, _MEMORY),
-    "MISCONF": (RedisRefused, "Redis cannot write its snapshot: look at the server's log"),
-    "NOREPLICAS": (RedisRefused, "min-replicas-to-write is not met: look at the replicas"),
+    "MISCONF": (WritesPaused, "Redis cannot write its snapshot: look at the server's log"),
+    "NOREPLICAS": (WritesPaused, "min-replicas-to-write is not met: look at the replicas"),
     "LOADING": (RedisUnavailable, _LOADING),
     "MASTERDOWN": (RedisUnavailable, _MASTER_DOWN),
     "CLUSTERDOWN": (RedisUnavailable, _CLUSTER_DOWN),
     "TRYAGAIN": (RedisUnavailable, _MOVING),
-    "MOVED": (RedisRefused, _CLUSTER),
+    "ASK": (RedisUnavailable, _MOVING),
+    "MOVED": (WrongServer, _CLUSTER),
     "BUSY": (RedisUnavailable, "another script blocks Redis: SCRIPT KILL ends it"),
 }
 
@@ -79,6 +82,7 @@ _PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
 _TAKEN_OFF: Final = {
     "NoPermissionError": "NOPERM",
     "ReadOnlyError": "READONLY",
+    "AskError": "ASK",
     "MovedError": "MOVED",
     "OutOfMemoryError": "OOM",
     "BusyLoadingError": "LOADING",

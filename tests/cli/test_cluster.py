@@ -11,7 +11,7 @@ import pytest
 from redis import Redis, RedisCluster
 from redis.crc import key_slot
 
-from hashring import RedisRefused, RingNode
+from hashring import RedisUnavailable, RingNode, WrongServer
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
 
@@ -103,7 +103,7 @@ def test_a_demo_plays_on_the_server_that_has_its_ring(client: RedisCluster, othe
 def test_a_client_of_one_server_is_told_to_be_one_of_the_cluster(other: str) -> None:
     with Redis.from_url(other) as single:
         node = RingNode(single, RING)
-        with pytest.raises(RedisRefused, match=r"MOVED .* use a client of the cluster") as caught:
+        with pytest.raises(WrongServer, match=r"MOVED .* use a client of the cluster") as caught:
             node.start()
         assert "this server is one of a Redis Cluster" in str(caught.value)
 
@@ -129,3 +129,37 @@ def test_watch_goes_back_to_the_given_server_when_that_with_the_ring_is_gone() -
             client.execute_command("CLUSTER SETSLOT", slot, "NODE", client.cluster("MYID"))
             with nodes_on(client, "alder", ring=RING):
                 line_with(process, "1 node: 100.00% alder")
+
+
+def test_a_repeated_command_ends_when_no_server_of_the_cluster_has_the_ring(run: Run) -> None:
+    config = ["cluster-enabled yes"]
+    with RedisServer(port=0, config=config) as one, Redis.from_url(one.url) as client:
+        # The server that has the ring announces the address of the other.
+        wrong = [*config, f"cluster-announce-port {one.port}"]
+        with RedisServer(port=0, config=wrong) as other, Redis.from_url(other.url) as there:
+            slot = key_slot(RING.encode())
+            client.execute_command("CLUSTER ADDSLOTS", *(n for n in range(16384) if n != slot))
+            there.execute_command("CLUSTER ADDSLOTS", slot)
+            client.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+            until(
+                lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "it is up"
+            )
+            command = ("balance", "--apply", "--every", "1s", "--ring", RING)
+            url = one.url
+            done = run(*command, url=url, status=3)
+    assert done.err == (
+        f"hashring: ring '{RING}': no server of the Redis Cluster has it. Each named another "
+        f"(MOVED): {', '.join([url] * 5)}; redis-cli --cluster check shows what is wrong\n"
+    )
+
+
+def test_a_slot_that_is_moving_is_waited_for(cluster: list[RedisServer]) -> None:
+    slot, there = key_slot(RING.encode()), cluster[place(cluster)]
+    with Redis.from_url(there.url) as single, Redis.from_url(cluster[place(cluster) - 1].url) as to:
+        goal = to.cluster("MYID")
+        single.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", goal)
+        try:
+            with pytest.raises(RedisUnavailable, match=r"ASK .* slots are moving: wait"):
+                RingNode(single, RING).start()
+        finally:
+            single.execute_command("CLUSTER SETSLOT", slot, "STABLE")

@@ -25,6 +25,7 @@ from hashring.errors import (
     RedisRefused,
     RedisUnavailable,
     StoreError,
+    WritesPaused,
     WrongKeyType,
 )
 from hashring.fencing import RedisFence
@@ -160,7 +161,7 @@ def test_memory_that_is_used_up(start: Start) -> None:
 
 def test_too_few_replicas(start: Start) -> None:
     server = start("min-replicas-to-write 1")
-    assert refused(RedisRefused, node, port=server.port) == (
+    assert refused(WritesPaused, node, port=server.port) == (
         "beat of ring 'ring': NOREPLICAS Not enough good replicas to write; "
         "min-replicas-to-write is not met: look at the replicas"
     )
@@ -174,7 +175,7 @@ def test_a_snapshot_that_cannot_be_saved(start: Start, tmp_path: Path) -> None:
         eventually(
             lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err", "the save failed"
         )
-    text = refused(RedisRefused, node, port=server.port)
+    text = refused(WritesPaused, node, port=server.port)
     assert text.startswith("beat of ring 'ring': MISCONF ")
     assert text.endswith("; Redis cannot write its snapshot: look at the server's log")
 

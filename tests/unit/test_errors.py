@@ -162,6 +162,17 @@ def test_an_error_names_the_thing_the_value_and_the_remedy(
     assert vars(error) == kept
 
 
+def test_what_may_succeed_later_without_a_change_is_one_kind_of_error() -> None:
+    later = {kind for kind in PUBLIC if issubclass(kind, errors.RetryLater)}
+    assert later - {errors.RetryLater} == {
+        errors.RedisUnavailable,
+        errors.ReadOnlyReplica,
+        errors.OutOfMemory,
+        errors.WritesPaused,
+        errors.WriteConflict,
+    }
+
+
 @pytest.mark.parametrize(
     ("kind", "builtin"),
     [
