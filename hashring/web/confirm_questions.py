@@ -113,6 +113,8 @@ class Questions:
             "It runs on and owns nothing. Its keys go to the other nodes at once; with locks, each "
             "key once its holder has let go of it.",
         )
+        if order.after is None:
+            return replace(_foreseen(found, order), lasting=True)
         return replace(found, plan=order.plan, lasting=True, force=order.note)
 
     def _undrain(self, given: Given) -> Question:

@@ -26,6 +26,7 @@ from hashring.web.watchers import GroupWatcher, RingWatcher
 
 _PLANNING: Final = "plan"  # who gives the orders that are only planned
 _NO_ORDER: Final = "No order to drain it stands, so nothing moves."
+_LAST: Final = "No other node is left: every key of the ring would be unserved."
 _NOT_ON_RING: Final = "It is not on the ring, so nothing moves until it joins."
 
 
@@ -93,11 +94,11 @@ class OrderPlans:
 
     def drain(self, ring: str, node: str) -> RingOrder:
         """To drain a node."""
-        watcher, view = ring_of(self._service, ring)
-        _check_known(view, node)
-        note = ""
-        if not set(view.ring.nodes) - {node}:
-            note = "No other node is left: every key of the ring would be unserved."
+        watcher, view, _ = self._looked(ring, node)
+        others = set(view.ring.nodes) - {node}
+        if others and node not in view.ring:
+            return RingOrder(watcher, view, None, _NOT_ON_RING)
+        note = "" if others else _LAST
         return RingOrder(watcher, view, lambda: (view.ring.without_nodes(node), None), note)
 
     def undrain(self, ring: str, node: str) -> RingOrder:
