@@ -1071,8 +1071,9 @@ class NodeMachine:
             if self.book is not None and (step := self.book.leave(now)) is not None:
                 return Run(step.command, step.done, self._release_failed)
             # Of a node that may be back, and does not know where, the replicas expire.
-            if self._may_be_on_ring and self.replicas:
-                step = self._park_step() if self._stays else self.leave_step("stop")
+            if self._may_be_on_ring:
+                stays = self._stays or not self.replicas
+                step = self._park_step() if stays else self.leave_step("stop")
                 return Run(step.command, step.done, self._stop_failed)
         if self.state is NodeState.LEAVING:
             self._end(NodeEvent.LEFT)

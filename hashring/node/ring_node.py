@@ -448,7 +448,9 @@ class RingNode(Node):
             while book is not None and (step := book.leave(monotonic())) is not None:
                 self._run_now(step)
         if self._machine.replicas:
-            self._ask(lambda: self._machine.leave_step("removed"))
+            # A node that does not run has ended, and what is on its way of it comes to nothing.
+            reason = "stop" if self._runner is None else "removed"
+            self._ask(lambda: self._machine.leave_step(reason))
 
     def debug_print(self) -> None:
         """Print the ring's replicas and nodes, expired ones marked.

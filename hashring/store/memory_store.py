@@ -58,6 +58,7 @@ _PARTS: Final = {
     "places": ("places",),
     "orders": ("orders",),
     "drained": ("drained",),
+    "ended": ("ended",),
 }
 
 

@@ -51,7 +51,7 @@ def test_a_node_that_hears_its_messages_knows_what_its_heartbeat_states(
                 known[name] = ranges_of(place, name, A, *points, joining=True, drop=drop, full=full)
                 on[name] = (points, full)
             case 2 if name in on:
-                place.leave(name, A, *on.pop(name)[0])
+                place.leave(name, A, *on.pop(name)[0], reason="removed")
                 del known[name]
             case 3 if name in on:
                 place.age(name)

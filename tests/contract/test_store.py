@@ -103,7 +103,7 @@ def test_the_same_change_has_another_tag_each_time(place: Place) -> None:
     tags = set()
     for _ in range(5):
         tags.add(place.join("n", A, 10).stamp.tag)
-        place.leave("n", A, 10)
+        place.leave("n", A, 10, reason="removed")
         place.set_epoch(b"")
     assert len(tags) == 5
 
@@ -481,7 +481,7 @@ def test_names_that_went_long_ago_are_looked_for_once_an_hour(place: Place) -> N
     def come_and_go() -> set[bytes]:
         place.remember(b'{"points": [1], "at": "1"}', *names)
         place.join("n", A, 10, told={"named": True})
-        place.leave("n", A, 10)
+        place.leave("n", A, 10, reason="removed")
         return place.remembered()
 
     assert come_and_go() == {b"n", b""}
@@ -568,7 +568,7 @@ def test_every_change_is_an_event_with_the_words_of_the_message(
 def test_the_history_keeps_about_as_many_events_as_asked(place: Place) -> None:
     for _ in range(200):
         place.join("n", A, 10, events_kept=20)
-        place.leave("n", A, 10, events_kept=20)
+        place.leave("n", A, 10, events_kept=20, reason="removed")
     events = place.events()
     # Redis trims whole nodes of its stream, 100 entries each.
     assert 20 <= len(events) <= 220
@@ -791,8 +791,9 @@ def test_a_ring_is_in_the_keys_that_the_documentation_names(real: RealPlace) -> 
         b"{accounts}:full",
         b"{accounts}:full-points",
         b"{accounts}:places",
+        b"{accounts}:ended",
     }
-    real.join("n", A, 10)
+    real.join("n", C, 10)
     assert b"{accounts}:points" in real.client.keys("*")
 
 
@@ -811,7 +812,7 @@ def test_a_node_of_nine_thousand_replicas_is_one_change_at_a_time(
     place.join("n", A, 1, drop=replicas("n", *points))
     place.join("n", A, *points, drop=replicas("n", 1))
     place.leave("n", A, *points)
-    place.join("n", A, *points)
+    place.join("n", C, *points)
     place.age("n")
     assert place.beat("m", B, 3).swept == 9000
     changes = channel.changes()

@@ -14,6 +14,7 @@
 --   9  {<ring>}:places   hash     node -> the points of its members, with spaces between
 --  10  {<ring>}:orders   hash     node -> JSON of what was ordered about it
 --  11  {<ring>}:drained  ZSET     the nodes that beat and have no member, by order; scored like members
+--  12  {<ring>}:ended    ZSET     sessions that have ended, scored by when they are forgotten
 -- The channel has the name of KEYS[1]; a node's own channel is {<ring>}:to:<node>.
 --
 -- KEYS 7 and 8 together are an index of KEYS[1]: they have the same members. A ring in the form of
@@ -26,6 +27,7 @@ local AWAY = string.rep('-', SESSION) -- the session of a node that stopped to c
 local FORGET_AFTER = 86400 -- seconds a named node's points are remembered after it went
 local FORGET_ABOVE = 256   -- names remembered before the old ones are looked for
 local FORGET_EVERY = 3600  -- seconds between two such looks at all names, however many leave
+local END_KEPT = 3600      -- seconds; the network gives up sooner on what is on its way
 local OVER = 'its time was up'
 local LAST_EPOCH = 999999999999 -- more digits are read as garbage; after it comes 1
 
@@ -41,6 +43,7 @@ redis.call('ZCARD', KEYS[8])
 redis.call('HLEN', KEYS[9])
 redis.call('HLEN', KEYS[10])
 redis.call('ZCARD', KEYS[11])
+redis.call('ZCARD', KEYS[12])
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -373,6 +376,21 @@ local function remember(node, points)
     end
   end
   redis.call('HSET', KEYS[5], '', time[1])
+end
+
+-- A session has ended. A heartbeat of it that was long on its way changes nothing any more.
+local function end_session(session)
+  local away = redis.call('ZRANGEBYSCORE', KEYS[12], '-inf', seconds(now), 'LIMIT', 0, 100)
+  away[#away + 1] = session
+  -- Whatever goes with it, a full Redis takes the rest once the script has begun to write.
+  in_parts('ZREM', KEYS[12], away)
+  redis.call('ZADD', KEYS[12], seconds(now + END_KEPT), session)
+  redis.call('EXPIRE', KEYS[12], END_KEPT)
+end
+
+local function has_ended(session)
+  local till = redis.call('ZSCORE', KEYS[12], session)
+  return till and tonumber(till) > now
 end
 
 -- What a node tells of itself, from its entry; nothing for an entry not written here.

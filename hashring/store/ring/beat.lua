@@ -25,7 +25,8 @@
 --         node's members as such a text.
 --         status: ok, drained (the same, but by order the node has no member on the ring), taken (the
 --         name is in use by another session than the one seen), superseded (by another session under
---         this name, or by a heartbeat with the points that this one was given later), moved (the ring
+--         this name, by a heartbeat with the points that this one was given later, or since this
+--         session has ended), moved (the ring
 --         is not the one expected), absent (with b: nothing was left there). Only the first two
 --         changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
@@ -106,7 +107,9 @@ else
   end
 end
 
-if back and not own[1] then
+if holder ~= session and has_ended(session) then
+  status = 'superseded'
+elseif back and not own[1] then
   status = 'absent'
 elseif other and not joining then
   status = 'superseded'
@@ -177,6 +180,9 @@ end
 -- Write what the node tells of itself.
 local function write_entry()
   take_own_weight()
+  if other then
+    end_session(holder)
+  end
   if entry ~= session .. told then
     redis.call('HSET', KEYS[3], node, session .. told)
     if away then

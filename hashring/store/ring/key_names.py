@@ -21,8 +21,8 @@ class RingKeys:
 
     Attributes:
         ring: the ZSET of replicas; its name is also the channel's.
-        epoch, nodes, events, left, full, points, full_points, places, orders, drained, token: see
-            docs/reference/redis-layout.rst.
+        epoch, nodes, events, left, full, points, full_points, places, orders, drained, ended,
+            token: see docs/reference/redis-layout.rst.
         locks: what every lock's key begins with.
     """
 
@@ -37,6 +37,7 @@ class RingKeys:
     places: bytes
     orders: bytes
     drained: bytes
+    ended: bytes
     token: bytes
     locks: bytes
 
@@ -59,6 +60,7 @@ class RingKeys:
             self.places,
             self.orders,
             self.drained,
+            self.ended,
         )
 
     def lock(self, key: bytes) -> bytes:
@@ -118,6 +120,7 @@ def ring_keys(name: str | bytes) -> RingKeys:
         places=base + b":places",
         orders=base + b":orders",
         drained=base + b":drained",
+        ended=base + b":ended",
         token=base + b":token",
         locks=base + b":lock:",
     )

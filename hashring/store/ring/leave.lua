@@ -4,6 +4,9 @@
 --       5 how many events to keep   6... the node's members
 -- Answer  status (ok, superseded, absent), how many members went.
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
+if ARGV[3] == 'stop' and session ~= '' then
+  end_session(session)
+end
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
 if session ~= '' and holder ~= '' and holder ~= session then

@@ -9,6 +9,7 @@
 --       8... the node's members
 -- Answer  status (ok, superseded, absent: it is not on the ring), how many members stay.
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
+end_session(session)
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
 if holder ~= session then

@@ -23,6 +23,7 @@ _FORGET_AFTER: Final = 86_400
 _FORGET_ABOVE: Final = 256
 _FORGET_EVERY: Final = 3600
 _LAST_EPOCH: Final = 999_999_999_999
+_END_KEPT: Final = 3600
 _OVER: Final = "its time was up"
 
 
@@ -43,6 +44,7 @@ class RingData:
     places: dict[bytes, bytes] = field(default_factory=dict)
     orders: dict[bytes, bytes] = field(default_factory=dict)
     drained: dict[bytes, float] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
 
 
 class _Left(NamedTuple):
@@ -100,7 +102,7 @@ class RingTwin(Twin):
             told = self._told_back(told, own)
         other = holder_of(entry or b"") not in ("", session)
         status = "absent"
-        if left is None or left.members:
+        if left is None or left.members or self._has_ended(name, session):
             status = self._status(node, session, take_from if joining else None, told, history)
         stayed = joining and take_from and (entry or b"").startswith(AWAY)
         if status == "ok" and (stayed or expect not in ("", f"={before}")):
@@ -197,11 +199,25 @@ class RingTwin(Twin):
     ) -> str:
         """How a heartbeat goes, whatever ring it expects; ``take_from`` is given by a join."""
         holder = holder_of(self.ring.nodes.get(node.encode(), b""))
+        if self._has_ended(node.encode(), session):
+            return "superseded"
         if holder not in ("", session, take_from):
             return "superseded" if take_from is None else "taken"
         if _placed(told.encode()) < self._placed_before(node.encode(), session):
             return "superseded"
         return "drained" if self._is_to_drain(node, session, history) else "ok"
+
+    def _end_session(self, session: str) -> None:
+        """A session has ended: a heartbeat of it that was long on its way does nothing."""
+        ended = self.ring.ended
+        for old in [each for each, until in ended.items() if until <= self.now][:100]:
+            del ended[old]
+        ended[session] = self.now + _END_KEPT
+
+    def _has_ended(self, name: bytes, session: str) -> bool:
+        """Whether a session ended, and does not hold the name."""
+        holds = holder_of(self.ring.nodes.get(name, b"")) == session
+        return not holds and self.ring.ended.get(session, self.now) > self.now
 
     def _replace(self, away: Iterable[bytes], own: Iterable[bytes], lead: float) -> tuple[int, int]:
         """Drop members and refresh others; how many of these are new, and how many were dropped."""
@@ -273,6 +289,8 @@ class RingTwin(Twin):
         """What the node tells of itself, and in the history what is new in it."""
         ring = self.ring
         entry = ring.nodes.get(name, b"")
+        if (holder := holder_of(entry)) not in ("", session):
+            self._end_session(holder)
         ring.nodes[name] = session.encode() + told.encode()
         if joining and entry.startswith(AWAY):
             ring.events.add(self.now, {b"kind": b"back", b"by": name}, history)
@@ -345,6 +363,8 @@ class RingTwin(Twin):
     ) -> list[Any]:
         ring, name = self.ring, node.encode()
         entry = ring.nodes.get(name)
+        if session and reason == "stop":
+            self._end_session(session)
         if session and holder_of(entry or b"") not in ("", session):
             return [b"superseded", 0]
         removed = sum(ring.members.pop(member, None) is not None for member in members)
@@ -378,6 +398,7 @@ class RingTwin(Twin):
         ring, name = self.ring, node.encode()
         entry = ring.nodes.get(name, b"")
         holder = holder_of(entry)
+        self._end_session(session)
         if holder != session:
             return [b"superseded" if holder else b"absent", 0]
         there = [member for member in members if member in ring.members]

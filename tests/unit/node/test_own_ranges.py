@@ -137,6 +137,10 @@ def test_one_that_may_be_back_and_does_not_know_where_leaves_to_the_ttl() -> Non
     hand.subscribe()
     hand.run().failed(RedisUnavailable("no answer"), hand.now)
     hand.machine.stop()
+    # Its session has ended, so a join that is still on its way does nothing.
+    ends = hand.run()
+    assert ends.command.script.name == "park"
+    ends.done(LeaveStatus.ABSENT, hand.now, hand.now)
     assert isinstance(hand.next(), Finished)
 
 

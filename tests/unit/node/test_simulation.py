@@ -193,13 +193,19 @@ def _joins_with_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twin.RingTwin, "beat", blind)
 
 
+def _obeys_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat that comes after its node left puts the node back."""
+    monkeypatch.setattr(twin.RingTwin, "_has_ended", lambda self, *rest: False)
+
+
 SERVERS = {
-    "renewal without a look at the session": (_renews_any_session, "exclusion|names"),
+    "renewal without a look at the session": (_renews_any_session, "exclusion|names|ended"),
     "a sweep that is not announced": (_sweeps_in_silence, "told"),
     "no sweep": (_never_sweeps, "recovery"),
     "epochs told apart by their number": (_numbers_alone, "told|freshness|exclusion"),
     "a restart in place as after a crash": (_keeps_the_name, "stays"),
     "a join by what was seen before the stop": (_joins_with_what_it_saw, "stays"),
+    "a heartbeat of a session that has ended": (_obeys_ended_sessions, "ended"),
 }
 
 

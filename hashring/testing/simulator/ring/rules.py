@@ -42,6 +42,10 @@ node has given up since, for nobody would serve that. A failover may, or a late 
 loss: then the point is gone within :data:`WINDOW`, counted from when the node's connection worked
 again.
 
+**Ended.** Once Redis has executed that a node leaves, or stops to come back, or loses its name to
+another process, no heartbeat of its session has an effect, however late it comes, unless Redis lost
+data.
+
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything.
 
@@ -523,6 +527,12 @@ def _by_node(world: RingWorld) -> dict[str, frozenset[bytes]]:
     return {name: frozenset(members) for name, members in found.items()}
 
 
+def _holders(world: RingWorld) -> dict[str, str]:
+    """The session that holds each name; empty when none does."""
+    names = {process.machine.name for process in world.processes.values()}
+    return {name: world.server.holder(KEYS.ring, name) for name in names}
+
+
 def _known(process: RingProcess) -> frozenset[bytes]:
     """The members that a process' node has, is about to have, or is about to give up."""
     machine = process.machine
@@ -543,9 +553,7 @@ class Spares(RingRule):
         self._look(world)
 
     def _look(self, world: RingWorld) -> None:
-        self._members = _by_node(world)
-        names = {process.machine.name for process in world.processes.values()}
-        self._holders = {name: world.server.holder(KEYS.ring, name) for name in names}
+        self._members, self._holders = _by_node(world), _holders(world)
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -578,6 +586,36 @@ class Spares(RingRule):
                 raise self.broken(
                     world, f"{label} does not know of {member!r}, on the ring since {at:.3f}"
                 )
+
+
+class Ended(RingRule):
+    name = "ended"
+
+    def __init__(self) -> None:
+        self._ended: set[str] = set()
+        self._holders: dict[str, str] = {}
+
+    def touched(self, world: RingWorld, lost: bool) -> None:
+        if lost:
+            self._ended.clear()
+        self._holders = _holders(world)
+
+    def executed(
+        self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
+    ) -> None:
+        if command.script.name not in ("beat", "leave", "park"):
+            return
+        node, session = map(str, command.arguments[:2])
+        before, self._holders = self._holders.get(node, ""), _holders(world)
+        if not isinstance(reply, BeatReply):
+            self._ended.add(session)
+        elif reply.status in _ACCEPTED:
+            if session in self._ended:
+                raise self.broken(
+                    world, f"a heartbeat of {process.spec.label} came after its end, and is obeyed"
+                )
+            if before != session and not reply.swept:
+                self._ended.add(before)
 
 
 class Stays(RingRule):
@@ -690,6 +728,7 @@ def all_rules() -> list[RingRule]:
         Placement(),
         Weight(),
         Spares(),
+        Ended(),
         Stays(),
         Recovery(),
         RingRest(),
