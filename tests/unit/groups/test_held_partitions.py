@@ -182,6 +182,14 @@ def test_what_another_member_is_to_empty_is_not_to_be_drained_here() -> None:
     assert kinds(one.heard(told, 1.0, 5001.0, 1.0)) == [("revoked", 0)]
 
 
+def test_what_was_to_be_drained_and_is_then_asked_back_may_still_be_reported_as_drained() -> None:
+    one = member({0: 1})
+    draining = frozenset({0})
+    one.heard(view(2, held={0: 1}, draining=draining), 1.0, 5001.0, 1.0)
+    one.heard(view(3, held={0: 1}, draining=draining, revoked={0: 5005.0}), 2.0, 5002.0, 2.0)
+    assert one.drained(0, 2.0)
+
+
 def test_a_member_that_leaves_renews_and_begins_nothing() -> None:
     one = member({0: 1, 1: 2})
     assert one.close(30.0) == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from hashring.core.ring import Ring
 from hashring.errors import LeaseLost, RedisUnavailable, WrongKeyType
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.locks.key_states import KeyState
-from hashring.protocol.locks.limit import REFUSED_COUNTED
+from hashring.protocol.locks.limit import REFUSED_COUNTED, Limit
 from hashring.protocol.locks.lock_book import LockBook, LockConfig, Verdict
 from hashring.store.locks.commands import LOCKS_A_CALL, RENEWED_A_CALL, acquire
 from tests.unit.node.bookworld import KEYS, NODES, RETRY, SPAN, Node, World, keys_of, point
@@ -1195,6 +1196,15 @@ def test_the_nearest_with_room_inherits() -> None:
     assert nodes["a"].held == {b"c4", b"c5"}
     assert nodes["d"].held == {b"c6", b"c7"}
     assert world.full == {"a", "b", "c"}
+
+
+def test_no_node_looks_for_refused_keys_once_another_has_room() -> None:
+    limit = Limit(1, 10.0, locking=True)
+    limit.refuse(b"a0", 7, own=True, now=100.0)
+    limit.recount(lambda point: True, everyone_full=True, now=101.0)
+    assert limit.look_at == 101.0
+    limit.recount(lambda point: True, everyone_full=False, now=102.0)
+    assert limit.look_at == math.inf
 
 
 def test_what_overflowed_stays_when_the_owner_has_room_until_it_asks(world: World) -> None:
