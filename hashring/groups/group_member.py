@@ -215,7 +215,7 @@ class GroupMember(BaseMember):
     def _end(self, stay: Stay) -> None:
         if self._deciding is not None:
             loop, ended = self._deciding
-            decider, last = self._group.decider, self._machine.stage is Stage.LEFT
+            decider, last = self._group.decider, self._group.last_step
             loop.tell(lambda now: decider.end(last=last))
             ended.wait(self._machine.grace)
 

@@ -14,7 +14,7 @@ state              meaning                                          event -> nex
 ``deciding``       reads the group, runs the assignor, commits      asked -> deciding
 \\                                                                   done -> idle
 \\                                                                   end -> last decision
-``last decision``  the same, once more, for a member that has left  done -> ended
+``last decision``  ends what it does; for a member that has left    done -> ended
 ``ended``          its member has left                              the end
 =================  ===============================================  ====================
 """
@@ -148,7 +148,7 @@ DECIDER_LIFE: Final = StateTable(
     {
         DeciderStage.IDLE: "nothing is asked of it",
         DeciderStage.DECIDING: "reads the group, runs the assignor, commits",
-        DeciderStage.LAST: "the same, once more, for a member that has left",
+        DeciderStage.LAST: "ends what it does; for a member that has left",
         DeciderStage.ENDED: "its member has left",
     },
     {
@@ -217,7 +217,7 @@ class Decider:
             self._turn(DeciderTurn.ASKED)
 
     def end(self, *, last: bool = True) -> None:
-        """Take a last step, unless there is none to take, and end."""
+        """Take a last step, if nobody else does, and end."""
         if DECIDER_LIFE.may(self.stage, DeciderTurn.END):
             self._turn(DeciderTurn.END)
             self._again = last
@@ -346,6 +346,7 @@ class GroupMachine(MemberMachine):
         view: the member's part of the last decision it read.
         waits_for_name: whether it waits while another session has its name.
         undecided: why the decider could not decide last; ``None`` when it could.
+        last_step: whether it has left, and nobody else takes the step that is due since.
     """
 
     awaits_decision = True
@@ -382,6 +383,7 @@ class GroupMachine(MemberMachine):
         self.terms = self.offered = self.wants = terms
         self.view: MemberView | None = None
         self.undecided: Exception | None = None
+        self.last_step = False
         self.waits_for_name = False
         self._name_left = math.inf
         self._keys = keys
@@ -448,7 +450,7 @@ class GroupMachine(MemberMachine):
 
     def start(self, now: float) -> None:
         """Begin to enter."""
-        self._name_left = math.inf
+        self._name_left, self.last_step = math.inf, False
         super().start(now)
 
     def again_at(self, error: Exception, now: float) -> float | None:
@@ -612,7 +614,8 @@ class GroupMachine(MemberMachine):
 
     def depart(self) -> Flow[None]:
         """Leave."""
-        yield leave(self._keys, self.member, self._session or "-")
+        left = yield leave(self._keys, self.member, self._session or "-")
+        self.last_step = self.stage is Stage.DEPARTING and left is not None and left.due
 
     def concerns(self, channel: bytes, payload: bytes) -> bool:
         """Whether to renew: a decision concerns this member. Else it is to take a step."""

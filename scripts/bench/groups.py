@@ -335,9 +335,14 @@ class Crowd:
             }
         )
 
-    def leave(self) -> None:
-        name, home = self.homes.popitem()
-        self.ask({home: ("stop", [name])})
+    def leave(self, count: int) -> None:
+        left = dict(self.homes.popitem() for _ in range(count))
+        self.ask(
+            {
+                home: ("stop", [name for name in left if left[name] == home])
+                for home in sorted({*left.values()})
+            }
+        )
 
     def invite(self) -> None:
         self.ask({PROCESSES: ("start", ["victim"])})
@@ -385,7 +390,7 @@ class Crowd:
         moved = sum(after.get(p) != token for p, token in before.items())
         decisions = self.generation() - decided
         print(
-            f"{what:>8}  {members:>7}  {moved:>5}  {decisions:>9}  {took:>6.1f}  {burnt:>13.2f}  "
+            f"{what:>9}  {members:>7}  {moved:>5}  {decisions:>9}  {took:>6.1f}  {burnt:>13.2f}  "
             f"{cpu:>11.2f}  {1000 * (burnt + cpu) / max(moved, 1):>9.2f}",
             flush=True,
         )
@@ -419,12 +424,12 @@ def _change_crowd(crowd: Crowd, client: Redis, members: int, partitions: int) ->
     crowd.begin()
     print(
         f"{partitions} partitions, members in {PROCESSES} processes\n"
-        f"{'what':>8}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
+        f"{'what':>9}  {'members':>7}  {'moved':>5}  {'decisions':>9}  {'s':>6}  "
         f"{'members CPU s':>13}  {'Redis CPU s':>11}  ms a move"
     )
     crowd.measured("start", members, lambda: crowd.add(members - 1))
     crowd.measured("join", members + 1, lambda: crowd.add(1))
-    crowd.measured("leave", members, crowd.leave)
+    crowd.measured("leave", members, lambda: crowd.leave(1))
     crowd.measured("(invite)", members + 1, crowd.invite)
     crowd.measured("crash", members, crowd.crash)
     cpu, burnt = _cpu(client), crowd.burnt()
@@ -434,6 +439,8 @@ def _change_crowd(crowd: Crowd, client: Redis, members: int, partitions: int) ->
         f"at rest for {REST:g} s: {1e6 * burnt / (members * REST):.0f} us of CPU a member and "
         f"second, {1e6 * cpu / (members * REST):.0f} us of Redis'"
     )
+    stay = max(1, members // 10)
+    crowd.measured("most stop", stay, lambda: crowd.leave(members - stay))
 
 
 def _cpu(client: Redis) -> float:

@@ -45,6 +45,7 @@ from hashring.store.group.commands import (
     Conflict,
     GroupKeys,
     Joined,
+    Left,
     Reports,
     Taken,
     agreed,
@@ -672,6 +673,47 @@ def test_a_conflict_with_a_member_that_is_at_work_leaves_the_step_to_it(
     store.run(join(keys, facts("c", "c" * 16), TERMS))
     assert store.run(commit(keys, reading, outcome, "b")) == Conflict(left=True)
     assert store.run(commit(keys, reading, outcome, "c")) == Conflict(left=False)
+
+
+@pytest.mark.parametrize("decider", ["a", "b"])
+def test_a_leave_asks_a_member_that_stays_for_the_next_step(
+    store: Store, keys: GroupKeys, decider: str
+) -> None:
+    # The one that decided last; if it is the one that leaves, another.
+    sessions = {name: name * 16 for name in "abc"}
+    for name, session in sessions.items():
+        store.run(join(keys, facts(name, session), TERMS))
+    step(store, keys, decider, goes_on=True)
+    with contextlib.closing(listening(store, keys, "a", "b")) as subscription:
+        assert store.run(leave(keys, "b", sessions["b"])) == Left(due=False)
+        message = subscription.wait(PATIENCE)
+    assert isinstance(message, Message)
+    assert (message.channel, message.payload) == (keys.member_channel("a"), STEP)
+    # It is at work on it: the next that leaves asks nobody, and takes no step itself.
+    assert store.run(leave(keys, "c", sessions["c"])) == Left(due=False)
+
+
+def test_one_that_leaves_takes_the_next_step_if_nobody_else_can_be_asked(
+    store: Store, keys: GroupKeys
+) -> None:
+    decided_by(store, keys, "a")
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys, "b", goes_on=True)
+    assert store.run(leave(keys, "b", B)) == Left(due=True)
+    assert store.run(leave(keys, "a", A)) == Left(due=True)
+    # Its claim is not in the way of the next one.
+    assert is_due(store, keys, "c")
+
+
+def test_a_leave_does_not_ask_a_member_that_was_asked_before_and_did_nothing(
+    store: Store, keys: GroupKeys
+) -> None:
+    decided_by(store, keys, "a")
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys, "a", goes_on=True)
+    with contextlib.closing(listening(store, keys, "a")):
+        store.run(with_claim(join(keys, facts("c", "c" * 16), TERMS), 1e-6))
+        assert store.run(leave(keys, "b", B)) == Left(due=True)
 
 
 def with_claim(command: Command[Joined | Taken], seconds: float) -> Command[Joined | Taken]:

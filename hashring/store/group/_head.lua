@@ -82,6 +82,21 @@ local function claim()
   return tonumber(till or '') or 0, member
 end
 
+-- Ask a member for the next step, of that session if one is given; whether it receives the message.
+local function ask(member, session)
+  local there = record(member)
+  return there and there == (session or there) and lease_of(member) > now and send(member, 'step') > 0
+end
+
+local function claim_for(member, seconds)
+  redis.call('HSET', KEYS[1], 'claimed', text(now + seconds) .. ' ' .. member)
+end
+
+-- Session and name of the member that decided last.
+local function decider()
+  return string.match(redis.call('HGET', KEYS[1], 'decider') or '', '^(%x+) (.*)$')
+end
+
 -- Whether a member is to take the next step. One at a time does, for speed alone: a claim that is
 -- not made good lapses. The member that decided last has the group in memory, so a fact that has
 -- just changed is left to it, and a message asks it. If it let its claim lapse, it may be gone.
@@ -90,10 +105,9 @@ local function takes(member, seconds, fresh)
   if before > now then
     return false
   end
-  local session, last = string.match(redis.call('HGET', KEYS[1], 'decider') or '', '^(%x+) (.*)$')
-  local theirs = fresh and before == 0 and session and last ~= member
-  theirs = theirs and record(last) == session and lease_of(last) > now and send(last, 'step') > 0
-  redis.call('HSET', KEYS[1], 'claimed', text(now + seconds) .. ' ' .. (theirs and last or member))
+  local session, last = decider()
+  local theirs = fresh and before == 0 and session and last ~= member and ask(last, session)
+  claim_for(theirs and last or member, seconds)
   return not theirs
 end
 

@@ -242,13 +242,31 @@ def beat(
     return Command(script("group", "beat"), keys.script_keys(), arguments, read)
 
 
-def leave(keys: GroupKeys, member: str, session: str = "") -> Command[bool]:
-    """Leave; whether the member was there.
+@dataclass(frozen=True)
+class Left:
+    """The member is not in the group any more.
+
+    Attributes:
+        due: whether nobody else takes the step that is due now.
+    """
+
+    due: bool
+
+
+def leave(keys: GroupKeys, member: str, session: str = "") -> Command[Left | None]:
+    """Leave; ``None`` if the member was not there.
+
+    A member that stays is asked to take the next step.
 
     Args:
         session: only this one; empty for any.
     """
-    return Command(script("group", "leave"), keys.script_keys(), (member, session), bool)
+
+    def read(raw: Any) -> Left | None:
+        return Left(raw == 2) if raw else None
+
+    arguments = (member, session, CLAIM)
+    return Command(script("group", "leave"), keys.script_keys(), arguments, read)
 
 
 def agreed(keys: GroupKeys) -> Command[Terms | None]:

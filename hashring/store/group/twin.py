@@ -16,6 +16,8 @@ _QUIET: Final = re.compile(rb'"seen":\d+|"loads":{[^{}]*}')
 _KEPT: Final = 512
 _ROOM: Final = 2048
 _MANY: Final = 256
+# See leave.lua.
+_ASKED: Final = 4
 _PART: Final = re.compile(rb"([0-9a-f]+) (\S+)(.*)", re.DOTALL)
 _WORDS: Final = {words: re.compile(b'"%b":{[^{}]*}' % words) for words in (b"released", b"drained")}
 
@@ -69,18 +71,18 @@ class GroupTwin(Twin):
         if before > self.now:
             return False
         session, last = data.fields.get("decider", ("", b""))
-        record = data.members.get(last)
-        theirs = (
-            fresh
-            and before == 0.0
-            and last != member
-            and record is not None
-            and record[0] == session
-            and data.leases.get(last, 0.0) > self.now
-            and self._send(last, b"step") > 0
-        )
+        theirs = fresh and before == 0.0 and last != member and self._ask(last, session)
         data.fields["claimed"] = self.now + seconds, last if theirs else member
         return not theirs
+
+    def _ask(self, member: bytes, session: str | None = None) -> bool:
+        record = self.group.members.get(member)
+        return (
+            record is not None
+            and session in (None, record[0])
+            and self.group.leases.get(member, 0.0) > self.now
+            and self._send(member, b"step") > 0
+        )
 
     def _tag(self) -> bytes:
         return bytes(self.group.fields.get("tag", b""))
@@ -188,7 +190,7 @@ class GroupTwin(Twin):
         fields["watched"] = (due, count + 1)
         return b"%.6f" % (due - self.now)
 
-    def leave(self, member: str, session: str) -> int:
+    def leave(self, member: str, session: str, claim: float) -> int:
         data, name = self.group, member.encode()
         record = data.members.get(name)
         if record is None or session not in ("", record[0]):
@@ -197,7 +199,22 @@ class GroupTwin(Twin):
         data.leases.pop(name, None)
         data.views.pop(name, None)
         self._changed()
-        return 1
+        return 1 if self._others_take_it(name, claim) else 2
+
+    def _others_take_it(self, name: bytes, seconds: float) -> bool:
+        data = self.group
+        till, claimant = self._claim()
+        if till > self.now and claimant != name:
+            return True
+        session, last = data.fields.get("decider", ("", b""))
+        newest = sorted(data.leases, key=lambda other: (data.leases[other], other), reverse=True)
+        asked = [(last, session), *((other, None) for other in newest[:_ASKED])]
+        for other, whose in asked:
+            if other != claimant and self._ask(other, whose):
+                data.fields["claimed"] = self.now + seconds, other
+                return True
+        data.fields.pop("claimed", None)
+        return False
 
     def read(self, known: str) -> Any:
         data = self.group

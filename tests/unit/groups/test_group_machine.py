@@ -11,9 +11,9 @@ from hashring.core.assignors import Assignor, Balanced, Learner
 from hashring.core.groups.state import Terms
 from hashring.errors import AssignorError
 from hashring.protocol.group_machine import Decided, Decider, GroupMachine
-from hashring.protocol.machine import Machine, Run, Subscribe, Wait
+from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
-from hashring.store.group.commands import STEP, agreed, group_keys
+from hashring.store.group.commands import STEP, Left, agreed, group_keys
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")
@@ -143,6 +143,18 @@ def test_one_looks_whether_a_step_that_was_left_to_another_was_taken() -> None:
     assert hand.play(hand.machine) == look
     hand.now = look
     assert hand.asks_at_once()
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_one_that_leaves_reads_the_group_only_if_nobody_else_takes_the_next_step(due: bool) -> None:
+    hand = Hand().inside()
+    hand.machine.stop(hand.now, patient=False)
+    departs = hand.machine.next(hand.now)
+    assert isinstance(departs, Run)
+    departs.done(Left(due), hand.now, hand.now)
+    assert hand.machine.stage is Stage.LEFT
+    hand.decider.end(last=hand.machine.last_step)
+    assert isinstance(hand.decider.next(hand.now), Run if due else Finished)
 
 
 def test_at_the_time_of_the_next_step_it_asks_again() -> None:

@@ -10,6 +10,7 @@ import math
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -37,8 +38,8 @@ from hashring.testing.simulator.groups.history import (
     MemberSpec,
 )
 from hashring.testing.simulator.groups.rules import unrest
-from hashring.testing.simulator.groups.world import GroupWorld
-from hashring.testing.simulator.network import LATENCY
+from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+from hashring.testing.simulator.network import LATENCY, Call
 from tests.unit.histories import none_breaks_a_rule
 
 HISTORIES = 120
@@ -134,9 +135,35 @@ def test_a_due_time_is_noticed_without_a_renewal(seed: int, what: str) -> None:
     assert longest_pause(seed, what) <= 2.0 + 20 * 0.05
 
 
+def asks_nobody(monkeypatch: pytest.MonkeyPatch, *, takes_it: bool) -> None:
+    """A member that leaves asks no other for the next step."""
+
+    def nobody(self: GroupTwin, name: bytes, seconds: float) -> bool:
+        self.group.fields.pop("claimed", None)
+        return not takes_it
+
+    monkeypatch.setattr(GroupTwin, "_others_take_it", nobody)
+
+
+@pytest.mark.parametrize("what", ["stop", "replace"])
+def test_a_leaver_that_can_ask_nobody_leaves_the_wait_to_two_that_stay(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    asks_nobody(monkeypatch, takes_it=True)
+    assert max(longest_pause(seed, what) for seed in range(3)) <= 2.0 + 20 * 0.05
+
+
 def test_planted_a_leaver_that_leaves_the_wait_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks_nobody(monkeypatch, takes_it=True)
     monkeypatch.setattr("hashring.store.group.commands.deputies", lambda facts, after, by: ())
     assert max(longest_pause(seed, "stop") for seed in range(10)) > 10.0
+
+
+def test_planted_a_leaver_that_leaves_the_next_step_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asks_nobody(monkeypatch, takes_it=False)
+    assert max(longest_pause(seed, "stop") for seed in range(3)) > 10.0
 
 
 def test_planted_a_member_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,6 +198,38 @@ def test_planted_a_member_that_leaves_a_step_to_another_for_good(
 ) -> None:
     monkeypatch.setattr(Membership, "look_again", lambda self, at: None)
     assert handing_over(0) > 10.0
+
+
+def whole_readings() -> int:
+    """How many times members read the whole group when most of them stop at the same moment."""
+    terms = Terms(64, ttl=40.0, rebalance_delay=0.0, max_handoff_time=1.0, handoffs=64)
+    specs = tuple(MemberSpec(f"p{number:02}", f"m{number:02}") for number in range(15))
+    events = [Event(0.01 * n, "start", spec.label) for n, spec in enumerate(specs)]
+    events += [Event(60.0, "stop", spec.label) for spec in specs[3:]]
+    world = GroupSimulator().world(GroupHistory(1, specs, tuple(events), terms, interval=10.0))
+    world.run(59.0)
+    execute, counted = world.execute, Counter[str]()
+
+    def counting(process: GroupProcess, call: Call) -> None:
+        command = call.command
+        if command.script.name == "group_read" and not command.arguments[0]:
+            counted["whole"] += 1
+        execute(process, call)
+
+    world.execute = counting  # type: ignore[assignment]
+    world.run(70.0)
+    assert unrest(world) == ""
+    assert len(world.state().roster) == 3
+    return counted["whole"]
+
+
+def test_members_that_stop_at_once_do_not_each_read_the_group() -> None:
+    assert whole_readings() == 0
+
+
+def test_planted_members_that_each_take_a_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks_nobody(monkeypatch, takes_it=True)
+    assert whole_readings() >= 12
 
 
 def test_an_owner_says_soon_that_it_knows_a_deadline() -> None:
@@ -213,12 +272,13 @@ def pauses(seed: int) -> GroupHistory:
 def slowness(seed: int) -> GroupHistory:
     """A member whose first decision takes five times as long as is between two renewals.
 
-    It decides itself, since the member that decided until then has just left.
+    It decides itself, since the others have just left.
     """
     at = 20.0 + random.Random(seed).random()
     history = few(
         seed,
         Event(at - 1.0, "stop", "p0"),
+        Event(at - 1.0, "stop", "p1"),
         Event(at, "start", "p2"),
         Event(at + 0.001, "slow decision", "p2", 0.98),
     )

@@ -152,7 +152,7 @@ class GroupProcess(Process):
         """A machine has nothing more to do: the decider's last step is the end."""
         if loop is self.renewing:
             self.world.say(self, f"has {self.machine.stage.value}: {self.machine.failure or ''}")
-            last = self.machine.stage is Stage.LEFT
+            last = self.machine.last_step
             self.deciding.tell(lambda: self.decider.end(last=last))
         elif self.machine.stage is Stage.FAILED and self.spec.insistent:
             self.soon(_AGAIN, self._start_again)
