@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import Any
 
 import pytest
@@ -220,12 +221,18 @@ def test_a_node_that_was_to_drain_meanwhile_is_back_off_the_ring(place: Place) -
     assert set(place.zset()) == {b"30:m:id30"}
 
 
+SUM = sha1(b"n 20:n:id20").hexdigest().encode()
+"""What goes with the list of the one replica of a node."""
+
 GARBAGE = {
     "no list": b'"stays":7',
     "no members": b'"stays":{"members":[]}',
     "no texts": b'"stays":{"members":[7]}',
     "another's": b'"stays":{"members":["10:m:id10"]}',
     "no replica": b'"stays":{"members":["nonsense"]}',
+    "no text among texts": b'"stays":{"members":["20:n:id20",[]]}',
+    "without its digest": b'"stays":{"members":["20:n:id20"]}',
+    "others than were digested": b'"stays":{"members":["21:n:id21"],"sum":"%s"}' % SUM,
     "no JSON": b'"stays":',
 }
 
@@ -243,8 +250,8 @@ def test_garbage_for_its_ranges_makes_it_own_nothing_until_its_next_heartbeat(
     place: Place, ranges: bytes
 ) -> None:
     reply = place.join("n", A, 20, digest="", **NAMED)
-    stays = b'"stays":{"members":["20:n:id20"],"tag":"%s","ranges":%s}'
-    place.hset("n", AWAY + b"{" + stays % (reply.stamp.tag.encode(), ranges) + b"}")
+    stays = b'"stays":{"members":["20:n:id20"],"sum":"%s","tag":"%s","ranges":%s}'
+    place.hset("n", AWAY + b"{" + stays % (SUM, reply.stamp.tag.encode(), ranges) + b"}")
     back = come_back(place, "n", B)
     assert back.status is BeatStatus.OK
     assert back.ranges in ((), reply.ranges)

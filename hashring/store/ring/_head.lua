@@ -83,6 +83,11 @@ local function node_of(member)
   return node
 end
 
+-- A digest of a node's members, as they are listed in the entry of one that is away.
+local function sum_of(node, members)
+  return redis.sha1hex(node .. ' ' .. table.concat(members, ' '))
+end
+
 local function point_of(member)
   return tonumber(string.match(member, '^(%d+):'))
 end

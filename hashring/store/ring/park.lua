@@ -15,20 +15,32 @@ local holder = holder_of(entry)
 if holder ~= session then
   return {holder == '' and 'absent' or 'superseded', 0}
 end
-local members = {}
-for i = 8, #ARGV, 1000 do
-  local last = math.min(i + 999, #ARGV)
-  for j, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ARGV, i, last))) do
-    if score then
-      members[#members + 1] = ARGV[i + j - 1]
+local members, renewed, expires = {}, 0, seconds(now + tonumber(ARGV[3]))
+for i = 8, #ARGV, 500 do
+  local scored = {'XX', 'CH'}
+  for j = i, math.min(i + 499, #ARGV) do
+    members[#members + 1] = ARGV[j]
+    scored[#scored + 1] = expires
+    scored[#scored + 1] = ARGV[j]
+  end
+  renewed = renewed + redis.call('ZADD', KEYS[1], unpack(scored))
+end
+if renewed < #members then
+  -- Some are not on the ring any more. To ask for all scores takes longer than to renew them.
+  local there = {}
+  for _, member in ipairs(members) do
+    if redis.call('ZSCORE', KEYS[1], member) then
+      there[#there + 1] = member
     end
   end
+  members = there
 end
 if #members == 0 then
   return {'absent', 0}
 end
-set_scores(members, seconds(now + tonumber(ARGV[3])))
-local stays = cjson.encode({members = members, tag = ARGV[6], ranges = ARGV[7]})
+local stays = cjson.encode({
+  members = members, sum = sum_of(node, members), tag = ARGV[6], ranges = ARGV[7],
+})
 redis.call('HSET', KEYS[3], node,
   AWAY .. '{"stays":' .. stays .. ',' .. string.sub(entry, SESSION + 2))
 log(history, 'kind', 'stay', 'by', node)

@@ -189,7 +189,7 @@ class RingTwin(Twin):
         if not all(isinstance(member, str) for member in left):
             return _Left()
         members = tuple(member.encode("utf-8", "surrogatepass") for member in left)
-        if not all(_node_of(member) == name for member in members):
+        if stays.get("sum") != _sum_of(name, members):
             return _Left()
         tag, ranges = stays.get("tag"), stays.get("ranges")
         return _Left(members, tag, ranges if isinstance(ranges, str) else "")
@@ -407,7 +407,8 @@ class RingTwin(Twin):
         for member in there:
             ring.members[member] = round(self.now + lead, 6)
         kept = [member.decode() for member in there]
-        stays = json.dumps({"members": kept, "tag": tag, "ranges": ranges})
+        left = {"members": kept, "sum": _sum_of(name, there), "tag": tag, "ranges": ranges}
+        stays = json.dumps(left)
         ring.nodes[name] = AWAY + f'{{"stays":{stays},'.encode() + entry[SESSION_LENGTH + 1 :]
         ring.events.add(self.now, {b"kind": b"stay", b"by": name}, history)
         self._settle_full(node, tuple(there), history, full=False, indexed=lag == 0)
@@ -818,6 +819,10 @@ def _number(value: Any) -> float:
         return float(value)
     except (ValueError, TypeError, OverflowError):
         return float("nan")
+
+
+def _sum_of(node: bytes, members: Iterable[bytes]) -> str:
+    return hashlib.sha1(b" ".join((node, *members))).hexdigest()
 
 
 def _left_at(memory: bytes) -> float:
