@@ -171,10 +171,10 @@ def balanced_cuts(
 BALANCED_WHOLE: Final = 2048
 """Up to this many replicas, a joiner reads the whole ring."""
 
-BALANCED_STRETCHES: Final = 20
+BALANCED_STRETCHES: Final = 32
 """At how many points it looks at a larger ring."""
 
-BALANCED_STRETCH: Final = 16
+BALANCED_STRETCH: Final = 20
 """How many ranges it sees from each of these points on."""
 
 
