@@ -19,6 +19,7 @@ from hashring.cli.orders import (
 )
 from hashring.cli.output import local_time
 from hashring.core.printable import printable
+from hashring.store.ring.node_facts import drained_ring
 from hashring.store.ring.node_orders import drain
 
 
@@ -61,10 +62,10 @@ def command(
             lag=settings.scoring.lag,
         )
         if planned:
-            _, ring = looked(connection, settings, node)
-            after, note = ring.without_nodes(node), ""
+            seen, ring = looked(connection, settings, node)
+            after, note = drained_ring(seen, ring, node), ""
             if not after.node_count and ring.node_count:
-                note = f"nobody would own anything: {printable(node)} is the only node on the ring"
+                note = f"nobody would own anything: no node but {printable(node)} is left"
             elif node not in ring:
                 note = f"nothing moves: {printable(node)} is not on the ring"
             show_order_plan(settings, ring, after, note)

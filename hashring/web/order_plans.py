@@ -14,7 +14,12 @@ from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.node_facts import known_nodes, undrained_ring, weighed_ring
+from hashring.store.ring.node_facts import (
+    drained_ring,
+    known_nodes,
+    undrained_ring,
+    weighed_ring,
+)
 from hashring.store.ring.node_orders import checked_weight
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
@@ -94,12 +99,11 @@ class OrderPlans:
 
     def drain(self, ring: str, node: str) -> RingOrder:
         """To drain a node."""
-        watcher, view, _ = self._looked(ring, node)
-        others = set(view.ring.nodes) - {node}
-        if others and node not in view.ring:
+        watcher, view, seen = self._looked(ring, node)
+        after = drained_ring(seen, view.ring, node)
+        if after.node_count and node not in view.ring:
             return RingOrder(watcher, view, None, _NOT_ON_RING)
-        note = "" if others else _LAST
-        return RingOrder(watcher, view, lambda: (view.ring.without_nodes(node), None), note)
+        return RingOrder(watcher, view, lambda: (after, None), "" if after.node_count else _LAST)
 
     def undrain(self, ring: str, node: str) -> RingOrder:
         """To drain a node no more."""

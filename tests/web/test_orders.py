@@ -130,7 +130,9 @@ def test_a_program_drains_a_node_for_a_time(redis: Redis, visit: Visit) -> None:
     unknown = act(visitor, "drain", ring="ring", node="bb")
     assert unknown.status_code == 404
     assert "'b'" in unknown.json["error"]
-    # The one that is left.
+    # The one that is left, although the other has not obeyed yet.
+    planned = visitor.json("/api/plan/drain", ring="ring", node="b")
+    assert "every key of the ring would be unserved" in planned["note"]
     last = act(visitor, "drain", ring="ring", node="b")
     assert (last.status_code, "no other node is left" in last.json["error"]) == (400, True)
 

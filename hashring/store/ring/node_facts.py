@@ -345,6 +345,21 @@ def known_nodes(snapshot: Snapshot) -> list[str]:
     return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
 
 
+def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
+    """The ring after a node is drained, and others have obeyed the orders to drain that stand.
+
+    Args:
+        ring: the snapshot's.
+    """
+    going = [node]
+    for name, order in snapshot.drains.items():
+        record = snapshot.nodes.get(name)
+        about_it = order.session in ("", record.session if record else "")
+        if about_it and order.stands(snapshot.now):
+            going.append(name)
+    return ring.without_nodes(*going)
+
+
 def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> tuple[Ring, bool]:
     """The ring after the order to drain a node is lifted, and whether that is exact.
 
