@@ -132,6 +132,10 @@ class NodeHealth(str, Enum):
     """It owns nothing; the next heartbeat of any node takes it off the ring."""
 
 
+NOT_LIVE: Final = (NodeHealth.DRAINED, NodeHealth.AWAY, NodeHealth.EXPIRED)
+"""A node in one of these does not work on keys."""
+
+
 def node_health(node: NodeFacts) -> NodeHealth:
     """The first that it is of: expired, drained, away, late, full."""
     if node.expired:

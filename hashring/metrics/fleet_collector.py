@@ -16,7 +16,7 @@ from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_change import REASONS, ChangeKind
-from hashring.health import Health, State, ring_health
+from hashring.health import NOT_LIVE, Health, State, node_health, ring_health
 from hashring.metrics.metric_families import (
     FLEET_METRICS,
     Buckets,
@@ -260,11 +260,9 @@ class _Ring:
         add("read_age_seconds", now - self.at)
         for state, holds in one_hot(_STATES, reading.health.state.value).items():
             families.add("hashring_ring_state", (*ring, state), holds)
-        expired = sum(node.expired for node in reading.nodes)
-        drained = sum(node.drained and not node.expired for node in reading.nodes)
-        away = sum(node.away for node in reading.nodes)
-        live = len(reading.nodes) - expired - drained - away
-        counts = {"live": live, "drained": drained, "away": away, "expired": expired}
+        states = Counter(map(node_health, reading.nodes))
+        off = {state.value: states[state] for state in NOT_LIVE}
+        counts = {"live": len(reading.nodes) - sum(off.values()), **off}
         for state, count in counts.items():
             families.add("hashring_ring_nodes", (*ring, state), count)
         zones = Counter(told_zones(reading.nodes).values())

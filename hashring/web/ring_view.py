@@ -12,7 +12,7 @@ from hashring.core.hashing import RING_SIZE, hash_algorithm
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.errors import HashringError
-from hashring.health import Health, NodeHealth, node_health, ring_health
+from hashring.health import NOT_LIVE, Health, NodeHealth, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
 from hashring.store.ring.commands import Scoring, Snapshot
 from hashring.store.ring.node_facts import (
@@ -182,8 +182,7 @@ class RingView:
     @cached_property
     def live(self) -> tuple[NodeView, ...]:
         """The nodes that run, and own something, or could."""
-        off = (NodeHealth.EXPIRED, NodeHealth.DRAINED, NodeHealth.AWAY)
-        return tuple(node for node in self.nodes if node.state not in off)
+        return tuple(node for node in self.nodes if node.state not in NOT_LIVE)
 
     @cached_property
     def drained(self) -> tuple[NodeView, ...]:
