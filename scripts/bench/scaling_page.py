@@ -256,7 +256,7 @@ write to a connection for each neighbour is not included.{greeted} No ring of mo
 measured. Compare the ratios: a busy machine makes all times longer.
 
 {measured}
-{_own_simulated(values)}{_own_live(values)}"""
+{_own_simulated(values)}{_own_live(values)}{_balanced(values)}"""
 
 
 def _own_simulated(values: dict[str, float]) -> str:
@@ -335,6 +335,43 @@ def _own_live(values: dict[str, float]) -> str:
    :header-rows: 1
 
 {head}{rows}"""
+
+
+def _balanced(values: dict[str, float]) -> str:
+    """How even such nodes place their points; nothing until it was measured."""
+    sizes = sorted(
+        int(name.removeprefix("balanced-look-")) for name in values if "balanced-look-" in name
+    )
+    if not sizes:
+        return ""
+
+    def cell(placement: str, nodes: int) -> str:
+        share = values.get(f"balanced-{placement}-{nodes}")
+        return "not played" if share is None else f"{share:.2f}"
+
+    rows = "".join(
+        f"   * - {n:,}\n"
+        f"     - {cell('stretches', n)}\n"
+        f"     - {cell('whole', n)}\n"
+        f"     - {cell('random', n)}\n"
+        f"     - {1e3 * values[f'balanced-look-{n}']:.2f} ms\n"
+        for n in sizes
+    )
+    return f"""
+With ``placement="balanced"`` such a node reads only stretches of a ring of more than 128 nodes before it joins.
+``scripts/bench/run balanced`` plays a rolling restart, in which each node leaves and a new one joins. The table
+shows the share of the node that owns most over the fair share:
+
+.. list-table::
+   :header-rows: 1
+   :widths: 16 21 21 21 21
+
+   * - nodes
+     - joiners read stretches
+     - they read the whole ring
+     - they place at random
+     - Redis for what a joiner reads
+{rows}"""
 
 
 def _short(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from frame import Measure
 
 from measures import (
+    balanced,
     contains,
     libraries,
     memory,
@@ -27,6 +28,7 @@ MEASURES: tuple[Measure, ...] = (
     *scaling.MEASURES,
     *own_ranges.MEASURES,
     own_live.MEASURE,
+    balanced.MEASURE,
     *programs.MEASURES,
 )
 

@@ -1,25 +1,19 @@
-#!/usr/bin/env python
 """How even ``balanced`` placement keeps a ring whose joiners read only stretches of it.
 
-    python scripts/bench/balanced_joins.py                     200, 1,000 and 10,000 nodes
-    python scripts/bench/balanced_joins.py --nodes 200
-
-Peak to mean is the share of the node that owns most over the fair one: after so many joins to an
-empty ring, and after a rolling restart, in which each node leaves and a new one joins. Joins are
-played by the code that nodes run, from a fixed seed, so these numbers are always the same.
-Beside them stands what joins give that read the whole ring, up to 1,000 nodes, and random ones.
-The cost of a look is the time of its script in an embedded Redis with as many nodes.
+Joins and leaves are played by the code that nodes run, from a fixed seed, so the shares are always
+the same, whatever the machine. The look of a joiner is a script in a real Redis.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 from bisect import bisect_left, insort
 from collections import Counter
 
 from crowd import KEYS, Crowd
+from frame import Measure, Result, Run
 from redis import Redis
+from targets import SCALE
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import (
@@ -34,14 +28,19 @@ from hashring.core.placement import (
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import look
 
+SIZES = (200, 1000, 10_000)
 POINTS = 16
 WHOLE_UP_TO = 1000
 """Nodes of the largest ring that is also played with joiners that read all of it."""
-LOOKS = 300
 
 
 class PlayedRing:
-    """Points and their owners, as joins and leaves change them."""
+    """Points and their owners, as joins and leaves change them.
+
+    Args:
+        placement: ``"stretches"`` if joiners read stretches of the ring, ``"whole"`` if they read
+            all of it, ``"random"`` if they place their points at random.
+    """
 
     def __init__(self, placement: str) -> None:
         self.placement = placement
@@ -95,6 +94,7 @@ class PlayedRing:
             self.join()
 
     def peak_to_mean(self) -> float:
+        """The share of the node that owns most, over the fair one."""
         shares: Counter[str] = Counter()
         around = [*self.points[1:], self.points[0] + RING_SIZE]
         for start, end in zip(self.points, around, strict=True):
@@ -102,14 +102,14 @@ class PlayedRing:
         return max(shares.values()) * len(self.nodes) / RING_SIZE
 
 
-def look_cost(nodes: int) -> float:
-    """Milliseconds of Redis for the look of one joiner."""
+def look_cost(nodes: int, looks: int) -> float:
+    """Seconds of Redis for the look of one joiner."""
     rng = random.Random(nodes)
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         crowd = Crowd(client, server.socket, nodes, own=True)
         crowd.put_all()
         client.config_resetstat()
-        for number in range(LOOKS):
+        for number in range(looks):
             starts = [rng.randrange(RING_SIZE) for _ in range(BALANCED_STRETCHES)]
             asks = look(
                 KEYS,
@@ -121,34 +121,68 @@ def look_cost(nodes: int) -> float:
             crowd.store.run(asks)
         spent = float(client.info("commandstats")["cmdstat_evalsha"]["usec"])
         crowd.store.close()
-    return spent / LOOKS / 1000
+    return spent / looks / 1e6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--nodes", type=int, nargs="+", default=[200, 1000, 10_000], metavar="N")
-    given = parser.parse_args()
-    print(
-        f"{'nodes':>6}  {'joins read':<10}  {'after joins':>11}  {'restarted':>9}  {'look ms':>7}"
-    )
-    for nodes in given.nodes:
-        for placement in ("whole", "stretches", "random"):
+def shares(placement: str, nodes: int) -> tuple[float, float]:
+    """Peak to mean after so many joins, and after a restart of every node under a new name."""
+    ring = PlayedRing(placement)
+    for _ in range(nodes):
+        ring.join()
+    joined = ring.peak_to_mean()
+    ring.restart_all()
+    return joined, ring.peak_to_mean()
+
+
+def take(run: Run) -> Result:
+    result = Result()
+    for nodes in (150,) if run.quick else SIZES:
+        found = {}
+        for placement in ("stretches", "whole", "random"):
             if placement == "whole" and nodes > WHOLE_UP_TO:
                 continue
-            ring = PlayedRing(placement)
-            for _ in range(nodes):
-                ring.join()
-            joined = ring.peak_to_mean()
-            ring.restart_all()
-            cost = f"{look_cost(nodes):.2f}" if placement == "stretches" else ""
-            read = "nothing" if placement == "random" else placement
-            print(
-                f"{nodes:>6}  {read:<10}  {joined:>11.2f}  {ring.peak_to_mean():>9.2f}  {cost:>7}",
-                flush=True,
+            run.say(f"{nodes:,} nodes, joiners read {READ[placement]}")
+            found[placement] = shares(placement, nodes)
+            joined, restarted = found[placement]
+            result.values |= {
+                f"balanced-{placement}-joined-{nodes}": joined,
+                f"balanced-{placement}-{nodes}": restarted,
+            }
+        for at, when in enumerate(("after the joins", "after a rolling restart")):
+            mine, *others = (each[at] for each in found.values())
+            besides = ", ".join(
+                f"{READ[placement]}: {each:.2f}"
+                for placement, each in zip(list(found)[1:], others, strict=True)
             )
+            result.add(
+                f"{nodes:,} nodes, {when}: the largest share over the fair one; with joiners "
+                "that read the whole ring, or nothing",
+                f"{mine:.2f}",
+                besides,
+                value=mine,
+                target="balanced-share" if (nodes, at) == (10_000, 1) else None,
+            )
+        cost = result.values[f"balanced-look-{nodes}"] = look_cost(nodes, 30 if run.quick else 300)
+        result.add(
+            f"{nodes:,} nodes: the look of a joiner: time of Redis",
+            f"{cost * 1e3:.2f} ms",
+            value=cost * 1e3,
+            unit="ms",
+            target="balanced-look" if nodes == SIZES[-1] else None,
+        )
+    return result
 
 
-if __name__ == "__main__":
-    main()
+READ = {"stretches": "stretches", "whole": "the whole ring", "random": "nothing"}
+"""What joiners read, by placement."""
+
+MEASURE = Measure(
+    "balanced",
+    SCALE,
+    "How even balanced placement keeps a large ring",
+    "Peak to mean is the share of the node that owns most over the fair one: after so many joins "
+    "to an empty ring, and after a rolling restart, in which each node leaves and a new one joins. "
+    "Nodes have 16 points each, and joiners read what nodes without ``follow=True`` read.",
+    120,
+    take,
+)
