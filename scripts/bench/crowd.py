@@ -12,6 +12,7 @@ import random
 import selectors
 import socket
 import time
+from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,11 @@ from redis import Redis
 from hashring.core.own_ranges import OwnRanges
 from hashring.core.replica import Replica
 from hashring.store.redis_store import RedisStore
-from hashring.store.ring.commands import Scoring, beat, leave, park
+from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, beat, leave, park
 from hashring.store.ring.key_names import ring_keys
 
 KEYS = ring_keys("crowd")
 SCORING = Scoring.expiry(600.0)
-SESSION = "0123456789abcdef"
 FINGERPRINT = "0123456789abcdef"
 
 
@@ -74,6 +74,8 @@ class Crowd:
         self._digests: dict[int, str] = {}
         self._ranges: dict[int, str] = {}
         self._tag = ""
+        # How many times each node has stopped: every process of a name is another session.
+        self._stops: Counter[int] = Counter()
         self.store = RedisStore(client, 60.0)
         self._path = path
         rng = random.Random(nodes)
@@ -89,10 +91,17 @@ class Crowd:
         ]
         self._listeners: list[tuple[Any, Connection]] = []
 
+    def _session(self, number: int) -> str:
+        return f"{self._stops[number]:08x}{number:08x}"
+
     def beat(
         self, number: int, *, joining: bool = False, back: bool = False, fetch: bool = False
     ) -> None:
-        """A heartbeat of one of the nodes."""
+        """A heartbeat of one of the nodes.
+
+        Raises:
+            RuntimeError: it changed nothing.
+        """
         name, replicas = self.nodes[number]
         told = {
             "host": name.partition(":")[0],
@@ -105,12 +114,12 @@ class Crowd:
         if self._own:
             told["ranges"] = FINGERPRINT
         else:
-            told["sees"] = {"tag": SESSION, "fingerprint": FINGERPRINT}
+            told["sees"] = {"tag": FINGERPRINT, "fingerprint": FINGERPRINT}
         reply = self.store.run(
             beat(
                 KEYS,
                 node=name,
-                session=SESSION,
+                session=self._session(number),
                 scoring=self._scoring,
                 replicas=() if back else replicas,
                 told=told,
@@ -120,6 +129,8 @@ class Crowd:
                 digest=self._digests.get(number, "") if self._own else None,
             )
         )
+        if reply.status is not BeatStatus.OK:
+            raise RuntimeError(f"a heartbeat that is {reply.status.value} measures nothing")
         if reply.ranges is not None:
             near = OwnRanges(name, reply.ranges)
             self._digests[number], self._ranges[number] = near.digest, near.text
@@ -128,7 +139,9 @@ class Crowd:
     def leave(self, number: int) -> None:
         """One of the nodes leaves."""
         name, replicas = self.nodes[number]
-        self.store.run(leave(KEYS, node=name, session=SESSION, replicas=replicas))
+        session = self._session(number)
+        status = self.store.run(leave(KEYS, node=name, session=session, replicas=replicas))
+        self._stopped(number, status)
 
     def stay(self, number: int) -> None:
         """One of the nodes stops to come back."""
@@ -136,12 +149,17 @@ class Crowd:
         command = park(
             KEYS,
             node=name,
-            session=SESSION,
+            session=self._session(number),
             scoring=self._scoring,
             replicas=replicas,
             told=(self._tag, self._ranges.get(number, "")),
         )
-        self.store.run(command)
+        self._stopped(number, self.store.run(command))
+
+    def _stopped(self, number: int, status: LeaveStatus) -> None:
+        if status is not LeaveStatus.OK:
+            raise RuntimeError(f"a node that is {status.value} leaves nothing")
+        self._stops[number] += 1
 
     def back(self, number: int) -> None:
         """One that did so is back."""
@@ -156,12 +174,13 @@ class Crowd:
         self.beat(0, joining=True)
         first, replicas = self.nodes[0]
         entry = self._client.hget(KEYS.nodes, first)
-        anchor = replicas[0].member
+        anchor, session = replicas[0].member, self._session(0).encode()
         expires = time.time() + 86400
         for at in range(1, len(self.nodes), 1000):
             with self._client.pipeline(transaction=False) as pipe:
-                for name, own in self.nodes[at : at + 1000]:
+                for number, (name, own) in enumerate(self.nodes[at : at + 1000], at):
                     told = entry.replace(anchor, own[0].member)
+                    told = told.replace(session, self._session(number).encode())
                     told = told.replace(first.partition(":")[0].encode(), name[:-5].encode())
                     pipe.hset(KEYS.nodes, name, told)
                     pipe.hset(KEYS.places, name, " ".join(str(each.point) for each in own))
