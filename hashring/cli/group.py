@@ -221,10 +221,11 @@ def _order_text(order: MemberOrder) -> str:
     words = []
     if order.drained:
         until = "lifted" if order.until is None else local_time(order.until)[:-4]
-        words.append(f"is drained since {local_time(order.since)[:-4]} until {until}")
+        since = local_time(order.since)[:-4]
+        words.append(f"is drained since {since} until {until}, by {printable(order.by)}")
     if order.weight is not None:
-        words.append(f"has the weight {order.weight:g} by order")
-    return f"{' and '.join(words)}, by {printable(order.by)}"
+        words.append(f"has the weight {order.weight:g} by order of {printable(order.weighed_by)}")
+    return " and ".join(words)
 
 
 def _document(name: str, state: GroupState, status: GroupStatus) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def drain(
     who = by or here("group drain")
 
     def order(state: GroupState, now: float) -> StepOutcome:
-        return member_orders.drain(state, member, now, who, seconds=seconds, force=force)
+        if planned and not settings.json and member_orders.is_last(state, member, now):
+            click.echo("no other member is left: drained ones keep the partitions until one joins")
+        return member_orders.drain(state, member, now, who, seconds=seconds, force=force or planned)
 
     _give(settings, group, order, f"{member} is to hand over what it has", planned=planned)
 

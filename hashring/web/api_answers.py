@@ -239,11 +239,12 @@ def group(watcher: GroupWatcher, view: GroupView) -> api.Group:
         orders=[
             api.OrderAnswer(
                 member=name,
-                by=order.by,
+                by=order.by or None,
                 since=iso_time(order.since) if order.drained else None,
                 drained=order.drained,
                 until=_time(order.until),
                 weight=order.weight,
+                weighed_by=order.weighed_by or None,
             )
             for name, order in sorted(found.orders.items())
         ],

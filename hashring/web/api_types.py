@@ -310,16 +310,17 @@ class MemberAnswer(Answer):
 class OrderAnswer(Answer):
     """What is ordered about a member.
 
-    ``since`` and ``until`` are those of a drain; ``until`` is ``null`` when it has no end.
-    ``weight`` is ``null`` when the member has its own.
+    ``by``, ``since`` and ``until`` are those of a drain; ``until`` is ``null`` when it has no end.
+    ``weight`` and ``weighed_by`` are ``null`` when the member has its own.
     """
 
     member: str
-    by: str
+    by: str | None
     since: Time | None
     drained: bool
     until: Time | None
     weight: float | None
+    weighed_by: str | None
 
 
 class Group(Answer):

@@ -145,10 +145,8 @@ class OrderPlans:
             group,
             lambda state, now: member_orders.drain(state, member, now, _PLANNING, force=True),
         )
-        try:
-            member_orders.drain(found.view.state, member, found.view.now, _PLANNING)
-        except ConfigError:
-            note = "No other member is left: its partitions stay with it until one joins."
+        if member_orders.is_last(found.view.state, member, found.view.now):
+            note = "No other member is left: drained ones keep the partitions until one joins."
             return GroupOrder(found.watcher, found.view, found.state, note)
         return found
 

@@ -44,6 +44,23 @@ def test_a_plan_of_an_order_changes_nothing(ask: Ask, pair: Pair) -> None:
     assert pair[0].status().generation == before
 
 
+def test_a_plan_to_drain_the_last_member_says_so_and_orders_nothing(ask: Ask, pair: Pair) -> None:
+    ask("drain", "orders", "a")
+    eventually(lambda: len(pair[1].held) == 8, "all is at b")
+    lines = ask("drain", "orders", "b", "--plan").output.splitlines()
+    assert lines[0] == "no other member is left: drained ones keep the partitions until one joins"
+    assert list(pair[0].status().orders) == ["a"]
+
+
+def test_each_order_about_a_member_keeps_its_author(ask: Ask, pair: Pair) -> None:
+    ask("drain", "orders", "a", "--by", "alice")
+    ask("weight", "orders", "a", "3", "--by", "bob")
+    text = "until lifted, by alice and has the weight 3 by order of bob"
+    assert text in ask("show", "orders").output
+    ask("undrain", "orders", "a", "--by", "carol")
+    assert "a has the weight 3 by order of bob" in ask("show", "orders").output
+
+
 def test_a_drain_for_a_time_ends_by_itself(ask: Ask, pair: Pair) -> None:
     done = ask("drain", "orders", "a", "--for", "0.5s")
     assert "a is drained until 20" in done.output
@@ -55,7 +72,7 @@ def test_a_weight_stands_until_it_is_taken_back(ask: Ask, pair: Pair) -> None:
     assert ask("weight", "orders", "a", "3").output == "orders: a is to have the weight 3\n"
     eventually(lambda: [len(group.held) for group in pair] == [6, 2], "by weight")
     assert (
-        "a has the weight 3 by order, by hashring group weight on " in ask("show", "orders").output
+        "a has the weight 3 by order of hashring group weight on " in ask("show", "orders").output
     )
     assert ask("weight", "orders", "a", "own").exit_code == 0
     eventually(lambda: [len(group.held) for group in pair] == [4, 4], "even again")

@@ -135,13 +135,14 @@ def _seat(value: Any) -> Seat:
 
 
 def _order(value: Any) -> MemberOrder:
-    by, since, drained, until, weight = _a(list, value)
+    by, since, drained, until, weight, weighed_by = _a(list, value)
     return MemberOrder(
         _a(str, by),
         _seconds(since),
         _a(bool, drained),
         _seconds_or_none(until),
         None if weight is None else _weight(weight),
+        _a(str, weighed_by),
     )
 
 
@@ -225,8 +226,8 @@ _PARTS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] =
     "standbys": (dict, _names_by_partition),
     "orders": (
         lambda orders: {
-            name: [order.by, order.since, order.drained, order.until, order.weight]
-            for name, order in orders.items()
+            name: [o.by, o.since, o.drained, o.until, o.weight, o.weighed_by]
+            for name, o in orders.items()
         },
         lambda body: {name: _order(order) for name, order in _a(dict, body).items()},
     ),

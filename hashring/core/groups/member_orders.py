@@ -46,12 +46,7 @@ def drain(
     check_lasting(seconds)
     _check_known(state, member)
     standing = state.orders_at(now)
-    others = [
-        name
-        for name, seat in state.roster.items()
-        if name != member and seat.session and not standing.get(name, NOTHING).drained
-    ]
-    if not others and not force:
+    if is_last(state, member, now) and not force:
         kept = sum(state.holder(p) == member for p in state.existing)
         raise ConfigError(
             "drain",
@@ -68,6 +63,19 @@ def drain(
     )
 
 
+def is_last(state: GroupState, member: str, now: float) -> bool:
+    """Whether no other member is left that may take over from a member.
+
+    Args:
+        now: Redis time.
+    """
+    standing = state.orders_at(now)
+    return not any(
+        name != member and seat.session and not standing.get(name, NOTHING).drained
+        for name, seat in state.roster.items()
+    )
+
+
 def undrain(state: GroupState, member: str, now: float, by: str) -> StepOutcome:
     """Lift the order to drain a member; nothing happens if there is none.
 
@@ -80,10 +88,8 @@ def undrain(state: GroupState, member: str, now: float, by: str) -> StepOutcome:
     order = standing.get(member, NOTHING)
     if not order.drained:
         return StepOutcome(state, (), None)
-    lifted = replace(order, by=by, since=now, drained=False, until=None)
-    return _ordered(
-        state, standing, member, lifted, GroupEvent(EventKind.UNDRAIN, member, why=f"by {by}")
-    )
+    event = GroupEvent(EventKind.UNDRAIN, member, why=f"by {by}")
+    return _ordered(state, standing, member, order.undrained(), event)
 
 
 def weigh(state: GroupState, member: str, weight: float | None, now: float, by: str) -> StepOutcome:
@@ -98,9 +104,10 @@ def weigh(state: GroupState, member: str, weight: float | None, now: float, by: 
         _check_known(state, member)
     if weight is not None:
         weight = float(Member(member, weight=weight).weight)
-    order = replace(standing.get(member, NOTHING), by=by, weight=weight)
-    if order.weight == standing.get(member, NOTHING).weight:
+    before = standing.get(member, NOTHING)
+    if weight == before.weight:
         return StepOutcome(state, (), None)
+    order = replace(before, weight=weight, weighed_by="" if weight is None else by)
     why = f"to {'its own' if weight is None else f'{weight:g}'} by {by}"
     return _ordered(state, standing, member, order, GroupEvent(EventKind.WEIGHED, member, why=why))
 

@@ -275,11 +275,12 @@ class MemberOrder:
     """What was ordered about a member; see :mod:`.member_orders`.
 
     Attributes:
-        by: who gave the last order.
+        by: who ordered the drain; empty without one.
         since: Redis time of the order to drain.
         drained: whether it is to hand over everything and get nothing new.
         until: Redis time at which the drain ends by itself; ``None`` for never.
         weight: its weight instead of its own; ``None`` for its own.
+        weighed_by: who ordered the weight; empty without one.
     """
 
     by: str
@@ -287,6 +288,11 @@ class MemberOrder:
     drained: bool = False
     until: float | None = None
     weight: float | None = None
+    weighed_by: str = ""
+
+    def undrained(self) -> MemberOrder:
+        """What is left without the drain."""
+        return replace(self, by="", since=0.0, drained=False, until=None)
 
 
 @dataclass(frozen=True)
@@ -346,7 +352,7 @@ class GroupState:
         standing = {}
         for name, order in self.orders.items():
             if order.until is not None and order.until <= now:
-                order = replace(order, drained=False, until=None)  # noqa: PLW2901
+                order = order.undrained()  # noqa: PLW2901
             if order.drained or order.weight is not None:
                 standing[name] = order
         return standing

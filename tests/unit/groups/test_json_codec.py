@@ -58,7 +58,7 @@ STATE = GroupState(
     load_moves=(3.5,),
     orders={
         "a": MemberOrder("ops", 1.5, True, 99.5, 2.0),
-        "z": MemberOrder("ops", 1.5, True, 3.5, 0.5),
+        "z": MemberOrder("ops", 1.5, True, 3.5, 0.5, "dev"),
     },
 )
 FACTS = MemberFacts("a", "session", 1, 2.0, 1.5, 7, 3.5, True, {0: 3}, {4: 6}, {2: 0.5}, {1: 4})
