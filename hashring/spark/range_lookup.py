@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -113,6 +114,7 @@ class _Expression(Protocol):
 
     def __add__(self, other: Any, /) -> Any: ...
     def __lt__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
     def bitwiseAND(self, other: Any, /) -> Any: ...  # noqa: N802 - Spark's name
     def cast(self, kind: str, /) -> Any: ...
 
@@ -127,6 +129,9 @@ class Sql(str):
 
     def __lt__(self, other: object) -> Sql:  # type: ignore[override]
         return Sql(f"({self} < {other})")
+
+    def __mul__(self, other: object) -> Sql:
+        return Sql(f"({self} * {other})")
 
     def bitwiseAND(self, other: object) -> Sql:  # noqa: N802 - as of a column
         """Its bits that the other has, too."""
@@ -149,6 +154,11 @@ class SqlFunctions:
     def shiftright(number: object, bits: int) -> Sql:
         """The number without its low bits."""
         return Sql(f"shiftright({number}, {bits})")
+
+    @staticmethod
+    def call_function(name: str, *arguments: object) -> Sql:
+        """Any function, by its name."""
+        return Sql(f"{name}({', '.join(map(str, arguments))})")
 
     @staticmethod
     def least(*numbers: object) -> Sql:
@@ -184,11 +194,28 @@ def code_at(number: _E, table: RangeTable, arrays: Mapping[str, _E], functions: 
     for index, (shift, step) in enumerate(zip(table.shifts, table.step_bits, strict=True)):
         array = arrays[_level(index)]
         word = _below(number, word, array, shift=shift, step=step, functions=functions)
-    found: _E = _code(_rank(number, word, table, functions), table, arrays, functions)
+    found: _E = _code(number, word, table, arrays, functions)
     return found
 
 
-def _code(rank: Any, table: RangeTable, arrays: Mapping[str, Any], functions: Any) -> Any:
+def _code(
+    number: Any, word: Any, table: RangeTable, arrays: Mapping[str, Any], functions: Any
+) -> Any:
+    """What a resolved word says of a number."""
+    width = table.offset_bits
+    mask = (1 << width) - 1
+    offset = number.bitwiseAND(mask)
+    slots = [
+        (functions.shiftright(word, slot * width).bitwiseAND(mask) < offset).cast("int")
+        for slot in range(table.slots)
+    ]
+    if table.code_bits:
+        # The code stands as many places above the slots as boundaries are below the number.
+        place = reduce(add, slots) * table.code_bits + table.slots * width
+        shifted = functions.call_function("shiftright", word, place)
+        return shifted.bitwiseAND((1 << table.code_bits) - 1)
+    rank = functions.shiftright(word.bitwiseAND(RESOLVED - 1), table.slots * width)
+    rank = reduce(add, slots, rank)
     return rank if table.codes is None else functions.get(arrays[_CODES], rank.cast("int"))
 
 
@@ -198,17 +225,6 @@ def _below(number: Any, word: Any, array: Any, *, shift: int, step: int, functio
     block = functions.least(word, functions.lit(_NO_BLOCK))
     at = block + functions.shiftright(number, shift).bitwiseAND((1 << step) - 1)
     return functions.coalesce(functions.get(array, at.cast("int")), word)
-
-
-def _rank(number: Any, word: Any, table: RangeTable, functions: Any) -> Any:
-    width = table.offset_bits
-    mask = (1 << width) - 1
-    offset = number.bitwiseAND(mask)
-    rank = functions.shiftright(word.bitwiseAND(RESOLVED - 1), table.slots * width)
-    for slot in range(table.slots):
-        boundary = functions.shiftright(word, slot * width).bitwiseAND(mask)
-        rank = rank + (boundary < offset).cast("int")
-    return rank
 
 
 def array_columns(spark: SparkSession, arrays: Mapping[str, Any]) -> dict[str, Column]:
@@ -253,7 +269,7 @@ def code_steps(number: str, table: RangeTable, arrays: Mapping[str, Column]) -> 
     )
     words = (step.alias(_word(index)) for index, step in enumerate((root, *below)))
     last = F.col(_word(len(table.levels)))
-    return *words, _code(_rank(at, last, table, F), table, arrays, F)
+    return *words, _code(at, last, table, arrays, F)
 
 
 def _word(index: int) -> str:
@@ -322,7 +338,7 @@ def look_up(df: DataFrame, number: str, table: RangeTable, code: str) -> DataFra
         out = step(
             out, _below(at, Sql(_WORD), array, shift=shift, step=bits, functions=f), _WORD, array
         )
-    found = _code(_rank(at, Sql(_WORD), table, f), table, {_CODES: Sql(_CODES)}, f)
+    found = _code(at, Sql(_WORD), table, {_CODES: Sql(_CODES)}, f)
     if table.codes is not None:
         left.remove(_CODES)
     found = Sql(f"if(spark_partition_id() >= 0, {found.cast('bigint')}, NULL)")

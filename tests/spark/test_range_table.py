@@ -23,7 +23,8 @@ def ranges(draw, bits=32):
     centre = draw(st.integers(0, 2**bits - 1))
     near = draw(st.lists(st.integers(-40, 40), max_size=40))
     starts = sorted({0, *spread, *(min(max(centre + d, 0), 2**bits - 1) for d in near)})
-    codes = draw(st.lists(st.integers(0, 200), min_size=len(starts), max_size=len(starts)))
+    # Of 7 bits: short enough for the words of 32-bit numbers to hold them.
+    codes = draw(st.lists(st.integers(0, 127), min_size=len(starts), max_size=len(starts)))
     return starts, codes
 
 
@@ -34,6 +35,27 @@ def test_every_boundary_and_its_neighbours_are_found(given_ranges):
     table = range_table(starts, codes, 32)
     near = np.array(starts)[:, None] + np.arange(-2, 3)[None, :]
     numbers = np.clip(near.ravel(), 0, TOP - 1)
+    assert (table.find(numbers) == searched(starts, codes, numbers)).all()
+
+
+@given(ranges(), st.integers(1, 2**40))
+@settings(max_examples=50, deadline=None)
+def test_codes_too_long_for_a_word_are_found_too(given_ranges, factor):
+    starts, codes = given_ranges
+    table = range_table(starts, np.array(codes) * factor, 32)
+    numbers = np.array([*starts, *(np.array(starts[1:]) - 1).tolist(), TOP - 1])
+    assert (table.find(numbers) == searched(starts, codes, numbers) * factor).all()
+
+
+@pytest.mark.parametrize(("nodes", "has_codes"), [(100, False), (1000, False), (10_000, True)])
+def test_the_words_of_a_ring_hold_the_codes_of_up_to_a_thousand_nodes(nodes, has_codes):
+    # Then one read of memory finds the owner.
+    rng = np.random.default_rng(1)
+    starts = np.unique(np.append(rng.integers(0, TOP, nodes * 128), 0))
+    codes = rng.integers(0, nodes, len(starts))
+    table = range_table(starts, codes, 32, max_root_bits=20)
+    assert (table.codes is not None) == has_codes
+    numbers = np.append(rng.integers(0, TOP, 10_000), starts)
     assert (table.find(numbers) == searched(starts, codes, numbers)).all()
 
 
