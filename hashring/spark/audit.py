@@ -54,6 +54,8 @@ REJECTIONS: Final = (
 """Why a row of the log could not be judged, in the order in which they are looked for."""
 
 _REASON: Final = "__reason"
+_SLICE_BITS: Final = 31
+"""Of a point's place in the order of rows: the number of the slice is below the point."""
 
 
 @dataclass(frozen=True)
@@ -333,31 +335,40 @@ def _without_nulls(rows: DataFrame) -> DataFrame:
 
 def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
-    cut = slices.cut(work) if slices else work
-    # By point first: two keys differ in it at once, which two texts do late.
-    hashed = _without_nulls(cut.withColumn("point", key_point(cut, "key", asof.algorithm)))
-    earlier = (
-        Window.partitionBy("point", "key", *([SLICE] if slices else []))
-        .orderBy("start", "end", "node")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
     marks = _Marks(asof)
     node_of, end_of = marks.node, marks.end
+    cut = slices.cut(work) if slices else work
+    hashed = cut.withColumn("point", key_point(cut, "key", asof.algorithm))
+    # By point first: two keys differ in it at once, which two texts do late.
+    place, point = "point", F.col("point")
+    if slices:
+        place, point = SLICE, F.shiftright(SLICE, _SLICE_BITS)
+        hashed = hashed.withColumn(SLICE, F.shiftleft("point", _SLICE_BITS).bitwiseOR(F.col(SLICE)))
+    # No more columns than needed: these rows are shuffled and sorted. `mark` has the node.
+    narrow = _without_nulls(
+        hashed.select("key", place, "start", "end", marks.of("end", "node").alias("mark"))
+    )
+    earlier = (
+        Window.partitionBy(place, "key")
+        .orderBy("start", "end", "mark")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
 
     # `leader` is the latest end among the key's earlier rows, and its node. A row of another node
     # that does not take the lead, and a leader of another node that loses it, leave a trail; the
     # latest trail is the latest end of any node but the leader, because a node that loses the lead
     # is at once the best of the others.
-    marked = hashed.withColumn("mark", marks.of("end", "node"))
-    led = marked.withColumn("leader", F.max("mark").over(earlier))
-    trail = F.when(node_of("leader") != F.col("node"), F.least("mark", "leader"))
+    led = narrow.withColumn("leader", F.max("mark").over(earlier))
+    trail = F.when(node_of("leader") != node_of("mark"), F.least("mark", "leader"))
+    trailing = led.withColumns({"trail": trail, "point": point})
     # Between the windows, since Java compiles no method as long as all of this would make.
-    located = asof.located(led.withColumn("trail", trail), "point", "start")
+    located = asof.located(trailing, "point", "start")
     trailed = located.withColumn("rival", F.max("trail").over(earlier))
-    other = F.when(node_of("leader") == F.col("node"), F.col("rival")).otherwise(F.col("leader"))
-    opposed = trailed.withColumn("other", other)
     if slices:
-        opposed = opposed.where(F.col("start") > BEFORE)
+        trailed = trailed.where(F.col("start") > BEFORE)
+    node = node_of("mark")
+    other = F.when(node_of("leader") == node, F.col("rival")).otherwise(F.col("leader"))
+    opposed = trailed.withColumns({"other": other, "node": node.cast("int")})
     meets = (end_of("other") > F.col("start")) & (F.col("end") > F.col("start"))
     gap = F.when(
         F.col("leader").isNotNull(), F.greatest(F.col("start") - end_of("leader"), F.lit(0))

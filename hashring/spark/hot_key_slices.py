@@ -12,6 +12,7 @@ would be as large as the log.
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +27,15 @@ if TYPE_CHECKING:
 
 SLICE_ROWS: Final = 1_000_000
 """Rows of one key that a task sorts with ease."""
+_SLICES: Final = 64
+"""Slices of a hot key for each time that it reaches the limit. A sort tells rows of two slices
+apart by one number, and compares rows of one slice by key, start and end: so slices are short."""
 BEFORE: Final = -(2**62)
 """The start of a row that is the state before a slice, in microseconds: before any work."""
 SLICE: Final = "__slice"
 _FIRST, _WIDTH, _LAST = "__first", "__width", "__last"
 _HOT: Final = "__hot"
+_HASH: Final = "__hash"
 _DRAWN: Final = 2_000
 """Rows of a sample by which a key is found to be at the limit, give or take a twentieth."""
 
@@ -89,6 +94,7 @@ class Slices:
     def _frame(self, work: DataFrame) -> DataFrame:
         table = {
             _HOT: pa.array([hot.key for hot in self.keys], self._kind),
+            _HASH: pa.array([_hash(hot.key) for hot in self.keys], pa.int64()),
             _FIRST: pa.array([hot.first for hot in self.keys], pa.int64()),
             _WIDTH: pa.array([hot.width for hot in self.keys], pa.int64()),
             _LAST: pa.array([hot.last for hot in self.keys], pa.int64()),
@@ -100,8 +106,13 @@ def _sliced(work: DataFrame, hot: DataFrame) -> DataFrame:
     # Division rounds towards zero: what starts before the first slice belongs to it.
     number = F.expr(f"(start - {_FIRST}) div {_WIDTH}")
     inside = F.least(F.greatest(number, F.lit(0)), F.col(_LAST))
-    joined = work.join(F.broadcast(hot), F.col("key") == F.col(_HOT), "left")
-    return joined.withColumn(SLICE, F.coalesce(inside, F.lit(0)))
+    # By a number, which Spark looks up sooner than a text.
+    joined = work.join(F.broadcast(hot), F.crc32("key") == F.col(_HASH), "left")
+    return joined.withColumn(SLICE, F.when(F.col("key") == F.col(_HOT), inside).otherwise(0))
+
+
+def _hash(key: Any) -> int:
+    return zlib.crc32(key.encode() if isinstance(key, str) else key)
 
 
 def sampled_fraction(rows: int) -> float:
@@ -139,13 +150,16 @@ def find_slices(
         .where(F.col("drawn") > rows * fraction)
         .collect()
     )
-    hot_keys = []
+    by_hash: dict[int, _HotKey] = {}
     for row in found:
         first, last = row["ends"]
-        count = 2 * math.ceil(row["drawn"] / fraction / rows)
-        hot_keys.append(_HotKey(row["key"], first, (last - first) // count + 1, count - 1))
-    if not hot_keys:
+        count = math.ceil(row["drawn"] / fraction / max(rows // _SLICES, 1))
+        hot = _HotKey(row["key"], first, (last - first) // count + 1, count - 1)
+        # Of two hot keys with one hash only the first is cut.
+        by_hash.setdefault(_hash(hot.key), hot)
+    if not by_hash:
         return None
+    hot_keys = list(by_hash.values())
     made = Slices(tuple(hot_keys), (), isinstance(work.schema["key"].dataType, BinaryType))
     latest = (
         _sliced(work.where(F.col("key").isin([hot.key for hot in hot_keys])), made._frame(work))

@@ -357,8 +357,8 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
 
 
 def test_the_state_between_slices_is_two_rows(spark, history):
-    log = [("hello", "ab"[i % 2], 12.0 + i, 15.0 + i) for i in range(60)]
-    slices = work_slices(spark.createDataFrame(log, LOG), history, rows=10)
+    log = [("hello", "ab"[i % 2], 12.0 + i, 15.0 + i) for i in range(600)]
+    slices = work_slices(spark.createDataFrame(log, LOG), history, rows=256)
     before = Counter(number for _, number, *_ in slices.states)
     assert set(before.values()) == {2}
     assert len(before) == slices.keys[0].last  # each but the first
@@ -372,6 +372,17 @@ def test_only_a_key_with_more_rows_than_a_task_should_sort_is_cut(spark, history
     assert [hot.key for hot in slices.keys] == [b"hello"] if rows == 3 else slices is None
     found = audit(work, history, slices=slices).summary.first()
     assert (found.rows, found["keys"], found.overlapping) == (5, 2, 0)
+
+
+def test_of_two_hot_keys_with_one_hash_one_is_cut_and_both_are_judged(spark, history):
+    keys = ("plumless", "buckeroo")
+    assert point(keys[0]) == point(keys[1])
+    log = [(key, "ab"[i % 2], 12.0 + i, 15.0 + i) for i in range(6) for key in keys]
+    work = spark.createDataFrame(log, LOG)
+    slices = work_slices(work, history, rows=3)
+    assert [hot.key in keys for hot in slices.keys] == [True]
+    cut, whole = (audit(work, history, slices=given).rows for given in (slices, None))
+    assert sorted(rows(cut), key=str) == sorted(rows(whole), key=str)
 
 
 def test_java_compiles_every_method_of_an_audit(spark):
