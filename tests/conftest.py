@@ -38,6 +38,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
+settings.register_profile("fast", settings.get_profile("tests"), max_examples=20)
 settings.load_profile("tests")
 
 

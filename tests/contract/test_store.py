@@ -800,6 +800,7 @@ def test_a_ring_is_in_the_keys_that_the_documentation_names(real: RealPlace) -> 
 # --- size -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_node_of_nine_thousand_replicas_is_one_change_at_a_time(
     place: Place, channel: Listener
 ) -> None:

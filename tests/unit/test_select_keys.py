@@ -105,6 +105,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 MANY = settings(max_examples=150, deadline=None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("name", hash_algorithm_names())
 def test_many_at_once_are_those_of_one_at_a_time(name: str) -> None:
@@ -136,6 +137,7 @@ def test_of_a_rings_nodes_each_key_is_selected_by_its_owner_alone(
         assert select_inside(keys, None, bounds, CRC32) == owned
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("length", [*range(1, 12), 31, 32, 63, 64, 65, 66, 200])
 @pytest.mark.parametrize("name", AFFINE)

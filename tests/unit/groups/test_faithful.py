@@ -147,6 +147,7 @@ def test_what_redis_did_not_do_is_tried_again_with_the_next_renewal(name: str) -
     assert f"challenge_{name}" in member.sent[before:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1000336, 1000736, 1002612, 1002820])
 def test_every_partition_is_worked_on_again(seed: int) -> None:
     ChallengeSimulator().play(random_challenge_history(seed))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import next_decision
 from hashring.core.groups.json_codec import dump_view_change, load_view_change
@@ -14,6 +16,7 @@ from hashring.testing.simulator import GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.world import GroupWorld
 
 
+@pytest.mark.slow
 def test_a_part_and_its_changes_are_the_part_that_stands() -> None:
     told = 0
     for seed in range(12):
@@ -38,6 +41,7 @@ def test_a_part_and_its_changes_are_the_part_that_stands() -> None:
     assert told > 200
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_followed_decides_as_one_that_is_looked_at_anew() -> None:
     served = 0
     for seed in range(12):
