@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -38,19 +39,16 @@ def accounts(stack: ExitStack, redis: str, name: str) -> list[str]:
 
 def feeds(stack: ExitStack, redis: str, name: str) -> list[str]:
     if not hasattr(feeds, "url"):
-        command = [sys.executable, str(HERE / "feeds" / "server.py")]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        stack.callback(server.wait)
-        stack.callback(server.terminate)
-        feeds.url = server.stdout.readline().strip()
-        print(f"feeds come from {feeds.url}", flush=True)
+        port = free_port()
+        server = subprocess.Popen([sys.executable, str(HERE / "feeds" / "server.py"), port])
+        stack.callback(end, server)
+        feeds.url = f"ws://127.0.0.1:{port}"
     script = str(HERE / "feeds" / "feeds.py")
     return [script, "--redis", redis, "--source", feeds.url, "--name", name]
 
 
 def owner_api(stack: ExitStack, redis: str, name: str) -> list[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = free_port()
     os.environ["HASHRING_REDIS_URL"] = redis
     os.environ["NODE_NAME"] = name
     print(f"{name} answers on http://127.0.0.1:{port}/owner?key=hello", flush=True)
@@ -68,6 +66,17 @@ def stream(stack: ExitStack, redis: str, name: str) -> list[str]:
     return [*command, "--name", name]
 
 
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
+def end(process: subprocess.Popen) -> None:
+    process.terminate()
+    process.send_signal(signal.SIGCONT)  # a paused process cannot end
+    process.wait()
+
+
 EXAMPLES = {each.__name__: each for each in (accounts, feeds, stream, owner_api, beat)}
 
 
@@ -83,9 +92,9 @@ def main() -> int:
         for number in range(given.nodes):
             command = EXAMPLES[given.name](stack, redis, f"node-{number + 1}")
             process = subprocess.Popen([sys.executable, *command])
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-        signal.pause()
+            stack.callback(end, process)
+        while True:
+            time.sleep(1)  # and not for ever: a signal just before a wait does not end the wait
     return 0
 
 

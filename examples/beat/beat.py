@@ -12,7 +12,6 @@ fencing token, so one time is run once, also when two processes wake up for it.
 import argparse
 import logging
 import signal
-import threading
 import time
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -68,9 +67,9 @@ def main() -> None:
     given = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
 
-    stop = threading.Event()
+    received: list[int] = []  # a handler must not wait for a lock, so this is no Event
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, frame: received.append(number))
     redis = Redis.from_url(given.redis)
     with RingNode(redis, "beat", name=given.name, lock=True, ttl=3, heartbeat_interval=0.5) as node:
         beat = Beat(redis, node)
@@ -78,7 +77,8 @@ def main() -> None:
         for job, every in JOBS.items():
             scheduler.add_job(beat.run, "interval", seconds=every, args=(job, every))
         scheduler.start()
-        stop.wait()
+        while not received:
+            time.sleep(0.2)
         scheduler.shutdown()
 
 

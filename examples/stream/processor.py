@@ -14,9 +14,9 @@ import argparse
 import logging
 import signal
 import threading
+import time
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
 from zlib import crc32
 
 from redis import Redis
@@ -103,7 +103,7 @@ class Worker:
     def batch(self, partition: int, token: int) -> bool:
         """Count the next events of a partition; whether there were any."""
         place = self.redis.hget(key("state", partition), "place") or "0-0"
-        entries: Any = self.redis.xrange(key("in", partition), f"({place}", "+", count=BATCH)
+        entries = self.redis.xrange(key("in", partition), f"({place}", "+", count=BATCH)
         if not entries:
             return False
         events = [part for _, entry in entries for part in (entry["key"], entry["number"])]
@@ -111,9 +111,9 @@ class Worker:
         self.apply(keys=keys, args=[token, place, entries[-1][0], *events])
         return True
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, received: list[int]) -> None:
         with self.group:
-            while not stop.is_set():
+            while not received:
                 worked = False
                 for partition, token in self.group.held.items():
                     with self.busy:
@@ -121,7 +121,7 @@ class Worker:
                             worked = self.batch(partition, token) or worked
                     self.group.tick()
                 if not worked:
-                    stop.wait(0.05)
+                    time.sleep(0.05)
 
 
 # end worker
@@ -139,10 +139,10 @@ def main() -> None:
     if given.fill is not None:
         fill(redis, (f"customer-{number % 1000}" for number in range(given.fill)))
         return
-    stop = threading.Event()
+    received: list[int] = []  # a handler must not wait for a lock, so this is no Event
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    Worker(redis, given.name, given.assignor).run(stop)
+        signal.signal(number, lambda number, frame: received.append(number))
+    Worker(redis, given.name, given.assignor).run(received)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
+import psutil
 import psycopg
 import pytest
 from redis import Redis
@@ -85,7 +86,42 @@ def test_the_readme_names_every_program_that_can_be_run() -> None:
     choices = re.search(r"\{([\w,]+)\}", told)
     assert choices is not None
     readme = (EXAMPLES / "README.rst").read_text()
-    assert set(choices[1].split(",")) == set(re.findall(r"``examples/run ([a-z_]+)``", readme))
+    names = set(choices[1].split(","))
+    assert names == set(re.findall(r"``examples/run ([a-z_]+)``", readme))
+    for name in names:
+        assert f"  examples/run {name}" in (EXAMPLES / name / "README.rst").read_text()
+
+
+JOINED = {
+    "accounts": ("accounts", 32),
+    "feeds": ("feeds", 32),
+    "stream": ("{events}:group:leases", 2),
+    "owner_api": ("tenants", 32),
+    "beat": ("beat", 32),
+}
+"""Where two nodes or members are in Redis, by the example, and how many entries they have."""
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_one_command_starts_it_and_ctrl_c_ends_all_also_a_paused_node(
+    start: Start, name: str
+) -> None:
+    process = start("run.py", name)
+    assert process.stdout is not None
+    url = process.stdout.readline().rpartition(" ")[2].strip()
+    lines = Lines(process)
+    key, entries = JOINED[name]
+    with Redis.from_url(url) as redis:
+        eventually(lambda: redis.zcard(key) == entries, f"two are in {key}: {lines.seen}")
+    programs = [
+        each
+        for each in psutil.Process(process.pid).children()
+        if str(EXAMPLES / name) in " ".join(each.cmdline())
+    ]
+    programs[-1].suspend()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 0
+    lines.thread.join(PATIENCE)
 
 
 ACCOUNTS = 32

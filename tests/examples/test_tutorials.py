@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from hashring import Member, PartitionGroup, Situation
 from hashring.core.assignors import as_assignor
@@ -39,6 +41,21 @@ def run(name: str, url: str, member: str, lines: int) -> list[str]:
 @pytest.mark.parametrize("name", ["worker.py", "worker_gevent.py", "worker_asyncio.py"])
 def test_a_worker_prints_what_the_tutorial_shows(redis_server: RedisServer, name: str) -> None:
     assert run(name, redis_server.url, "alder", 1) == shown("worker.txt")
+
+
+def test_the_server_of_the_tutorials_ends_at_ctrl_c_without_a_traceback() -> None:
+    process = subprocess.Popen(
+        [sys.executable, TUTORIALS / "server.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with Redis.from_url(process.stdout.readline().strip()) as redis:
+        assert redis.ping()
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=PATIENCE) == ("", "")
+    assert process.returncode == 0
 
 
 def test_a_member_prints_what_the_tutorial_shows(redis_server: RedisServer) -> None:
@@ -73,8 +90,6 @@ def test_the_assignor_of_the_guide_keeps_its_pinned_partitions_together(
     target = as_assignor(rule).assign(Situation(members, 8))
     assert [target.owners[number] for number in (0, 1)] == ["a", "a"]
     assert set(target.owners[2:]) == {"b", "c"}
-    from redis import Redis  # noqa: PLC0415
-
     with (
         Redis.from_url(redis_server.url) as redis,
         PartitionGroup(redis, "g", 8, rule, member="one") as group,
