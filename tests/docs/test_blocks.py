@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -52,7 +53,9 @@ def of_pages(pages: Iterable[Path], has: Callable[[Path], Any]) -> pytest.MarkDe
 def around(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What the pages' readers have already."""
     monkeypatch.setenv("NODE_NAME", "node-1")
+    handler = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, handler)
         redis = stack.enter_context(Redis(unix_socket_path=str(redis_server.socket)))
         redis.flushall()
         node = stack.enter_context(hashring.RingNode(redis, "locked", lock=True))

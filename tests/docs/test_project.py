@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from configparser import ConfigParser
 from email import message_from_string
@@ -112,6 +113,11 @@ def test_a_release_is_built_and_checked_and_says_what_it_lacks(tmp_path: Path) -
     assert "set SOURCE_URL and DOCS_URL before you publish" in done.stdout
     packed = metadata(tmp_path)
     assert packed.get_all("Project-URL") is None
+    # The source distribution is a checkout, but for what hosts and editors read.
+    with tarfile.open(tmp_path / f"hashring_fleet-{version}.tar.gz") as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = run("git", "ls-files").stdout.split()
+    assert {name for name in tracked if name[0] != "."} <= held
     # An index page cannot show a file of the repository.
     assert "image::" not in packed.get_payload()
 
