@@ -148,8 +148,9 @@ def runs_here(line: str) -> bool:
 
 @of_pages(GUIDES, lambda page: any(map(runs_here, console_lines(page))))
 def test_the_lines_of_consoles_run(
-    page: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    page: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a line may write a file
     monkeypatch.setenv("HASHRING_REDIS_URL", redis_server.url)
     monkeypatch.setenv("HASHRING_RING", "accounts")
     names = ("worker-3", "worker-4")
