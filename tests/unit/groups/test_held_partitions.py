@@ -182,6 +182,12 @@ def test_what_another_member_is_to_empty_is_not_to_be_drained_here() -> None:
     assert kinds(one.heard(told, 1.0, 5001.0, 1.0)) == [("revoked", 0)]
 
 
+def test_what_ended_at_different_times_is_lost_in_the_order_of_the_numbers() -> None:
+    one = member({0: 1, 1: 2})
+    one.heard(view(2, held={0: 1, 1: 2}, revoked={0: 5004.0, 1: 5003.0}), 0.0, 5000.0, 0.0)
+    assert kinds(one.tick(5.0)) == [("lost", 0), ("lost", 1)]
+
+
 def test_what_was_to_be_drained_and_is_then_asked_back_may_still_be_reported_as_drained() -> None:
     one = member({0: 1})
     draining = frozenset({0})

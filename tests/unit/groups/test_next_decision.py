@@ -454,6 +454,7 @@ def test_when_redis_comes_back_empty_members_keep_what_they_hold() -> None:
     lost = Desk(4, ttl=10)
     lost.join("a", seen=generation, claims={0: tokens[0], 2: tokens[2]}).step()
     assert lost.having == {"a": [0, 2]}
+    assert sorted(lost.told(EventKind.GRANTED)) == [("a", 0), ("a", 2)]
     assert lost.state.generation > generation
     # Nothing else is granted while the other owner may still be about to return.
     lost.wait(9).step()

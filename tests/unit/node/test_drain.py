@@ -67,6 +67,14 @@ def test_an_order_that_comes_while_a_heartbeat_is_under_way_makes_it_beat_again(
     assert hand.waits_until() > hand.now
 
 
+def test_a_full_node_that_drains_is_not_full_any_more() -> None:
+    hand = Hand().live()
+    full = hand.change(node="me", points=())
+    hand.tell(replace(full, kind=ChangeKind.FULL, points=()))
+    assert hand.machine.full_nodes == {"me"}
+    assert drained(hand).machine.full_nodes == frozenset()
+
+
 def test_a_drained_node_owns_nothing_and_beats_on() -> None:
     hand = drained(Hand().live())
     assert hand.state is NodeState.DRAINED
