@@ -71,13 +71,16 @@ class Connection:
         with suppress(RedisRefused):  # the next command reports a missing right
             self.call("ZCARD", self.keys.ring)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, index: bool = False) -> Snapshot:
         """The ring now.
+
+        Args:
+            index: whether to compare the index with the ring member by member, too.
 
         Raises:
             StoreError: it could not be read.
         """
-        return self.run(snapshot(self.keys, scoring=self._scoring))
+        return self.run(snapshot(self.keys, scoring=self._scoring, index=index))
 
     def run(self, command: Command[T]) -> T:
         """Run a command of the ring's.

@@ -500,6 +500,16 @@ def test_an_index_that_lost_a_member_is_a_note(client: Redis, run: Run) -> None:
         assert "differs from the ring by 1" in found["text"]
 
 
+def test_an_index_with_as_many_members_but_others_is_a_note(client: Redis, run: Run) -> None:
+    with nodes_on(client, "alder", **CALM):
+        member = client.zrange("{ring}:points", 0, 0)[0]
+        client.zrem("{ring}:points", member)
+        client.zadd("{ring}:points", {"7:phantom:x": 7})
+        found = finding(run("doctor", "--json"), "index")
+        assert found["level"] == "note"
+        assert "has 1 member that the ring does not have" in found["text"]
+
+
 @pytest.mark.parametrize(
     ("hours", "found"),
     [(2, ("note", "1 node drained by order")), (25, ("problem", "b: drained for more than a day"))],

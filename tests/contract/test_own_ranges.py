@@ -10,7 +10,7 @@ import pytest
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach
 from hashring.core.ring import Ring, bounds_of
 from hashring.core.ring_change import ChangeKind
-from hashring.store.ring.commands import BeatReply, BeatStatus, owner
+from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, owner, snapshot
 from tests.contract.places import TTL, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
@@ -228,6 +228,20 @@ def test_what_is_on_the_index_alone_is_found_by_the_node_before_it(place: Place)
     # What one took away the other put back: the next heartbeat sees that the numbers differ.
     ask(place, "m", B, 30, told=OWN)
     assert ranges_of(place, "n", A, 10).reaches == (Reach(10, 20, 20),)
+
+
+def test_members_of_the_index_that_the_ring_has_not_or_elsewhere_are_counted(place: Place) -> None:
+    place.join("n", A, 10, 20)
+    place.join("m", B, 30, full=True)
+    place.zadd(b"abc", place.now() + TTL)
+    place.sweep()
+    seen = snapshot(place.keys, scoring=Scoring.expiry(TTL), index=True)
+    assert place.store.run(seen).misplaced == 0
+    place.unindex(b"30:m:id30")
+    place.index_alone(b"40:m:id40", 40)
+    place.index_alone(b"20:n:id20", 21)
+    found = place.store.run(seen)
+    assert (found.unindexed, found.misplaced) == (0, 2)
 
 
 def test_garbage_is_on_the_index_where_nobody_counts_it(place: Place) -> None:

@@ -86,7 +86,7 @@ def _locking(connection: Connection) -> bool:
 
 def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Finding]:
     try:
-        snapshot = connection.snapshot()
+        snapshot = connection.snapshot(index=True)
     except WrongKeyType as error:
         yield problem("type", str(error), "choose another ring name")
         return

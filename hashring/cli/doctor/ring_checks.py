@@ -108,6 +108,12 @@ def _index(snapshot: Snapshot) -> Finding:
             f"the index of points differs from the ring by {abs(snapshot.unindexed):,}; "
             "the next heartbeat repairs it",
         )
+    if snapshot.misplaced:
+        return note(
+            "index",
+            f"the index of points has {counted(snapshot.misplaced, 'member')} that the ring does "
+            "not have; the nodes' next heartbeats repair it",
+        )
     return ok("index", "the index of points has every member of the ring")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -43,6 +43,8 @@ AWAY: Final = b"-" * SESSION_LENGTH
 _ANCHOR: Final = "anchor"
 _PLACED: Final = "placed"
 _STAYS: Final = "stays"
+_NO_POINT: Final = -1.0
+"""Where a member that is no replica stands on the index."""
 _ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
 
 
@@ -432,6 +434,8 @@ class Snapshot:
             ring's index: nobody vouches for them, so they do not count.
         unindexed: how many members the index lacks, negative when it has more than the ring; 0 on
             a ring in the form of redis-hashring, which has no index.
+        misplaced: how many members of the index the ring does not have, or has at another point;
+            counted only if the index was asked for.
         drains: the orders to drain nodes, by name, those included whose time is up and those about
             nodes that do not run.
         drained: the nodes that obey such an order, with the seconds until they expire.
@@ -445,6 +449,7 @@ class Snapshot:
     remembered: tuple[int, ...] = field(default=())
     unvouched: tuple[ReplicaRecord, ...] = field(default=())
     unindexed: int = 0
+    misplaced: int = 0
     drains: Mapping[str, DrainOrder] = field(default_factory=dict)
     drained: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, WeightOrder] = field(default_factory=dict)
@@ -473,6 +478,7 @@ def snapshot(
     scoring: Scoring,
     remembered: str = "",
     parsed: dict[bytes, Replica] | None = None,
+    index: bool = False,
 ) -> Command[Snapshot]:
     """Read everything at one instant, and write nothing.
 
@@ -480,11 +486,12 @@ def snapshot(
         remembered: a name whose points of earlier are wanted as well.
         parsed: the members that the caller's last reading parsed; kept up to date for the next.
             Who reads a ring again and again spares itself most of the parsing.
+        index: whether to compare the index with the ring member by member, too.
     """
     earlier = {} if parsed is None else parsed
 
     def read(raw: Any) -> Snapshot:
-        epoch, tag, at, members, entries, memory, indexed, ordered, drained = raw
+        epoch, tag, at, members, entries, memory, indexed, ordered, drained, *indexes = raw
         now = int(at) / 1e6
         replicas: list[ReplicaRecord] = []
         garbage: list[tuple[bytes, str]] = []
@@ -517,6 +524,7 @@ def snapshot(
             _read_memory(memory),
             tuple(unvouched),
             unindexed,
+            0 if scoring.lag else _misplaced(members[::2], now_parsed, indexes),
             MappingProxyType(read_drains(ordered)),
             MappingProxyType(
                 {
@@ -527,7 +535,23 @@ def snapshot(
             MappingProxyType(read_weights(ordered)),
         )
 
-    return Command(script("ring", "snapshot"), keys.script_keys(), (remembered,), read)
+    arguments = (remembered, "1" if index else "")
+    return Command(script("ring", "snapshot"), keys.script_keys(), arguments, read)
+
+
+def _misplaced(
+    members: Sequence[bytes], replicas: Mapping[bytes, Replica], indexes: Sequence[Sequence[bytes]]
+) -> int:
+    """How many members of the indexes are not the ring's, or stand at another point there."""
+    points = {
+        member: float(replicas[member].point) if member in replicas else _NO_POINT
+        for member in members
+    }
+    return sum(
+        points.get(member) != float(score)
+        for each in indexes
+        for member, score in zip(each[::2], each[1::2], strict=True)
+    )
 
 
 @dataclass(frozen=True)

@@ -434,7 +434,7 @@ class RingTwin(Twin):
         ring.places = {name: place for name, place in ring.places.items() if name in present}
         return [swept, len(stray)]
 
-    def snapshot(self, remembered: str) -> list[Any]:
+    def snapshot(self, remembered: str, index: str) -> list[Any]:
         ring = self.ring
         memory = ring.left.get(remembered.encode())
         members = sorted(ring.members, key=lambda member: (ring.members[member], member))
@@ -452,6 +452,10 @@ class RingTwin(Twin):
                 for name in sorted(ring.drained, key=lambda name: (ring.drained[name], name))
                 for part in (name, b"%.6f" % ring.drained[name])
             ],
+            *(
+                [part for member, at in each.items() for part in (member, b"%d" % at)]
+                for each in ((ring.index.room, ring.index.full) if index == "1" else ())
+            ),
         ]
 
     def look(self, node: str, whole: int, count: int, *points: int) -> list[Any]:
