@@ -252,7 +252,8 @@ def _micros(df: DataFrame, name: str) -> Column:
         return F.when(sane, F.round(seconds * 1e6).cast("bigint"))
     raise ColumnError(
         name,
-        f"is {kind.simpleString()}; a time is TIMESTAMP or a number of seconds since 1970: cast it",
+        f"is {kind.simpleString()}; a time is TIMESTAMP or a number of seconds since 1970: "
+        f"cast it, or give its type in the schema",
     )
 
 

@@ -222,7 +222,7 @@ def test_timestamps_and_seconds_mean_the_same(spark, history):
     ("column", "expression", "text"),
     [
         ("start", "date'2024-01-01'", "'start' is date; a time is TIMESTAMP or a number"),
-        ("end", "'x'", "'end' is string; a time is TIMESTAMP or a number"),
+        ("end", "'x'", "a number of seconds since 1970: cast it, or give its type in the schema"),
         ("node", "1", "'node' is int; a node's name is a string"),
         ("key", "1.5D", "'key' is double; a key is string, binary or an integer"),
     ],

@@ -109,11 +109,15 @@ def test_the_commands_make_a_histogram_and_answer_by_it(spark, keys, tmp_path):
     loads = {r["node"]: r["keys"] for r in by["busiest nodes"]}
     assert loads == {r["node"]: r["keys"] for r in plain["busiest nodes"]}
     assert "hottest keys" not in by
+    assert "bad records left out" in plain
+    assert "bad records left out" not in by
     change = ("--join", "host", "--seed", "1")
     moved = run("plan", *files, *ring, *change)
     again = run("plan", *files, *ring, *change, "--histogram", tmp_path / "h.parquet")
     names = ("rows", "rows that move", "unusable weights", "nodes by rows that they gain or lose")
     assert [again[name] for name in names] == [moved[name] for name in names]
+    assert "bad records left out" in moved
+    assert "bad records left out" not in again
 
 
 def test_what_is_no_histogram_or_ring_is_refused(spark, keys):

@@ -76,7 +76,8 @@ def load_job(
         histogram: of the points of these rows; then only rows in buckets where the owner changes
             are counted again.
     """
-    df, bad_records = source.counted() if histogram is None else (source.frame, lambda: 0)
+    # A histogram was made without the bad records, and only a part of the input is read again.
+    df, bad_records = source.counted() if histogram is None else (source.frame, None)
     if output:
         output.check(df.sparkSession)
     if histogram is None:
@@ -99,7 +100,7 @@ def load_job(
         ("weight", sum(r["weight"] for r in on_ring)),
         ("rows without a key", lost),
         ("unusable weights", sum(r["bad_weights"] for r in rows)),
-        ("bad records left out", bad_records()),
+        *([("bad records left out", bad_records())] if bad_records else []),
         *ring_facts(ring),
         ("peak to fair share", peak),
         ("busiest node", on_ring[0]["node"]),

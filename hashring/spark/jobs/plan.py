@@ -35,7 +35,8 @@ def plan_job(
         histogram: as for :func:`load_job`.
     """
     join, leave = tuple(join), tuple(leave)
-    df, bad_records = source.counted() if histogram is None else (source.frame, lambda: 0)
+    # A histogram was made without the bad records, and only a part of the input is read again.
+    df, bad_records = source.counted() if histogram is None else (source.frame, None)
     if output:
         output.check(df.sparkSession)
     check_keys(source, key)
@@ -67,7 +68,7 @@ def plan_job(
         ("least with fair shares before and after", f"{100 * found.fair_share_moved:.3f}%"),
         ("rows without a key", found.rows_without_key),
         ("unusable weights", found.bad_weights),
-        ("bad records left out", bad_records()),
+        *([("bad records left out", bad_records())] if bad_records else []),
         ("nodes before", found.before.node_count),
         ("nodes after", found.after.node_count),
         ("placement of joining nodes", f"{placement}, seed {seed}"),
