@@ -7,6 +7,7 @@ import contextlib
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from redis import Redis
@@ -64,6 +65,7 @@ from tests.contract.places import RealPlace
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -685,7 +687,8 @@ def test_a_leave_asks_a_member_that_stays_for_the_next_step(
         store.run(join(keys, facts(name, session), TERMS))
     step(store, keys, decider, goes_on=True)
     with contextlib.closing(listening(store, keys, "a", "b")) as subscription:
-        assert store.run(leave(keys, "b", sessions["b"])) == Left(due=False)
+        asks = with_claim(leave(keys, "b", sessions["b"]), 1000.0)
+        assert store.run(asks) == Left(due=False)
         message = subscription.wait(PATIENCE)
     assert isinstance(message, Message)
     assert (message.channel, message.payload) == (keys.member_channel("a"), STEP)
@@ -716,8 +719,8 @@ def test_a_leave_does_not_ask_a_member_that_was_asked_before_and_did_nothing(
         assert store.run(leave(keys, "b", B)) == Left(due=True)
 
 
-def with_claim(command: Command[Joined | Taken], seconds: float) -> Command[Joined | Taken]:
-    """A join whose claim of the next step lasts that long."""
+def with_claim(command: Command[T], seconds: float) -> Command[T]:
+    """A join, or a departure, whose claim of the next step lasts that long."""
     return replace(command, arguments=(*command.arguments[:-1], seconds))
 
 
