@@ -1,15 +1,20 @@
-"""The tutorial about audits: its commands run, and print lines of the kind that it shows."""
+"""The tutorial about audits and the guide to files of keys: their commands run, and answer."""
 
 import re
 import subprocess
 import sys
 
+import pandas
 import pytest
 from click.testing import CliRunner
+from redis import Redis
 
+from hashring import RingNode
+from hashring.cli import main
 from hashring.cli.spark import spark_group
 from hashring.testing import RedisServer
 from tests.conftest import ROOT
+from tests.docs.test_blocks import console_lines, words_of
 
 TUTORIALS = ROOT / "examples" / "tutorials"
 
@@ -34,3 +39,28 @@ def test_the_audit_finds_the_bug_that_the_tutorial_planted(tmp_path):
     assert set(names((TUTORIALS / "audit.txt").read_text())) <= set(names(done.stdout))
     faults = re.findall(r"(?:before getting the key|key of another node)  (\d+)", done.stdout)
     assert sum(map(int, faults)) > 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_commands_of_the_guide_to_files_of_keys_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pandas.DataFrame({"account": [f"a{number}" for number in range(100)]}).to_parquet(
+        "keys.parquet"
+    )
+    # The session's Java stands in another directory.
+    paths = {name: str(tmp_path / name) for name in ("keys.parquet", "owned")}
+    lines = console_lines(ROOT / "docs" / "howto" / "spark.rst")
+    assert len(lines) == 4
+    with (
+        RedisServer() as server,
+        Redis.from_url(server.url) as redis,
+        RingNode(redis, "accounts", name="worker-3"),
+    ):
+        monkeypatch.setenv("HASHRING_REDIS_URL", server.url)
+        monkeypatch.setenv("HASHRING_RING", "accounts")
+        for line in lines:
+            words = [paths.get(word, word) for word in words_of(line)]
+            done = CliRunner().invoke(main, words, catch_exceptions=False)
+            assert done.exit_code == 0, f"{line}: {done.output}"
+    assert len(pandas.read_parquet("owned")) == 100
+    assert (tmp_path / "owned" / "owner=worker-3").is_dir()
