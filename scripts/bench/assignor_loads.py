@@ -3,6 +3,7 @@
 
     python scripts/bench/assignor_loads.py
     python scripts/bench/assignor_loads.py --quick      does it work at all?
+    python scripts/bench/assignor_loads.py --csv docs/benchmarks/assignor-loads.csv
 
 Loads are drawn from a fixed seed and time is virtual, so the numbers are the same on every
 machine. Every 10 s each partition's load is reported and the assignor is asked once; a move
@@ -13,6 +14,7 @@ and at its 99th percentile, after the first 10 minutes.
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -104,7 +106,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="half an hour instead of a day")
-    hours = 0.5 if parser.parse_args().quick else 24.0
+    parser.add_argument("--csv", metavar="FILE", help="write the table of docs/howto/load.rst")
+    given = parser.parse_args()
+    hours = 0.5 if given.quick else 24.0
     kinds = {
         "Zipf, s = 0.8": zipf,
         "drifting over a day": drifting,
@@ -113,10 +117,18 @@ def main() -> None:
     }
     print(f"{PARTITIONS} partitions, {MEMBERS} members, {hours:g} hours of virtual time\n")
     print(f"{'loads':24} {'assignor':26} {'peak/mean':>9} {'p99':>6} {'moves/h':>8}")
+    rows = [("loads", "balanced: peak to mean", "load: peak to mean", "load: moves an hour")]
     for title, kind in kinds.items():
+        found: list[tuple[str, str]] = []
         for assignor in (Balanced(), Load(), Load(1.1), Load(1.5)):
             mean, worst, moves = play(assignor, kind, hours)
             print(f"{title:24} {assignor.name:26} {mean:9.2f} {worst:6.2f} {moves:8.1f}")
+            found.append((f"{mean:.2f}", f"{moves:.1f}"))
+        (balanced, _), (load, moved), *_ = found
+        rows.append((title, balanced, load, moved))
+    if given.csv:
+        with open(given.csv, "w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 if __name__ == "__main__":
