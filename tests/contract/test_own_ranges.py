@@ -244,6 +244,14 @@ def test_members_of_the_index_that_the_ring_has_not_or_elsewhere_are_counted(pla
     assert (found.unindexed, found.misplaced) == (0, 2)
 
 
+def test_what_is_no_replica_is_taken_off_the_index_by_the_node_before_it(place: Place) -> None:
+    place.join("n", A, 10, told=OWN)
+    place.join("m", B, 30, told=OWN)
+    place.index_alone(b"garbage", 20)
+    assert ranges_of(place, "n", A, 10).reaches == (Reach(10, 20, 20),)
+    assert b"garbage" not in place.index()
+
+
 def test_garbage_is_on_the_index_where_nobody_counts_it(place: Place) -> None:
     place.join("n", A, 10)
     place.zadd(b"abc", place.now() + TTL)
