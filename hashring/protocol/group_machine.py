@@ -6,17 +6,17 @@ assignor runs in the decider's: one that takes long, or never returns, costs nob
 
 What a decider does:
 
-=================  ===============================================  ====================
-state              meaning                                          event -> next state
-=================  ===============================================  ====================
-``idle``           nothing is asked of it                           asked -> deciding
-\\                                                                   end -> last decision
-``deciding``       reads the group, runs the assignor, commits      asked -> deciding
-\\                                                                   done -> idle
-\\                                                                   end -> last decision
-``last decision``  ends what it does; for a member that has left    done -> ended
-``ended``          its member has left                              the end
-=================  ===============================================  ====================
+=================  =============================================  ====================
+state              meaning                                        event -> next state
+=================  =============================================  ====================
+``idle``           nothing is asked of it                         asked -> deciding
+\\                                                                 end -> last decision
+``deciding``       reads the group, runs the assignor, commits    asked -> deciding
+\\                                                                 done -> idle
+\\                                                                 end -> last decision
+``last decision``  ends what it does; for a member that has left  done -> ended
+``ended``          its member has left                            the end
+=================  =============================================  ====================
 """
 
 from __future__ import annotations
