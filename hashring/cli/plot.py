@@ -11,8 +11,8 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
 from hashring.cli.output import write_text
 from hashring.core.ring import Ring
-from hashring.core.ring_balance import balance
-from hashring.drawing.balance_plot import balance_plot, ranked_loads
+from hashring.core.ring_balance import balance, ranked_loads
+from hashring.drawing.balance_plot import balance_plot
 from hashring.errors import EmptyRingError
 
 

@@ -65,6 +65,21 @@ class ExpectedLoad:
     high: float
 
 
+@dataclass(frozen=True)
+class NodeLoad:
+    """A node's load, in its rank among the nodes.
+
+    Attributes:
+        node: its name.
+        load: its share over the share that its points should have.
+        expected: the load of that rank on a ring of random points.
+    """
+
+    node: str
+    load: float
+    expected: ExpectedLoad
+
+
 def balance(ring: Ring) -> Balance | None:
     """How even the ring is; ``None`` for one without nodes."""
     if not ring.node_count:
@@ -141,6 +156,15 @@ def expected_loads(points: Iterable[int]) -> tuple[ExpectedLoad, ...]:
     if nodes < 2:
         return (ExpectedLoad(1.0, 1.0, 1.0),) * nodes
     return _all(tuple(sorted(counts.items())))
+
+
+def ranked_loads(ring: Ring) -> tuple[NodeLoad, ...]:
+    """Every node's load beside what is expected, from the least to the greatest."""
+    ranked = sorted(node_loads(ring).items(), key=lambda item: (item[1], item[0].encode()))
+    expected = expected_loads(len(ring.points_of(node)) for node, _ in ranked)
+    return tuple(
+        NodeLoad(node, load, each) for (node, load), each in zip(ranked, expected, strict=True)
+    )
 
 
 @lru_cache(maxsize=256)

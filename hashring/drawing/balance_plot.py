@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from hashring.core.readable import counted
 from hashring.core.ring import Ring
-from hashring.core.ring_balance import ExpectedLoad, balance, expected_loads, node_loads
+from hashring.core.ring_balance import NodeLoad, balance, ranked_loads
 from hashring.drawing.palette import PALETTE, node_colors
 from hashring.drawing.ring_picture import GROUND_CSS, PICTURE_CSS
 from hashring.drawing.text import short, shown
@@ -17,30 +16,6 @@ from hashring.drawing.text import short, shown
 _WIDTH: Final = 760
 _HEIGHT: Final = 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 76, 56
-
-
-@dataclass(frozen=True)
-class NodeLoad:
-    """A node's load, in its rank among the nodes.
-
-    Attributes:
-        node: its name.
-        load: its share over the share that its points should have.
-        expected: the load of that rank on a ring of random points.
-    """
-
-    node: str
-    load: float
-    expected: ExpectedLoad
-
-
-def ranked_loads(ring: Ring) -> tuple[NodeLoad, ...]:
-    """Every node's load beside what is expected, from the least to the greatest."""
-    ranked = sorted(node_loads(ring).items(), key=lambda item: (item[1], item[0].encode()))
-    expected = expected_loads(len(ring.points_of(node)) for node, _ in ranked)
-    return tuple(
-        NodeLoad(node, load, each) for (node, load), each in zip(ranked, expected, strict=True)
-    )
 
 
 def balance_plot(

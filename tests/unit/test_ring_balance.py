@@ -11,7 +11,13 @@ import pytest
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.core.ring_balance import balance, expected_loads, expected_peak_to_mean, node_loads
+from hashring.core.ring_balance import (
+    balance,
+    expected_loads,
+    expected_peak_to_mean,
+    node_loads,
+    ranked_loads,
+)
 from hashring.errors import ConfigError
 
 
@@ -119,3 +125,9 @@ def test_extreme_weights_give_sane_numbers(counts: list[int]) -> None:
 def test_a_node_without_points_is_refused() -> None:
     with pytest.raises(ConfigError, match="a node on a ring has at least one point"):
         expected_loads([16, 0])
+
+
+def test_loads_are_ranked_beside_what_their_rank_is_expected_to_have() -> None:
+    ring = Ring({"b": [0], "a": [3 * 2**30]})
+    assert [(each.node, each.load) for each in ranked_loads(ring)] == [("a", 0.5), ("b", 1.5)]
+    assert tuple(each.expected for each in ranked_loads(ring)) == expected_loads([1, 1])

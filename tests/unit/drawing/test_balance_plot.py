@@ -10,8 +10,7 @@ import pytest
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.core.ring_balance import expected_loads
-from hashring.drawing.balance_plot import balance_plot, ranked_loads
+from hashring.drawing.balance_plot import balance_plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -28,12 +27,6 @@ def dots(picture: ET.Element) -> list[tuple[float, float, str]]:
             x, y = re.findall(r"[\d.]+", path.get("d", ""))[:2]
             found.append((float(x), float(y), path[0].text or ""))
     return found
-
-
-def test_loads_are_ranked_beside_what_their_rank_is_expected_to_have() -> None:
-    ring = Ring({"b": [0], "a": [3 * 2**30]})
-    assert [(each.node, each.load) for each in ranked_loads(ring)] == [("a", 0.5), ("b", 1.5)]
-    assert tuple(each.expected for each in ranked_loads(ring)) == expected_loads([1, 1])
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 10, 200])
