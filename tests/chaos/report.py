@@ -174,7 +174,7 @@ def as_rst(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f".. csv-table::\n   :header: {head}\n\n{body}"
 
 
-_ROW, _LEFT, _WIDTH, _LEAST = 34, 330, 420, 0.01
+_ROW, _LEFT, _WIDTH, _LEAST = 34, 400, 420, 0.01
 
 
 def plot(results: Sequence[Result], horizon: float) -> str:
@@ -184,8 +184,8 @@ def plot(results: Sequence[Result], horizon: float) -> str:
     width = _LEFT + _WIDTH + 80
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13"',
-        f'width="{width}" height="{height}">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+        # It takes the page's colour of text, and stays readable on a narrow screen.
+        f'viewBox="0 0 {width} {height}" fill="currentColor" style="min-width: 45rem">',
         '<text x="10" y="20" font-weight="bold">Longest that a key had two owners',
         "or none, in seconds (logarithmic); never: it was not right again</text>",
     ]
@@ -197,8 +197,8 @@ def plot(results: Sequence[Result], horizon: float) -> str:
     for tick in (0.01, 0.1, 1.0, 10.0):
         parts.append(
             f'<line x1="{at(tick):.1f}" x2="{at(tick):.1f}" y1="45" y2="{height - 10}" '
-            f'stroke="#ccc"/><text x="{at(tick):.1f}" y="40" text-anchor="middle" '
-            f'fill="#666">{tick:g}</text>'
+            f'stroke="#888" stroke-opacity="0.4"/>'
+            f'<text x="{at(tick):.1f}" y="40" text-anchor="middle">{tick:g}</text>'
         )
     for number, name in enumerate(names):
         top = 55 + _ROW * number
@@ -219,8 +219,7 @@ def plot(results: Sequence[Result], horizon: float) -> str:
             )
             label = "→ never" if never else f"{worst:.2f}"
             parts.append(
-                f'<text x="{end + 4:.1f}" y="{top + offset + 10}" font-size="11" '
-                f'fill="{colour}">{label}</text>'
+                f'<text x="{end + 4:.1f}" y="{top + offset + 10}" font-size="11">{label}</text>'
             )
     parts.append(
         f'<rect x="10" y="30" width="11" height="11" fill="#1b7f5c"/>'
