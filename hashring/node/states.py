@@ -20,7 +20,7 @@ state           meaning                                          event -> next s
 \\                                                                ttl over -> fenced
 \\                                                                name taken -> joining
 \\                                                                stop() -> leaving
-``drained``     by order: beats, is off the ring, hands over     start() -> joining
+``drained``     off the ring by order: renews, hands keys over   start() -> joining
 \\                                                                renewed -> live
 \\                                                                ttl over -> fenced
 \\                                                                name taken -> joining
@@ -38,31 +38,31 @@ state           meaning                                          event -> next s
 ``failed``      start() did not succeed                          start() -> joining
 ==============  ===============================================  ============================
 
-What it knows of the ring (:data:`SIGHT`). In ``behind``, ``deaf`` and ``uncertain`` it knows that
-the ring may differ, and reads it before long:
+Its copy of the ring (:data:`SIGHT`). In ``behind``, ``deaf`` and ``uncertain`` the ring may differ
+from it, and the node reads the ring soon:
 
-=============  ===============================================  ============================
-state          meaning                                          event -> next state
-=============  ===============================================  ============================
-``unknown``    no ring was read since start()                   ring read -> current
-``current``    every change since was heard                     ring read -> current
-\\                                                               message missing -> behind
-\\                                                               untold changes -> deaf
-\\                                                               entries differ -> uncertain
-``behind``     messages are missing, and may still come         ring read -> current
-\\                                                               message missing -> behind
-\\                                                               untold changes -> deaf
-\\                                                               changes came -> current
-\\                                                               entries differ -> uncertain
-``deaf``       nobody told of changes; it subscribes anew, too  ring read -> current
-\\                                                               newer message -> behind
-\\                                                               message missing -> deaf
-\\                                                               entries differ -> deaf
-``uncertain``  it may differ where nobody tells                 ring read -> current
-\\                                                               message missing -> uncertain
-\\                                                               untold changes -> deaf
-\\                                                               entries differ -> uncertain
-=============  ===============================================  ============================
+=============  ==================================================  ============================
+state          meaning                                             event -> next state
+=============  ==================================================  ============================
+``unknown``    no ring was read since start()                      ring read -> current
+``current``    no change is missing                                ring read -> current
+\\                                                                  message missing -> behind
+\\                                                                  change unannounced -> deaf
+\\                                                                  entries differ -> uncertain
+``behind``     messages are missing, and may still come            ring read -> current
+\\                                                                  message missing -> behind
+\\                                                                  change unannounced -> deaf
+\\                                                                  changes came -> current
+\\                                                                  entries differ -> uncertain
+``deaf``       a change came without its message; subscribes anew  ring read -> current
+\\                                                                  newer message -> behind
+\\                                                                  message missing -> deaf
+\\                                                                  entries differ -> deaf
+``uncertain``  may differ although no message is missing           ring read -> current
+\\                                                                  message missing -> uncertain
+\\                                                                  change unannounced -> deaf
+\\                                                                  entries differ -> uncertain
+=============  ==================================================  ============================
 
 Its claim to its name and its points (:data:`CLAIM`). Each ``start()`` begins one: in ``returning``
 when it may have stopped to come back and knows only its own ranges, in ``looking`` when the points
@@ -131,7 +131,7 @@ LIFE: Final = StateTable(
         _S.NEW: "before start()",
         _S.JOINING: "subscribes, chooses points, joins",
         _S.LIVE: "a heartbeat was answered, and the ring is known",
-        _S.DRAINED: "by order: beats, is off the ring, hands over",
+        _S.DRAINED: "off the ring by order: renews, hands keys over",
         _S.FENCED: "not renewed within the ttl; keeps trying",
         _S.LEAVING: "asked to stop",
         _S.STOPPED: "has left; or expires, as Redis did not answer",
@@ -203,7 +203,7 @@ class SightEvent(str, Enum):
 
     READ = "ring read"
     SKIPPED = "message missing"
-    UNTOLD = "untold changes"
+    UNTOLD = "change unannounced"
     HEARD = "newer message"
     CAUGHT_UP = "changes came"
     MISCOUNTED = "entries differ"
@@ -215,10 +215,10 @@ _READ: Final = {_N.READ: _V.CURRENT}
 SIGHT: Final = StateTable(
     {
         _V.UNKNOWN: "no ring was read since start()",
-        _V.CURRENT: "every change since was heard",
+        _V.CURRENT: "no change is missing",
         _V.BEHIND: "messages are missing, and may still come",
-        _V.DEAF: "nobody told of changes; it subscribes anew, too",
-        _V.UNCERTAIN: "it may differ where nobody tells",
+        _V.DEAF: "a change came without its message; subscribes anew",
+        _V.UNCERTAIN: "may differ although no message is missing",
     },
     {
         _V.UNKNOWN: _READ,
