@@ -67,6 +67,12 @@ def test_the_page_on_spark_has_the_rings_that_were_measured(site: Path) -> None:
     ]
     assert len(peaks) > 10
     assert [peak for peak in peaks if peak not in text] == []
+    (answer,) = [
+        line["ours"] for line in taken["result"]["lines"] if "peak at most" in line["what"]
+    ]
+    replicas, within = re.match(r"(\d+) replicas; of 1,000 drawn rings ([\d.]+%)", answer).groups()
+    assert f"<strong>{replicas}</strong>" in text
+    assert f"{within} of 1,000" in text
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
