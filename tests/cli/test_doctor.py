@@ -323,7 +323,7 @@ def test_what_expired_and_was_not_swept(client: Redis, run: Run) -> None:
     done = run("doctor", "--json", status=1)
     assert problems(done) == ["nodes", "expired"]
     assert finding(done, "nodes")["text"] == "every node has expired: no key has an owner"
-    assert finding(done, "expired")["text"].endswith("and nobody is left to sweep")
+    assert finding(done, "expired")["text"].endswith("and no live node is left to sweep")
     put(client, "alive", 6)
     found = finding(run("doctor", "--json", status=1), "expired")
     assert re.fullmatch(r"gone: expired \d+ s ago, and no heartbeat has swept it", found["text"])
@@ -332,11 +332,11 @@ def test_what_expired_and_was_not_swept(client: Redis, run: Run) -> None:
 def test_entries_without_replicas_and_replicas_without_entries(client: Redis, run: Run) -> None:
     put(client, "old:1", 5)
     assert finding(run("doctor", "--json"), "entries")["text"].startswith(
-        "old:1: tells nothing of itself"
+        "old:1: has no description"
     )
     client.hset("{ring}:nodes", "stray", SESSION + "{}")
     found = finding(run("doctor", "--json", status=1), "entries")
-    assert found["text"] == "stray: told of itself, but has no replica on the ring"
+    assert found["text"] == "stray: has a description, but no replica on the ring"
 
 
 def test_nodes_that_hash_differently(client: Redis, run: Run) -> None:
@@ -559,7 +559,7 @@ def test_a_node_that_beat_long_after_the_change_and_does_not_know_it() -> None:
     deaf = written("deaf", 5, expires_in=60 - 28, told=told("old"))  # it beat 28 s ago
     assert look([deaf], [event(30, "x", "start")])["agreement"] == (
         "problem",
-        "deaf: did not hear of the last change, 30 s ago",
+        "deaf: missed the message of the last change, 30 s ago",
     )
 
 

@@ -155,7 +155,7 @@ def _expired(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
         )
     return problem(
         "expired",
-        f"{names}: expired {seconds(since)} ago, and nobody is left to sweep",
+        f"{names}: expired {seconds(since)} ago, and no live node is left to sweep",
         "start a node, or hashring remove each of them",
     )
 
@@ -183,17 +183,17 @@ def _stray(snapshot: Snapshot) -> Finding:
     if stray:
         return problem(
             "entries",
-            f"{_list(stray)}: told of itself, but has no replica on the ring",
+            f"{_list(stray)}: has a description, but no replica on the ring",
             "a live node comes back with its next heartbeat; else hashring remove it",
         )
     silent = [name for name in sorted(on_ring) if not _tells(snapshot, name)]
     if silent:
         return note(
             "entries",
-            f"{_list(silent)}: tells nothing of itself: a node of redis-hashring, "
-            "or written by hand",
+            f"{_list(silent)}: has no description: a node of redis-hashring "
+            "(see --wire), or written by hand",
         )
-    return ok("entries", "every node tells of itself, and each that does is on the ring")
+    return ok("entries", "every node has a description, and each that has one is on the ring")
 
 
 def _tells(snapshot: Snapshot, name: str) -> bool:
@@ -234,7 +234,7 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[RingE
     if missed:
         return problem(
             "agreement",
-            f"{_list(missed)}: did not hear of the last change, "
+            f"{_list(missed)}: missed the message of the last change, "
             f"{seconds(snapshot.now - changed)} ago",
             "it fetches the ring by itself after a heartbeat; if this comes again, look at its "
             "connection to Redis (the channel)",

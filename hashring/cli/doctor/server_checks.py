@@ -97,7 +97,7 @@ def _memory(info: Mapping[str, Any], *, locking: bool) -> Iterator[Finding]:
     if used > limit * _NEARLY_FULL:
         yield problem(
             "memory",
-            f"{text}: once it is full, heartbeats fail and nodes lose their keys",
+            f"{text}: once it is full, no node can join, and heartbeats may fail",
             "raise maxmemory, or free memory",
         )
     else:
