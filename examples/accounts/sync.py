@@ -37,14 +37,13 @@ class Accounts:
     def __init__(self, url: str) -> None:
         self.free: Queue[psycopg.Connection] = Queue()
         for _ in range(CONNECTIONS):
-            self.free.put(psycopg.connect(url))
+            self.free.put(psycopg.connect(url, autocommit=True))
 
     @contextmanager
     def connection(self):
         database = self.free.get()
         try:
-            with database.transaction():
-                yield database
+            yield database
         finally:
             self.free.put(database)
 
@@ -56,18 +55,17 @@ class Accounts:
     def save(self, account: str, token: int, node: str) -> None:
         """Write for the holder of the token, or raise StaleToken."""
         with self.connection() as database:
+            # One statement: a process that is paused between two keeps the row locked for its heir.
             done = database.execute(
-                "UPDATE accounts SET version = version + 1, token = %(token)s"
-                " WHERE id = %(account)s AND token <= %(token)s",
-                {"account": account, "token": token},
+                "WITH saved AS (UPDATE accounts SET version = version + 1, token = %(token)s"
+                " WHERE id = %(account)s AND token <= %(token)s RETURNING id)"
+                " INSERT INTO writes (account, token, node)"
+                " SELECT id, %(token)s, %(node)s FROM saved",
+                {"account": account, "token": token, "node": node},
             )
             if done.rowcount == 0:
                 row = database.execute("SELECT token FROM accounts WHERE id = %s", (account,))
                 raise StaleToken(account, token, row.fetchone()[0])
-            database.execute(
-                "INSERT INTO writes (account, token, node) VALUES (%s, %s, %s)",
-                (account, token, node),
-            )
 
     # end save
 

@@ -58,7 +58,7 @@ def command(settings: Settings) -> None:
             _watch_lines(settings, connection)
 
 
-class _Look:
+class Look:
     """What was last seen of a ring.
 
     Args:
@@ -80,10 +80,12 @@ class _Look:
     def again(self) -> list[RingEvent]:
         """Look; the events that are new."""
         started = time.monotonic()
+        # The ring first: an event that changed it is then among the new ones, and shown before it.
+        snapshot = self._connection.snapshot()
         last = self.events[-1].id if self.events else "0-0"
         new = list(after(self._connection, self._connection.keys.events, last))
         self.events.extend(new)
-        self.snapshot = self._connection.snapshot()
+        self.snapshot = snapshot
         self.took = time.monotonic() - started
         return new
 
@@ -95,7 +97,7 @@ class _Look:
 
 def _looks(
     connection: Connection,
-    look: _Look,
+    look: Look,
     show: Callable[[list[RingEvent], RetryLater | None], None],
 ) -> None:
     """Look again at every change and every second, for ever."""
@@ -119,7 +121,7 @@ def _looks(
 
 
 def _watch_lines(settings: Settings, connection: Connection) -> None:
-    look = _Look(connection, 1)
+    look = Look(connection, 1)
     shown = ""
     silent = False
 
@@ -172,7 +174,7 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
 
     from hashring.cli.watch_screen import Screen  # noqa: PLC0415
 
-    look = _Look(connection, _EVENTS)
+    look = Look(connection, _EVENTS)
     screen = Screen(f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}")
 
     def draw(failure: RetryLater | None) -> Any:

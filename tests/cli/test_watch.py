@@ -13,12 +13,16 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from redis import Redis
 
+from hashring.cli.common_options import Settings
+from hashring.cli.connection import connected
+from hashring.cli.watch import Look
 from hashring.store.embedded_server import RedisServer
+from hashring.store.ring.commands import Snapshot
 from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until
 from tests.conftest import PATIENCE
 
@@ -52,6 +56,22 @@ def test_json_lines_say_which_they_are(client: Redis, redis_server: RedisServer)
             assert (joined["type"], joined["kind"], joined["nodes"]) == ("event", "join", ["alder"])
             assert (ring["type"], ring["shares"]) == ("ring", {"alder": 1.0})
             assert ring["fingerprint"] == alder.ring.fingerprint
+
+
+def test_an_event_is_not_shown_after_its_ring(client: Redis, redis_server: RedisServer) -> None:
+    with ExitStack() as stack:
+        connection = stack.enter_context(connected(Settings(url=redis_server.url)))
+        look = Look(connection, 1)
+        read = connection.snapshot
+
+        def joined_just_before() -> Snapshot:
+            stack.enter_context(nodes_on(client, "alder", n_replicas=3))
+            return read()
+
+        connection.snapshot = joined_just_before  # type: ignore[method-assign]
+        new = look.again()
+        assert look.snapshot.ring().nodes == ("alder",)
+        assert [node for event in new for node in event.nodes] == ["alder"]
 
 
 def test_a_change_that_nobody_told_of_shows_as_well(

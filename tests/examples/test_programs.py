@@ -173,6 +173,44 @@ class TestAccounts:
             ).fetchone()
         assert backwards == (0,)
 
+    def test_a_node_paused_in_mid_write_locks_no_row_of_its_heir(
+        self, start: Start, database: str, redis_server: RedisServer
+    ) -> None:
+        options = ["--redis", redis_server.url, "--seconds", "0.05", "--ttl", "1.2"]
+        script = "accounts/sync.py"
+        with psycopg.connect(database, autocommit=True) as look:
+            look.execute(SLOW_WRITES_OF_FIRST)
+            slow = f"{database}&application_name=first"
+            first = start(script, *options, "--database", slow, "--name", "first")
+
+            def writing() -> tuple[object, ...] | None:
+                return look.execute(
+                    "SELECT 1 FROM pg_stat_activity"
+                    " WHERE application_name = 'first' AND wait_event = 'PgSleep'"
+                ).fetchone()
+
+            def heirs() -> tuple[object, ...] | None:
+                return look.execute(
+                    "SELECT count(DISTINCT account) FROM writes WHERE node = 'second'"
+                ).fetchone()
+
+            eventually(writing, "the first node writes")
+            first.send_signal(signal.SIGSTOP)
+            start(script, *options, "--database", database, "--name", "second")
+            eventually(lambda: heirs() == (ACCOUNTS,), "the other node writes all accounts")
+
+
+SLOW_WRITES_OF_FIRST = """
+CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('application_name') = 'first' THEN
+        PERFORM pg_sleep(0.5);
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER slowly BEFORE UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION slowly();
+"""
+
 
 class TestFeeds:
     def test_a_feed_has_one_connection_while_nodes_come_and_go(
