@@ -92,6 +92,25 @@ def _tells_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twin.RingTwin, "_tell_neighbours", told)
 
 
+def _tells_no_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two joins between the same neighbours, the first node is not told of the second."""
+    tell = twin.RingTwin._tell_neighbours
+
+    def told(self: Any, points: Any, change: dict[str, Any], own: str, gone: list[str]) -> None:
+        index = self.ring.index
+        last, neighbours = joined.get(id(self.ring)), index.neighbours
+        index.neighbours = lambda *of: {
+            node: ends for node, ends in neighbours(*of).items() if node != last
+        }
+        tell(self, points, change, own, gone)
+        del index.neighbours
+        if change.get("kind") == "join":
+            joined[id(self.ring)] = own
+
+    joined: dict[int, str] = {}
+    monkeypatch.setattr(twin.RingTwin, "_tell_neighbours", told)
+
+
 def _tells_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What expired is still on the index when the neighbours are told."""
     sweep = twin.RingTwin._sweep
@@ -125,7 +144,14 @@ def _never_looks_at_the_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(twin.RingTwin, "_left_there", left)
 
 
-SERVERS = [_tells_nobody, _tells_one, _tells_before, _never_reconciles, _never_looks_at_the_tag]
+SERVERS = [
+    _tells_nobody,
+    _tells_one,
+    _tells_no_joiner,
+    _tells_before,
+    _never_reconciles,
+    _never_looks_at_the_tag,
+]
 
 
 @pytest.mark.parametrize("plant", SERVERS)
