@@ -58,7 +58,7 @@ def command(settings: Settings) -> None:
             _watch_lines(settings, connection)
 
 
-class Look:
+class LastLook:
     """What was last seen of a ring.
 
     Args:
@@ -97,7 +97,7 @@ class Look:
 
 def _looks(
     connection: Connection,
-    look: Look,
+    look: LastLook,
     show: Callable[[list[RingEvent], RetryLater | None], None],
 ) -> None:
     """Look again at every change and every second, for ever."""
@@ -121,7 +121,7 @@ def _looks(
 
 
 def _watch_lines(settings: Settings, connection: Connection) -> None:
-    look = Look(connection, 1)
+    look = LastLook(connection, 1)
     shown = ""
     silent = False
 
@@ -174,7 +174,7 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
 
     from hashring.cli.watch_screen import Screen  # noqa: PLC0415
 
-    look = Look(connection, _EVENTS)
+    look = LastLook(connection, _EVENTS)
     screen = Screen(f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}")
 
     def draw(failure: RetryLater | None) -> Any:

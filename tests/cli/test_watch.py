@@ -20,7 +20,7 @@ from redis import Redis
 
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
-from hashring.cli.watch import Look
+from hashring.cli.watch import LastLook
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Snapshot
 from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until
@@ -61,7 +61,7 @@ def test_json_lines_say_which_they_are(client: Redis, redis_server: RedisServer)
 def test_an_event_is_not_shown_after_its_ring(client: Redis, redis_server: RedisServer) -> None:
     with ExitStack() as stack:
         connection = stack.enter_context(connected(Settings(url=redis_server.url)))
-        look = Look(connection, 1)
+        look = LastLook(connection, 1)
         read = connection.snapshot
 
         def joined_just_before() -> Snapshot:
