@@ -61,7 +61,7 @@ def command(settings: Settings) -> None:
         snapshot = connection.snapshot()
     nodes = node_facts(snapshot, settings.scoring)
     zones = Counter(told_zones(nodes).values())
-    drains = {n: order for n, order in snapshot.drains.items() if order.stands(snapshot.now)}
+    drains = snapshot.standing_drains
     if settings.json:
         document(
             {

@@ -192,8 +192,7 @@ class RingView:
     @cached_property
     def drains(self) -> Mapping[str, DrainOrder]:
         """The orders to drain nodes that stand, by name; also about nodes that do not run."""
-        standing = sorted(self.snapshot.drains.items())
-        return {name: order for name, order in standing if order.stands(self.now)}
+        return dict(sorted(self.snapshot.standing_drains.items()))
 
     @cached_property
     def away(self) -> tuple[NodeView, ...]:

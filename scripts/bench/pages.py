@@ -35,6 +35,16 @@ IN_README = (
 )
 """What the README says of the measured values."""
 
+BESIDES = (
+    "simulated",
+    "own-ranges",
+    "own-ranges-100k",
+    "own-ranges-simulated",
+    "own-live",
+    "balanced",
+)
+"""Measures whose values stand on the page of scaling, besides those of ``scaling``."""
+
 QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     (
         "What does asking for a key cost?",
@@ -90,12 +100,7 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
             "restart",
             "thousand",
             "scaling",
-            "simulated",
-            "own-ranges",
-            "own-ranges-100k",
-            "own-ranges-simulated",
-            "own-live",
-            "balanced",
+            *BESIDES,
             "service",
         ),
         "restart",
@@ -290,17 +295,6 @@ def table(taken: dict[str, Any]) -> str:
             unit = "" if line.value is None else line.unit
             writer.writerow((line.what, line.ours, line.against, value, unit, bound, verdict))
         return file.getvalue()
-
-
-BESIDES = (
-    "simulated",
-    "own-ranges",
-    "own-ranges-100k",
-    "own-ranges-simulated",
-    "own-live",
-    "balanced",
-)
-"""Measures whose values stand on the page of scaling, besides those of ``scaling``."""
 
 
 def scaling(taken: dict[str, Any], *others: dict[str, Any] | None) -> str:

@@ -335,7 +335,7 @@ def _unserved(live: list[NodeFacts]) -> Finding:
 
 
 def _drains(snapshot: Snapshot) -> Finding:
-    standing = {n: order for n, order in snapshot.drains.items() if order.stands(snapshot.now)}
+    standing = snapshot.standing_drains
     if not standing:
         return ok("drains", "no node is drained")
     details = tuple(drain_line(name, order) for name, order in sorted(standing.items())[:_SHOWN])

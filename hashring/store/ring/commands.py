@@ -459,6 +459,11 @@ class Snapshot:
         """Redis time of the reading, in seconds since 1970."""
         return self.stamp.at / 1e6
 
+    @property
+    def standing_drains(self) -> dict[str, DrainOrder]:
+        """Those of ``drains`` whose time is not up."""
+        return {name: order for name, order in self.drains.items() if order.stands(self.now)}
+
     def ring(self, hash_algorithm: str | HashAlgorithm = "crc-32") -> Ring:
         """The ring of the replicas that have not expired."""
         points: dict[str, list[int]] = {}

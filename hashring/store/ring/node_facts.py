@@ -352,10 +352,9 @@ def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
         ring: the snapshot's.
     """
     going = [node]
-    for name, order in snapshot.drains.items():
+    for name, order in snapshot.standing_drains.items():
         record = snapshot.nodes.get(name)
-        about_it = order.session in ("", record.session if record else "")
-        if about_it and order.stands(snapshot.now):
+        if order.session in ("", record.session if record else ""):
             going.append(name)
     return ring.without_nodes(*going)
 
