@@ -17,6 +17,8 @@ from redis import Redis
 from targets import SCALE
 
 from hashring import AsyncRingNode
+from hashring.core.ring import Ring
+from hashring.errors import RetryLater
 from hashring.store.ring.key_names import ring_keys
 
 SIZES = (1000, 5000)
@@ -75,7 +77,7 @@ class Neighbours(Ours):
     async def right(self, since: float) -> list[float]:
         """Wait until all nodes have the ranges that the ring gives them; when each of those whose
         ranges changed since then had its last change."""
-        ring = await self.nodes[0].fetch_ring()
+        ring = await self._fetch_ring()
         wanted = [(node, ring.node_ranges(node.name)) for node in self.nodes]
         patience = time.perf_counter() + 3 * HEARTBEAT
         while any(node.get_ranges() != ranges for node, ranges in wanted):
@@ -83,6 +85,17 @@ class Neighbours(Ours):
                 raise TimeoutError("nodes have other ranges than the ring gives them")
             await asyncio.sleep(0.02)
         return [node.changed for node in self.nodes if node.changed > since]
+
+    async def _fetch_ring(self) -> Ring:
+        """The ring that Redis has, when this process finds the time to read it: after a wipe its
+        event loop is busy with a thousand joins."""
+        patience = time.perf_counter() + 3 * HEARTBEAT
+        while True:
+            try:
+                return await self.nodes[0].fetch_ring()
+            except RetryLater:
+                if time.perf_counter() > patience:
+                    raise
 
     async def restart_nodes(self, first: int, count: int, stay: bool) -> None:
         """Stop nodes, and start them again, one after another."""
