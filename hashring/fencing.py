@@ -29,8 +29,8 @@ from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, StaleToken
 from hashring.store.asyncio_cancellation import over
 from hashring.store.client_errors import translate
+from hashring.store.client_kind import is_async
 from hashring.store.lua_scripts import script
-from hashring.store.own_connections import is_async
 
 Word = bytes | str | int | float
 

@@ -39,10 +39,10 @@ from hashring.running.threads_and_greenlets import (
     native_lock,
     start_native_thread,
 )
+from hashring.store.client_kind import is_async
 from hashring.store.interface import Store
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
-from hashring.store.own_connections import is_async
 from hashring.store.redis_store import RedisStore
 
 logger = logging.getLogger("hashring.groups")

@@ -25,9 +25,9 @@ from hashring.node.settings import (
 from hashring.node.states import RENEWING, STARTABLE, NodeState
 from hashring.node.status import NodeStatus, status_of
 from hashring.protocol.locks.lease import Lease
+from hashring.store.client_kind import is_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
-from hashring.store.own_connections import is_async
 from hashring.store.ring.node_orders import OrderStatus, drain, undrain
 
 

@@ -14,7 +14,7 @@ import importlib
 import inspect
 from typing import Any, Final
 
-from hashring.errors import ConfigError
+from hashring.store.client_kind import client_family, is_cluster
 
 # Belong to the pool they came from, or are what a new pool derives by itself.
 _NOT_OURS: Final = (
@@ -28,26 +28,6 @@ _NOT_OURS: Final = (
     "cache",
     "client_cache",
 )
-
-
-def _family(client: Any) -> tuple[str, bool]:
-    """The package of a client, and whether it is an asyncio client."""
-    for base in type(client).__mro__:
-        package = base.__module__.partition(".")[0]
-        if package in ("redis", "valkey"):
-            return package, ".asyncio" in base.__module__
-    raise ConfigError(
-        "redis", client, "not a client of redis-py or valkey-py: pass redis.Redis(...) or the like"
-    )
-
-
-def is_async(client: Any) -> bool:
-    """Whether it is an asyncio client.
-
-    Raises:
-        ConfigError: it is no client of redis-py or valkey-py at all.
-    """
-    return _family(client)[1]
 
 
 def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) -> dict[str, Any]:
@@ -83,7 +63,7 @@ def derive(client: Any, timeout: float) -> Any:
     Raises:
         ConfigError: ``client`` is no client of redis-py or valkey-py.
     """
-    package, asynchronous = _family(client)
+    package, asynchronous = client_family(client)
     prefix = f"{package}.asyncio" if asynchronous else package
     if is_cluster(client):
         return _derive_cluster(client, package, prefix, timeout)
@@ -99,11 +79,6 @@ def derive(client: Any, timeout: float) -> Any:
             connection_class=pool.connection_class, max_connections=_CONNECTIONS, **settings
         )
     return _plain(package, prefix)(connection_pool=own)
-
-
-def is_cluster(client: Any) -> bool:
-    """Whether it is a client of a Redis Cluster."""
-    return hasattr(client, "nodes_manager")
 
 
 def _plain(package: str, prefix: str) -> Any:
@@ -183,7 +158,7 @@ async def derive_subscriber(client: Any, channel: bytes) -> Any:
     """
     if not is_cluster(client):
         return client
-    package, _ = _family(client)
+    package, _ = client_family(client)
     prefix = f"{package}.asyncio"
     await client.initialize()
     node = client.get_node_from_key(channel)
@@ -217,7 +192,7 @@ async def aclose(client: Any) -> None:
 
 def _pools(client: Any) -> list[Any]:
     if is_cluster(client):
-        name = "valkey_connection" if _family(client)[0] == "valkey" else "redis_connection"
+        name = "valkey_connection" if client_family(client)[0] == "valkey" else "redis_connection"
         clients = [getattr(node, name) for node in client.get_nodes()]
         return [each.connection_pool for each in clients if each is not None]
     pool = client.connection_pool

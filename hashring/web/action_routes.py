@@ -13,11 +13,11 @@ from hashring.errors import ConfigError
 from hashring.web.actions import Actions
 from hashring.web.confirm_questions import Question, Questions
 from hashring.web.costly_requests import Turns
-from hashring.web.login import Notice
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of
 from hashring.web.service import Service
+from hashring.web.sessions import Notice
 
 _LASTING: Final = {
     "": "until somebody lifts it",

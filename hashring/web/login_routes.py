@@ -12,9 +12,10 @@ from werkzeug.wrappers import Response
 
 from hashring.core.order_terms import checked_by
 from hashring.errors import ConfigError
-from hashring.web.login import Guard, Session, Sessions
 from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of
+from hashring.web.sessions import Session, Sessions
+from hashring.web.token_guard import Guard
 from hashring.web.users import Users, current_user
 
 _COOKIE: Final = "hashring"

@@ -23,13 +23,14 @@ from hashring.web.api_routes import ApiRoutes
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import Streams
 from hashring.web.live_pages import LivePages
-from hashring.web.login import SHORTEST_TOKEN, Guard, Sessions
 from hashring.web.login_routes import Login
 from hashring.web.page_routes import PageRoutes
 from hashring.web.page_templates import Templates, shown
 from hashring.web.plan_routes import PlanRoutes
 from hashring.web.request_parameters import MAX_BODY, check_query, status_of
 from hashring.web.service import Service
+from hashring.web.sessions import Sessions
+from hashring.web.token_guard import SHORTEST_TOKEN, Guard
 from hashring.web.users import Users, current_user
 
 log = logging.getLogger("hashring.web")

@@ -36,10 +36,10 @@ from hashring import (
     WrongKeyType,
     lease_challenge,
 )
+from hashring.store.client_kind import is_async
 from hashring.store.embedded_server import RedisServer
 from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
-from hashring.store.own_connections import is_async
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually, know_their_ranges
 

@@ -16,7 +16,8 @@ from hashring.store.locks.commands import acquire, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import newest
-from hashring.web.login import Guard, Sessions
+from hashring.web.sessions import Sessions
+from hashring.web.token_guard import Guard
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, TOKEN, Visit, Visitor, put
 

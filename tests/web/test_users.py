@@ -10,7 +10,7 @@ from redis import Redis
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import newest
-from hashring.web.login import SESSION_SECONDS, Sessions
+from hashring.web.sessions import SESSION_SECONDS, Sessions
 from tests.web.conftest import TOKEN, Visit, Visitor, put
 from tests.web.test_acting import form_token
 

@@ -9,7 +9,7 @@ The target, from what is there:
 1. a partition that a member is warming up for goes to that member, unless it warms up as a standby;
 2. any other stays with its owner;
 3. a partition whose owner is gone, or must go, goes to the member with room that could take over
-   soonest (:class:`_Warmth`); or else to the one that took the owner's place; or else to the member
+   soonest (:class:`Warmth`); or else to the one that took the owner's place; or else to the member
    furthest below its quota. A warm-up under way for an owner that must go continues, unless
    another member is warm already;
 4. then, while a member has less than its fair share divided by the balancing factor, it gets a
@@ -33,12 +33,13 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress, count
 from operator import ne
-from typing import Final
 
 from hashring.core.assignors.balanced import by_need
+from hashring.core.assignors.learner_standbys import standby_interim, standby_target
+from hashring.core.assignors.learner_warmth import COPY, WARM, Warmth
 from hashring.core.assignors.protocol import Member, Owners, Situation, Target
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.errors import ConfigError
@@ -90,7 +91,7 @@ class Learner:
 
     def assign(self, situation: Situation) -> Target:
         """Who should own what, who should now, and who warms up."""
-        warmth = _Warmth(situation, self.acceptable_lag)
+        warmth = Warmth(situation, self.acceptable_lag)
         members = situation.candidates()
         owners = _Targeting(situation, members, warmth, self.balancing_factor).owners()
         interim, waiting = _interim(situation, owners, members, warmth)
@@ -98,8 +99,8 @@ class Learner:
         standbys: dict[int, set[str]] = {}
         copies = min(self.standbys, len(members) - 1)
         if copies > 0:
-            wanted = _standby_target(situation, owners, members, copies, settled=not waiting)
-            standbys, moving = _standby_interim(wanted, interim, situation, warmth)
+            wanted = standby_target(situation, owners, members, copies, settled=not waiting)
+            standbys, moving = standby_interim(wanted, interim, situation, warmth)
             for partition in waiting:
                 member = str(owners[partition])
                 if partition not in warmups and member in situation.standbys.get(partition, ()):
@@ -126,58 +127,6 @@ def _owner_to_be(situation: Situation, partition: int) -> str | None:
     return None if learner in situation.standbys.get(partition, ()) else learner
 
 
-_WARM: Final = 0
-_COPY: Final = 1
-_LEARNER: Final = 2
-_COLD: Final = 3
-
-
-class _Warmth:
-    """How soon each member could take over each partition.
-
-    First the warm members; then those with a copy that lags behind, the least lag first, and
-    standbys that have not reported yet; then a member whose warm-up has only begun; then the rest.
-    """
-
-    def __init__(self, situation: Situation, acceptable_lag: float) -> None:
-        self._everyone: Final = math.isinf(acceptable_lag)
-        self._warming: Final = situation.warming
-        self._places: dict[str, dict[int, tuple[int, float]]] = {}
-        self._copies: dict[int, list[str]] = {}
-        for partition, names in situation.standbys.items():
-            for name in names:
-                self._places.setdefault(name, {})[partition] = (_COPY, math.inf)
-        for name, lags in situation.lags.items():
-            places = self._places.setdefault(name, {})
-            for partition, lag in lags.items():
-                places[partition] = (_WARM, 0.0) if lag <= acceptable_lag else (_COPY, lag)
-        for name, places in self._places.items():
-            for partition in places:
-                self._copies.setdefault(partition, []).append(name)
-
-    def place(self, member: str, partition: int) -> tuple[int, float]:
-        """Sorts members by how soon they could take the partition over."""
-        if self._everyone:
-            return _WARM, 0.0
-        found = self._places.get(member, {}).get(partition)
-        if found is not None:
-            return found
-        return (_LEARNER if self._warming.get(partition) == member else _COLD), 0.0
-
-    def is_warm(self, member: str, partition: int) -> bool:
-        return self.place(member, partition)[0] == _WARM
-
-    def partitions(self, member: str) -> Iterable[int]:
-        """The partitions that the member has a copy of, warm or not."""
-        return self._places.get(member, ())
-
-    def members(self, partition: int) -> Iterable[str]:
-        """The members that have a copy of the partition, or have begun one."""
-        found = self._copies.get(partition, ())
-        learner = self._warming.get(partition)
-        return found if learner is None or learner in found else (*found, learner)
-
-
 class _Targeting:
     """The four steps to the target."""
 
@@ -185,7 +134,7 @@ class _Targeting:
         self,
         situation: Situation,
         members: Sequence[Member],
-        warmth: _Warmth,
+        warmth: Warmth,
         factor: float,
     ) -> None:
         self._situation = situation
@@ -256,10 +205,10 @@ class _Targeting:
     def _takeover(self, name: str, partition: int) -> tuple[object, ...]:
         """Sorts members with a copy by who should take over from an owner that must go."""
         place = self._warmth.place(name, partition)
-        if place[0] != _WARM and self._situation.owner_before(partition) in self._alive:
+        if place[0] != WARM and self._situation.owner_before(partition) in self._alive:
             # There is time: a warm-up under way is not given up for another that may lag less.
             under_way = self._situation.warming.get(partition) == name
-            place = (_COPY, -1.0) if under_way else place
+            place = (COPY, -1.0) if under_way else place
         return *place, self._load(name), self._order[name]
 
     def _to_heirs(self, homeless: list[int]) -> list[int]:
@@ -366,7 +315,7 @@ def _interim(
     situation: Situation,
     owners: list[str | None],
     members: Sequence[Member],
-    warmth: _Warmth,
+    warmth: Warmth,
 ) -> tuple[Owners, list[int]]:
     """Who should own now, and which partitions wait for a warm-up."""
     alive = {member.name for member in situation.members}
@@ -386,7 +335,7 @@ def _interim(
                 default=target,
             )
             kind = warmth.place(best, partition)[0]
-            better = kind <= _COPY and kind < warmth.place(target, partition)[0]
+            better = kind <= COPY and kind < warmth.place(target, partition)[0]
             now = best if better else target
         interim[partition] = now
         if now != target:
@@ -414,107 +363,3 @@ def _warmups(
     )
     chosen = sorted(urgent)
     return {partition: str(owners[partition]) for partition in chosen}
-
-
-def _standby_target(
-    situation: Situation,
-    owners: list[str | None],
-    members: Sequence[Member],
-    copies: int,
-    *,
-    settled: bool,
-) -> list[list[str]]:
-    """For each partition the members that should end as its standbys, evenly spread.
-
-    A standby stays one; what is missing goes to the member furthest below its quota. Once every
-    partition is where it should end, single moves go from members above their quota to members
-    below. An owner is no standby of its own, so the quotas cannot always be met; as each move
-    brings the counts nearer to them, it ends, and what it ends with is left alone the next time.
-    """
-    order = {member.name: place for place, member in enumerate(members)}
-    load = dict.fromkeys(order, 0)
-    wanted: list[list[str]] = []
-    for partition, owner in enumerate(owners):
-        had = [n for n in situation.standbys.get(partition, ()) if n in order and n != owner]
-        learner = situation.warming.get(partition)
-        wanted.append(sorted(had, key=lambda n, new=learner: (n != new, order[n]))[:copies])  # type: ignore[misc]
-        for name in wanted[-1]:
-            load[name] += 1
-    quota = quotas(members, len(owners) * copies, load)
-
-    emptiest = [(load[name] - quota[name], order[name], name) for name in order]
-    heapq.heapify(emptiest)
-    for partition, owner in enumerate(owners):
-        passed_over = []
-        while len(wanted[partition]) < copies:
-            beyond, place, name = heapq.heappop(emptiest)
-            if name != owner and name not in wanted[partition]:
-                wanted[partition].append(name)
-                load[name] += 1
-                beyond += 1
-            passed_over.append((beyond, place, name))
-        for entry in passed_over:
-            heapq.heappush(emptiest, entry)
-    if settled:
-        _even_standbys(wanted, owners, load, quotas(members, len(owners) * copies, load))
-    return wanted
-
-
-def _even_standbys(
-    wanted: list[list[str]],
-    owners: list[str | None],
-    load: dict[str, int],
-    quota: Mapping[str, int],
-) -> None:
-    under = [name for name in load if load[name] < quota[name]]
-    for partition, names in enumerate(wanted):
-        for place, name in enumerate(names):
-            if load[name] <= quota[name]:
-                continue
-            for other in under:
-                if other != owners[partition] and other not in names:
-                    names[place] = other
-                    load[name] -= 1
-                    load[other] += 1
-                    if load[other] >= quota[other]:
-                        under.remove(other)
-                    break
-        if not under:
-            return
-
-
-def _standby_interim(
-    wanted: list[list[str]], interim: Owners, situation: Situation, warmth: _Warmth
-) -> tuple[dict[int, set[str]], list[tuple[int, str]]]:
-    """The standbys to have now, and the copies that wait for a warm-up.
-
-    A warm copy stays until the one that replaces it is warm; a partition with too few warm
-    copies gets cold ones, since there is nothing to lose.
-    """
-    alive = {member.name for member in situation.members}
-    standbys: dict[int, set[str]] = {}
-    moving: list[tuple[int, str]] = []
-    for partition, names in enumerate(wanted):
-        owner = interim[partition]
-        final = [name for name in names if name != owner]
-        copies = len(names)
-        warm = [name for name in final if warmth.is_warm(name, partition)]
-        kept = [
-            name
-            for name in (*situation.standbys.get(partition, ()), situation.owner_before(partition))
-            if name is not None
-            and name in alive
-            and name != owner
-            and name not in final
-            and warmth.is_warm(name, partition)
-        ]
-        # The member that warms up goes on doing so, and no other in its place.
-        learner = situation.warming.get(partition)
-        cold = [name for name in final if name not in warm and name != learner]
-        cold += [name for name in final if name not in warm and name == learner]
-        now = list(dict.fromkeys([*warm, *kept, *cold]))[:copies]
-        standbys[partition] = set(now)
-        moving.extend((partition, name) for name in cold if name not in now)
-    # Warm-ups under way come first.
-    moving.sort(key=lambda move: situation.warming.get(move[0]) != move[1])
-    return standbys, moving

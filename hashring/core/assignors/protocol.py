@@ -10,7 +10,7 @@ An assignment is a tuple indexed by partition: ``("a", "b", "a")`` gives partiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
@@ -333,12 +333,3 @@ def _check_known(assignor: str, partition: int, member: str, names: set[str]) ->
             partition=partition,
             member=member,
         )
-
-
-def counts(owners: Sequence[str | None]) -> dict[str, int]:
-    """How many partitions each member that has any has."""
-    found: dict[str, int] = {}
-    for owner in owners:
-        if owner is not None:
-            found[owner] = found.get(owner, 0) + 1
-    return found

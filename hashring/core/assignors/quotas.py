@@ -1,4 +1,4 @@
-"""How many partitions each member should have.
+"""How many partitions each member should have, and how many it has.
 
 A member's fair share is ``partitions * weight / sum of weights``. Its quota is that share rounded
 down or up, so that the quotas add up to the number of partitions. With equal weights they differ
@@ -58,3 +58,12 @@ def quotas(
     for _, _, _, name in roundable[: partitions - sum(quota.values())]:
         quota[name] += 1
     return quota
+
+
+def counts(owners: Sequence[str | None]) -> dict[str, int]:
+    """How many partitions each member that has any has."""
+    found: dict[str, int] = {}
+    for owner in owners:
+        if owner is not None:
+            found[owner] = found.get(owner, 0) + 1
+    return found

@@ -17,9 +17,8 @@ from hashring.core.assignors.protocol import (
     MemberState,
     Situation,
     checked_target,
-    counts,
 )
-from hashring.core.assignors.quotas import fair_shares
+from hashring.core.assignors.quotas import counts, fair_shares
 from hashring.core.groups import reported_loads
 from hashring.core.groups.group_status import member_state, present_members
 from hashring.core.groups.heirs import Place, heirs

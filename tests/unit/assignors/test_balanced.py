@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.assignors import Balanced, Member, Owners, Situation
-from hashring.core.assignors.protocol import counts
-from hashring.core.assignors.quotas import fair_shares, round_down, round_up
+from hashring.core.assignors.quotas import counts, fair_shares, round_down, round_up
 
 from .situations import having, members, moves, owners, sizes
 

@@ -1,0 +1,63 @@
+"""How soon each member could take a partition over: who has a copy, and how far behind it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from hashring.core.assignors.protocol import Situation
+
+WARM: Final = 0
+"""Could take over at once."""
+COPY: Final = 1
+"""Has a copy that lags behind."""
+_LEARNER: Final = 2
+_COLD: Final = 3
+
+
+class Warmth:
+    """How soon each member could take over each partition.
+
+    First the warm members; then those with a copy that lags behind, the least lag first, and
+    standbys that have not reported yet; then a member whose warm-up has only begun; then the rest.
+    """
+
+    def __init__(self, situation: Situation, acceptable_lag: float) -> None:
+        self._everyone: Final = math.isinf(acceptable_lag)
+        self._warming: Final = situation.warming
+        self._places: dict[str, dict[int, tuple[int, float]]] = {}
+        self._copies: dict[int, list[str]] = {}
+        for partition, names in situation.standbys.items():
+            for name in names:
+                self._places.setdefault(name, {})[partition] = (COPY, math.inf)
+        for name, lags in situation.lags.items():
+            places = self._places.setdefault(name, {})
+            for partition, lag in lags.items():
+                places[partition] = (WARM, 0.0) if lag <= acceptable_lag else (COPY, lag)
+        for name, places in self._places.items():
+            for partition in places:
+                self._copies.setdefault(partition, []).append(name)
+
+    def place(self, member: str, partition: int) -> tuple[int, float]:
+        """Sorts members by how soon they could take the partition over."""
+        if self._everyone:
+            return WARM, 0.0
+        found = self._places.get(member, {}).get(partition)
+        if found is not None:
+            return found
+        return (_LEARNER if self._warming.get(partition) == member else _COLD), 0.0
+
+    def is_warm(self, member: str, partition: int) -> bool:
+        """Whether the member could take the partition over at once."""
+        return self.place(member, partition)[0] == WARM
+
+    def partitions(self, member: str) -> Iterable[int]:
+        """The partitions that the member has a copy of, warm or not."""
+        return self._places.get(member, ())
+
+    def members(self, partition: int) -> Iterable[str]:
+        """The members that have a copy of the partition, or have begun one."""
+        found = self._copies.get(partition, ())
+        learner = self._warming.get(partition)
+        return found if learner is None or learner in found else (*found, learner)
