@@ -123,7 +123,7 @@ class Ring:
     ) -> None:
         by_node: dict[str, array[int]] = {}
         for node, values in (points or {}).items():
-            own = _sorted_points(node, values)
+            own = sorted_points(node, values)
             if own:
                 by_node[node] = own
         # A replica is one integer here, its point and which of the nodes it belongs to: integers
@@ -449,7 +449,7 @@ class Ring:
 
         Linear in the size of the ring, at the speed of copying memory.
         """
-        new = _sorted_points(node, points)
+        new = sorted_points(node, points)
         base = self._without(node) if node in self._by_node else self
         if not new:
             return base
@@ -600,7 +600,12 @@ def _check_point(point: int) -> None:
         raise ConfigError("point", point, f"outside the ring [0, {RING_SIZE})")
 
 
-def _sorted_points(node: str, points: Iterable[int]) -> array[int]:
+def sorted_points(node: str, points: Iterable[int]) -> array[int]:
+    """The points of a node, rising, each once.
+
+    Raises:
+        ConfigError: one is outside the ring.
+    """
     values = sorted(set(points))
     if values:
         for point in (values[0], values[-1]):

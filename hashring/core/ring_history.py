@@ -7,40 +7,16 @@ ring that was exported earlier.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ring import Ring
+from hashring.core.owner_periods import Arc, Lives, arc_of
+from hashring.core.ring import Ring, sorted_points
 from hashring.core.ring_change import ChangeKind, RingChange
 from hashring.errors import HistoryError
-
-
-class Period(NamedTuple):
-    """A range of points that had one owner for one time, from change to change.
-
-    For every point the periods follow each other without gap or overlap, and two that follow
-    each other have different owners. Neighbouring ranges may have the same owner.
-
-    Attributes:
-        start, end: the points ``start <= p < end``.
-        owner: ``None`` where the ring had no nodes.
-        since: the version that gave the range to its owner; 0 for the first version.
-        until: the version that took it away; ``None`` when no later version did.
-        before: the owner of these points until then; ``None`` for nobody or unknown.
-        after: the owner from ``until`` on; ``None`` for nobody, or when the period is open.
-    """
-
-    start: int
-    end: int
-    owner: str | None
-    since: int
-    until: int | None
-    before: str | None
-    after: str | None
 
 
 @dataclass(frozen=True)
@@ -52,14 +28,12 @@ class Version:
         epoch: the number of the change; of the first version, the epoch of the base.
         at: Redis time from which it held, in microseconds since 1970; never falls.
         change: what made it; ``None`` for version 0.
-        ring: the ring itself.
     """
 
     index: int
     epoch: int
     at: int
     change: RingChange | None
-    ring: Ring
 
 
 @dataclass(frozen=True)
@@ -84,15 +58,22 @@ class RingHistory:
         A change that a server with a slower clock made (after a failover) counts from the time
         of the change before it.
         """
-        ring, at = self.base, self.since
-        yield Version(0, self.base_epoch, at, None, ring)
+        at = self.since
+        yield Version(0, self.base_epoch, at, None)
         for index, change in enumerate(self.changes, 1):
+            at = max(at, change.stamp.at)
+            yield Version(index, change.stamp.epoch, at, change)
+
+    def rings(self) -> Iterator[Ring]:
+        """The ring of each version. Makes them one after another, in time linear in their size."""
+        ring = self.base
+        yield ring
+        for change in self.changes:
             if _begins(change):
                 # Redis came back empty: every node has to join anew.
                 ring = ring.without_nodes(*ring.nodes)
             ring = change.apply(ring)
-            at = max(at, change.stamp.at)
-            yield Version(index, change.stamp.epoch, at, change, ring)
+            yield ring
 
     def ring_at(self, at: int) -> Ring | None:
         """The ring that held at a time; ``None`` for a time before the history.
@@ -101,10 +82,10 @@ class RingHistory:
             at: microseconds since 1970.
         """
         found = None
-        for version in self.versions():
+        for version, ring in zip(self.versions(), self.rings(), strict=True):
             if version.at > at:
                 break
-            found = version.ring
+            found = ring
         return found
 
     def nodes(self) -> tuple[str, ...]:
@@ -135,26 +116,64 @@ class RingHistory:
         for node, first in since.items():
             yield node, first, None
 
-    def periods(self) -> Iterator[Period]:
-        """Every period of ownership, in the order in which they end.
+    def arc(self, low: int = 0, high: int = RING_SIZE) -> Arc:
+        """Part of the circle, by default all of it, and all that has ever owned a point there."""
+        return self.arcs([low, high])[0]
 
-        There are at most a few for each point of each change, however large the ring is: only
-        the ranges that a change touches are looked at.
+    def arcs(self, bounds: Sequence[int]) -> list[Arc]:
+        """The arcs between each bound and the next; :meth:`Arc.periods` says who owned them when.
+
+        Args:
+            bounds: points, rising; ``2**32`` for the top of the circle.
+
+        Raises:
+            ConfigError: a node joined at a point outside the circle.
         """
-        versions = self.versions()
-        first = next(versions)
-        pieces = _Pieces(first.ring)
-        before = first.ring
-        for version in versions:
-            if version.change is None:
-                continue
-            touched = set(version.change.nodes)
-            if _begins(version.change):
-                touched.update(before.nodes)
-            for start, end, owner in _touched(before, version.ring, touched):
-                yield from pieces.give(start, end, owner, version.index)
-            before = version.ring
-        yield from pieces.open_periods()
+        lives, empty = self._lives()
+        versions = len(self.changes) + 1
+        return [arc_of(lives, versions, empty, low, high) for low, high in pairwise(bounds)]
+
+    def _lives(self) -> tuple[Lives, int]:
+        """The lives of all replicas, and how many versions of the ring had none."""
+        number = {node: index for index, node in enumerate(self.nodes())}
+        alive = {node: dict.fromkeys(self.base.points_of(node), 0) for node in self.base.nodes}
+        points, nodes, since, until = array("I"), array("i"), array("i"), array("i")
+
+        def end(node: str, ended: Mapping[int, int], index: int) -> None:
+            if not ended:  # a node that never was on the ring has no number
+                return
+            points.extend(ended)
+            nodes.extend([number[node]] * len(ended))
+            since.extend(ended.values())
+            until.extend([index] * len(ended))
+
+        empty = int(not alive)
+        for index, change in enumerate(self.changes, 1):
+            gone = list(alive) if _begins(change) else []
+            if change.takes_off:
+                gone += change.nodes
+            for node in gone:
+                end(node, alive.pop(node, {}), index)
+            if change.kind is ChangeKind.JOIN:
+                node = change.nodes[0]
+                own = alive.pop(node, {})
+                # A point that the node keeps has one life.
+                kept = {
+                    point: own.pop(point, index) for point in sorted_points(node, change.points)
+                }
+                end(node, own, index)
+                if kept:
+                    alive[node] = kept
+            empty += not alive
+        for node, own in alive.items():
+            end(node, own, len(self.changes) + 1)
+        places = array("Q", (point << 32 | node for point, node in zip(points, nodes, strict=True)))
+        order = sorted(range(len(places)), key=places.__getitem__)
+        columns = (
+            array(column.typecode, map(column.__getitem__, order))
+            for column in (points, nodes, since, until)
+        )
+        return Lives(*columns), empty
 
 
 def ring_history(
@@ -211,78 +230,3 @@ def ring_history(
 
 def _begins(change: RingChange) -> bool:
     return change.stamp.epoch == 1 and not change.prev
-
-
-def _touched(before: Ring, after: Ring, nodes: Iterable[str]) -> list[tuple[int, int, str | None]]:
-    """The ranges that these nodes had or have, cut so that each has one owner afterwards."""
-    bounds: list[tuple[int, int]] = []
-    cuts: set[int] = set()
-    for node in nodes:
-        for ring in (before, after):
-            if node in ring:
-                cuts.update(ring.points_of(node))
-                for range_ in ring.node_ranges(node):
-                    bounds.append(range_)
-                    cuts.update(range_)
-    # Within a range of the old ring other nodes have no points, except on a point they share
-    # with its owner: that is a cut too. So between two cuts the new owner is one.
-    ordered = sorted(cuts)
-    found: list[tuple[int, int, str | None]] = []
-    done = 0
-    for start, end in sorted(bounds):
-        first = bisect_left(ordered, max(start, done))
-        for left, right in pairwise(ordered[first : bisect_left(ordered, end) + 1]):
-            owner = after.owner_of_point(left) if after.node_count else None
-            if found and found[-1][1:] == (left, owner):
-                found[-1] = (found[-1][0], right, owner)
-            else:
-                found.append((left, right, owner))
-        done = max(done, end)
-    return found
-
-
-class _Pieces:
-    """The ring cut into ranges that have one owner since one version, after one owner."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._starts: list[int] = []
-        self._held: list[tuple[str | None, int, str | None]] = []
-        for (start, _), owner in ring.ranges():
-            self._starts.append(start)
-            self._held.append((owner, 0, None))
-        if not self._starts:
-            self._starts, self._held = [0], [(None, 0, None)]
-
-    def give(self, start: int, end: int, owner: str | None, version: int) -> Iterator[Period]:
-        """Give a range to an owner, and tell of the periods this ends."""
-        starts, held = self._starts, self._held
-        first = bisect_right(starts, start) - 1
-        last = bisect_left(starts, end, first)
-        pieces: list[tuple[int, tuple[str | None, int, str | None]]] = []
-        for index in range(first, last):
-            left = starts[index]
-            right = starts[index + 1] if index + 1 < len(starts) else RING_SIZE
-            had, since, earlier = held[index]
-            inner_left, inner_right = max(left, start), min(right, end)
-            if left < inner_left:
-                pieces.append((left, held[index]))
-            if had == owner:
-                pieces.append((inner_left, held[index]))
-            else:
-                yield Period(inner_left, inner_right, had, since, version, earlier, owner)
-                pieces.append((inner_left, (owner, version, had)))
-            if inner_right < right:
-                pieces.append((inner_right, held[index]))
-        merged: list[tuple[int, tuple[str | None, int, str | None]]] = []
-        for piece in pieces:
-            neighbour = merged[-1][1] if merged else (held[first - 1] if first else None)
-            if piece[1] != neighbour:
-                merged.append(piece)
-        starts[first:last] = [left for left, _ in merged]
-        held[first:last] = [what for _, what in merged]
-
-    def open_periods(self) -> Iterator[Period]:
-        """What is held now."""
-        ends = [*self._starts[1:], RING_SIZE]
-        for start, end, (owner, since, earlier) in zip(self._starts, ends, self._held, strict=True):
-            yield Period(start, end, owner, since, None, earlier, None)

@@ -32,9 +32,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from hashring.core.owner_periods import NOBODY, Period
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_file import RingFile
-from hashring.core.ring_history import Period, RingHistory, Version, ring_history
+from hashring.core.ring_history import RingHistory, Version, ring_history
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.key_points import column_type, quoted
 from hashring.spark.range_lookup import look_up, told_of
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 
 NEVER: Final = 2**62
 """The end of a period that is still open, in microseconds."""
-NOBODY: Final = -1
-"""The number of a node that is none."""
-
 _VERSION = "__hashring_version"
 _STRIP = "__hashring_strip"
 _PERIOD = "__hashring_period"
@@ -60,7 +58,7 @@ class AsOf:
 
     Attributes:
         nodes: every node the ring ever had; its index is its number.
-        versions: without their rings; ``versions[i].index == i``.
+        versions: ``versions[i].index == i``.
         begins, ends: Redis time of the first and the last version, in microseconds.
         algorithm: the name of the ring's hash algorithm.
         owned: how many periods with an owner each point had.
@@ -146,12 +144,8 @@ def as_of(history: RingHistory) -> AsOf:
         ConfigError: the history is too large for the tables.
     """
     nodes = history.nodes()
-    number: dict[str | None, int] = {node: i for i, node in enumerate(nodes)}
-    number[None] = NOBODY
-    versions = tuple(
-        Version(v.index, v.epoch, v.at, v.change, history.base) for v in history.versions()
-    )
-    periods = _columns(history.periods(), number, len(versions))
+    versions = tuple(history.versions())
+    periods = _columns(history.arc().periods())
     times = np.array([version.at for version in versions], dtype=np.int64)
 
     # Of versions at one time the last counts.
@@ -183,7 +177,7 @@ def as_of(history: RingHistory) -> AsOf:
         ends=ends,
         algorithm=history.base.hash_algorithm.name,
         owned=_owned(periods),
-        _full=_full(history, number, version_bits),
+        _full=_full(history, nodes, version_bits),
         _times=time_table,
         _strips=strip_table,
         _periods=period_table,
@@ -214,23 +208,10 @@ class _Columns:
     after: Longs
 
 
-def _columns(periods: Iterable[Period], number: dict[str | None, int], versions: int) -> _Columns:
-    found = np.array(
-        [
-            (
-                p.start,
-                p.end,
-                number[p.owner],
-                p.since,
-                versions if p.until is None else p.until,
-                number[p.before],
-                number[p.after],
-            )
-            for p in periods
-        ],
-        dtype=np.int64,
-    ).T
-    return _Columns(*(np.ascontiguousarray(column) for column in found))
+def _columns(periods: Iterable[Period]) -> _Columns:
+    # One after another into numbers: as objects they would take ten times the memory.
+    found = np.fromiter(periods, dtype=[(name, np.int64) for name in Period._fields])
+    return _Columns(*(np.ascontiguousarray(found[name]) for name in Period._fields))
 
 
 def _cell_bits(periods: _Columns, versions: int) -> int:
@@ -252,7 +233,9 @@ def _strips(periods: _Columns, shift: int, version_bits: int) -> tuple[Longs, Lo
     low = np.maximum(periods.start[owner_of] - (cell << shift), 0)
     begin = cell << version_bits | periods.since[owner_of]
     end = cell << version_bits | periods.until[owner_of]
-    strips = np.unique(begin)
+    # numpy's `unique` hashes, which takes ten times as long for so many.
+    strips = np.sort(begin)
+    strips = strips[np.append(True, strips[1:] != strips[:-1])]
     # And each of these once for every strip of the cell during which it lasts.
     from_strip = np.searchsorted(strips, begin)
     to_strip = np.searchsorted(strips, end)
@@ -279,10 +262,9 @@ def _owned(periods: _Columns) -> RangeTable:
     return range_table(starts[:-1], np.cumsum(counts)[:-1], 32)
 
 
-def _full(
-    history: RingHistory, number: Mapping[str | None, int], version_bits: int
-) -> RangeTable | None:
+def _full(history: RingHistory, nodes: Sequence[str], version_bits: int) -> RangeTable | None:
     """For (node, version) 1 when the node was full then; ``None`` when none ever was."""
+    number = {node: i for i, node in enumerate(nodes)}
     edges = {0: 0}
     for node, since, until in history.full():
         if node in number:

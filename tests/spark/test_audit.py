@@ -263,7 +263,7 @@ def random_history(rng, nodes, changes, base=None):
 
 def by_hand(history, log):
     """Each row of the log with what is wrong with it, the slow and plain way."""
-    versions = list(history.versions())
+    versions, rings = list(history.versions()), list(history.rings())
     full = [set()]
     for version in versions[1:]:
         told_full = set(version.change.nodes) if version.change.kind == "full" else set()
@@ -272,7 +272,7 @@ def by_hand(history, log):
     told = []
     for row in log:
         key, node, start, end = row
-        owners = [v.ring.owner(key) if v.ring.node_count else None for v in versions]
+        owners = [ring.owner(key) if ring.node_count else None for ring in rings]
         index = max(v.index for v in versions if v.at <= start)
         since = index
         while since and owners[since - 1] == owners[index]:
@@ -341,9 +341,9 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
     assert sorted(told, key=order) == sorted(by_hand(history, log), key=order)
 
     per_key = {r.key: r for r in found.keys.collect()}
-    versions = list(history.versions())
+    versions, rings = list(history.versions()), list(history.rings())
     for key in {k for k, *_ in log}:
-        owners = [v.ring.owner(key) if v.ring.node_count else None for v in versions]
+        owners = [ring.owner(key) if ring.node_count else None for ring in rings]
         begins = [i for i in range(len(owners)) if i == 0 or owners[i] != owners[i - 1]]
         owned = [i for i in begins if owners[i] is not None]
         worked = set()
@@ -449,7 +449,8 @@ def test_events_of_a_frame_make_the_history_whatever_their_order(spark):
         ("10000-0", 1, when[0], "join", ["a"], [5, 3]),
     ]
     found = history_of(spark.createDataFrame(events, EVENTS))
-    assert [(v.at, v.ring.nodes) for v in found.versions()] == [
+    versions = zip(found.versions(), found.rings(), strict=True)
+    assert [(version.at, ring.nodes) for version, ring in versions] == [
         (10_000_000, ()),
         (10_000_000, ("a",)),
         (20_000_000, ("a", "b")),

@@ -92,7 +92,7 @@ def test_events_tell_the_history(node, table):
     ]
     assert [len(r.points) for r in found] == [2, 2, 0]
     history = history_of(events)
-    assert [v.ring.nodes for v in history.versions()] == [(), ("a",), ("a", "b"), ("a",)]
+    assert [ring.nodes for ring in history.rings()] == [(), ("a",), ("a", "b"), ("a",)]
 
 
 def test_events_that_are_no_change_are_told_counted_and_no_gap(  # noqa: PLR0917

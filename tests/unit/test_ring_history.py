@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hashring.core.owner_periods import NOBODY, Period
 from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
-from hashring.core.ring_history import Period, ring_history
-from hashring.errors import HistoryError
+from hashring.core.ring_history import ring_history
+from hashring.errors import ConfigError, HistoryError
 
 TOP = 2**32
 POINTS = st.one_of(st.integers(0, 12), st.integers(TOP - 5, TOP - 1), st.integers(0, TOP - 1))
@@ -34,33 +35,42 @@ def changes(draw):
     return found
 
 
-def owner(ring, point):
-    return ring.owner_of_point(point) if ring.node_count else None
+def owner(history, ring, point):
+    return history.nodes().index(ring.owner_of_point(point)) if ring.node_count else NOBODY
 
 
-@given(changes(), st.booleans(), st.lists(POINTS, max_size=5))
+@given(
+    changes(), st.booleans(), st.sets(POINTS.filter(bool), max_size=3), st.lists(POINTS, max_size=5)
+)
 @settings(max_examples=300, deadline=None)
-def test_periods_say_of_every_point_and_version_what_the_ring_says(made, with_base, probes):
+def test_periods_say_of_every_point_and_version_what_the_ring_says(made, with_base, cuts, probes):
     base = Ring({"a": [3, 9], "e": [5]}) if with_base else None
     if with_base:
         made = [change(c.stamp.epoch + 1, c.kind, c.nodes, c.points) for c in made]
     history = ring_history(made, base, base_epoch=1 if with_base else 0)
-    versions = list(history.versions())
-    periods = list(history.periods())
+    rings = list(history.rings())
+    periods = [p for arc in history.arcs([0, *sorted(cuts), TOP]) for p in arc.periods()]
     edges = {p for period in periods for p in (period.start, period.end - 1)}
     for point in {0, TOP - 1, *probes, *edges}:
         own = sorted((p for p in periods if p.start <= point < p.end), key=lambda p: p.since)
-        assert own[0].since == 0
-        assert own[-1].until is None
+        assert (own[0].since, own[0].before) == (0, NOBODY)
+        assert (own[-1].until, own[-1].after) == (len(rings), NOBODY)
         for earlier, later in pairwise(own):
             assert earlier.until == later.since
             assert earlier.owner != later.owner
             assert (earlier.after, later.before) == (later.owner, earlier.owner)
-        for version in versions:
-            (holding,) = [
-                p for p in own if p.since <= version.index and version.index < (p.until or 99)
-            ]
-            assert holding.owner == owner(version.ring, point)
+        for version, ring in enumerate(rings):
+            (holding,) = [p for p in own if p.since <= version < p.until]
+            assert holding.owner == owner(history, ring, point)
+
+
+@given(changes())
+@settings(max_examples=30, deadline=None)
+def test_an_arc_of_a_large_ring_needs_the_replicas_just_behind_it_alone(made):
+    low = 2**31 + 1000
+    base = Ring({"z": range(2**31, low)})
+    made = [change(c.stamp.epoch + 1, c.kind, c.nodes, c.points) for c in made]
+    assert len(ring_history(made, base, base_epoch=1).arc(low, TOP).behind) < 20
 
 
 def test_periods_of_a_node_that_comes_and_goes():
@@ -71,22 +81,23 @@ def test_periods_of_a_node_that_comes_and_goes():
             change(3, "leave", ("b",)),
         ]
     )
-    assert set(history.periods()) == {
-        Period(0, TOP, None, 0, 1, None, "a"),
-        Period(100, TOP, "a", 1, 2, None, "b"),
-        Period(100, TOP, "b", 2, 3, "a", "a"),
-        Period(0, 100, "a", 1, None, None, None),
-        Period(100, TOP, "a", 3, None, "b", None),
-    }
+    a, b = range(2)
+    assert sorted(history.arc().periods()) == [
+        Period(0, 100, a, 1, 4, NOBODY, NOBODY),
+        Period(0, TOP, NOBODY, 0, 1, NOBODY, a),
+        Period(100, TOP, a, 1, 2, NOBODY, b),
+        Period(100, TOP, a, 3, 4, b, NOBODY),
+        Period(100, TOP, b, 2, 3, a, a),
+    ]
 
 
 def test_a_node_that_joins_again_at_the_same_points_goes_on_owning_them():
     history = ring_history(
         [change(1, "join", ("a",), [0, 50]), change(2, "join", ("a",), [0, 50, 70])]
     )
-    assert list(history.periods()) == [
-        Period(0, TOP, None, 0, 1, None, "a"),
-        Period(0, TOP, "a", 1, None, None, None),
+    assert list(history.arc().periods()) == [
+        Period(0, TOP, NOBODY, 0, 1, NOBODY, 0),
+        Period(0, TOP, 0, 1, 3, NOBODY, NOBODY),
     ]
 
 
@@ -112,9 +123,11 @@ def test_after_redis_came_back_empty_only_those_who_joined_again_are_on_the_ring
             change(1, "join", ("b",), [9], at=90),
         ]
     )
-    assert list(history.versions())[-1].ring.nodes == ("b",)
+    assert list(history.rings())[-1].nodes == ("b",)
     assert history.nodes() == ("a", "b")
-    assert {p.owner for p in history.periods() if p.until is None} == {"b"}
+    assert {p.owner for p in history.arc().periods() if p.until == 4} == {
+        history.nodes().index("b")
+    }
 
 
 def test_events_that_begin_in_the_middle_need_a_base():
@@ -122,7 +135,7 @@ def test_events_that_begin_in_the_middle_need_a_base():
     with pytest.raises(HistoryError, match=r"between epoch 0 and epoch 7.*exported before"):
         ring_history(late)
     history = ring_history(late, Ring({"a": [0]}), base_epoch=6, since=60)
-    assert [version.ring.nodes for version in history.versions()] == [("a",), ("a", "b")]
+    assert [ring.nodes for ring in history.rings()] == [("a",), ("a", "b")]
 
 
 def test_a_missing_change_in_the_middle_is_an_error():
@@ -161,5 +174,10 @@ def test_a_node_is_full_until_it_has_room_or_the_ring_begins_anew():
         ]
     )
     assert list(history.full()) == [("a", 2, 4), ("b", 5, 6), ("a", 7, None)]
-    assert [v.ring.nodes for v in history.versions()][1:6] == [("a",)] * 2 + [("a", "b")] * 3
-    assert {period.owner for period in history.periods()} == {None, "a", "b"}
+    assert [ring.nodes for ring in history.rings()][1:6] == [("a",)] * 2 + [("a", "b")] * 3
+    assert {period.owner for period in history.arc().periods()} == {NOBODY, 0, 1}
+
+
+def test_a_point_outside_the_ring_is_an_error():
+    with pytest.raises(ConfigError, match="outside the ring"):
+        ring_history([change(1, "join", ("a",), [TOP])]).arc()
