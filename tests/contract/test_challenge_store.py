@@ -23,6 +23,7 @@ from hashring.store.challenge.commands import (
 )
 from hashring.store.interface import Message, Store, Subscribed, Subscription
 from tests.conftest import PATIENCE
+from tests.contract.places import Place
 
 EMPTY = LeaseTable(2)
 HELD = LeaseTable(2, {0: PartitionLease("a", 3, 7.5, 1.25)}, {"a": 9.0}, token=3)
@@ -67,6 +68,12 @@ def test_a_table_is_read_as_it_was_written(store: Store, keys: ChallengeKeys) ->
     second = store.run(read_table(keys))
     assert second.table == HELD
     assert second.now >= first.now
+
+
+def test_a_table_is_read_at_the_time_of_redis(place: Place, keys: ChallengeKeys) -> None:
+    before = place.now()
+    reading = place.store.run(read_table(keys))
+    assert before - 1e-6 <= reading.now <= place.now() + 1e-6
 
 
 def test_of_two_writes_after_one_reading_the_first_counts(

@@ -157,6 +157,13 @@ def test_a_process_that_knows_its_name_alone_is_back_with_replicas_and_ranges(
     assert [event.kind for event in place.events()][-2:] == ["stay", "back"]
 
 
+def test_a_node_of_one_point_is_back_as_a_process_that_started_then(place: Place) -> None:
+    place.join("n", A, 10, **NAMED)
+    stop_to_stay(place, "n", A, 10)
+    reply = come_back(place, "n", B)
+    assert place.look().nodes["n"].told["started"] == pytest.approx(reply.stamp.at / 1e6)
+
+
 def test_ranges_that_changed_meanwhile_are_stated_anew(place: Place) -> None:
     before = place.join("n", A, 10, 20, digest="", **NAMED)
     stop_to_stay(place, "n", A, 10, 20, told=statement(before))

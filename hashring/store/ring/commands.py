@@ -303,7 +303,7 @@ def leave(
         script("ring", "leave"),
         keys.script_keys(),
         arguments,
-        lambda raw: LeaveStatus(text(raw[0])),
+        lambda raw: LeaveStatus(text(raw)),
     )
 
 
@@ -337,7 +337,7 @@ def park(
         *(replica.member for replica in replicas),
     )
     return Command(
-        script("ring", "park"), keys.script_keys(), arguments, lambda raw: LeaveStatus(text(raw[0]))
+        script("ring", "park"), keys.script_keys(), arguments, lambda raw: LeaveStatus(text(raw))
     )
 
 

@@ -2,7 +2,7 @@
 --
 -- ARGV  1 node   2 session ('' = any)   3 reason   4 by whom
 --       5 how many events to keep   6... the node's members
--- Answer  status (ok, superseded, absent), how many members went.
+-- Answer  status: ok, superseded, absent (none of the members was on the ring).
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
 if ARGV[3] == 'stop' and session ~= '' then
   end_session(session)
@@ -10,7 +10,7 @@ end
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
 if session ~= '' and holder ~= '' and holder ~= session then
-  return {'superseded', 0}
+  return 'superseded'
 end
 
 local members, points = {}, {}
@@ -32,9 +32,9 @@ if ARGV[3] == 'stop' and told_of(entry).named ~= true then
   redis.call('HDEL', KEYS[10], node)
 end
 if removed == 0 then
-  return {'absent', 0}
+  return 'absent'
 end
 local change = {kind = 'leave', nodes = {node}, reason = ARGV[3]}
 announce(change, -removed, ARGV[4], history)
 tell_neighbours(points, change, node, {node})
-return {'ok', removed}
+return 'ok'

@@ -7,13 +7,13 @@
 -- ARGV  1 node   2 session   3 lead: a score is now + lead   4 lag   5 how many events to keep
 --       6 the ring's tag when the node was told its ranges   7 those; both '' if it follows the ring
 --       8... the node's members
--- Answer  status (ok, superseded, absent: it is not on the ring), how many members stay.
+-- Answer  status: ok, superseded, absent (it is not on the ring).
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
 end_session(session)
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
 if holder ~= session then
-  return {holder == '' and 'absent' or 'superseded', 0}
+  return holder == '' and 'absent' or 'superseded'
 end
 local members, renewed, expires = {}, 0, seconds(now + tonumber(ARGV[3]))
 for i = 8, #ARGV, 500 do
@@ -36,7 +36,7 @@ if renewed < #members then
   members = there
 end
 if #members == 0 then
-  return {'absent', 0}
+  return 'absent'
 end
 local stays = cjson.encode({
   members = members, sum = sum_of(node, members), tag = ARGV[6], ranges = ARGV[7],
@@ -57,4 +57,4 @@ if redis.call('SREM', KEYS[6], node) == 1 then
     tell_neighbours(points, change, node, {})
   end
 end
-return {'ok', #members}
+return 'ok'

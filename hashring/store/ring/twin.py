@@ -360,13 +360,13 @@ class RingTwin(Twin):
 
     def leave(
         self, node: str, session: str, reason: str, by: str, history: int, *members: bytes
-    ) -> list[Any]:
+    ) -> bytes:
         ring, name = self.ring, node.encode()
         entry = ring.nodes.get(name)
         if session and reason == "stop":
             self._end_session(session)
         if session and holder_of(entry or b"") not in ("", session):
-            return [b"superseded", 0]
+            return b"superseded"
         removed = sum(ring.members.pop(member, None) is not None for member in members)
         ring.index.take_off(members)
         if members and told_of(entry or b"").get("named") is True:
@@ -378,11 +378,11 @@ class RingTwin(Twin):
         if reason == "stop" and told_of(entry or b"").get("named") is not True:
             ring.orders.pop(name, None)
         if not removed:
-            return [b"absent", 0]
+            return b"absent"
         change = {"kind": "leave", "nodes": [node], "reason": reason}
         self._announce(change, -removed, by, history)
         self._tell_neighbours(map(point_of, members), change, node, [node])
-        return [b"ok", removed]
+        return b"ok"
 
     def park(  # noqa: PLR0917 - ARGV of the script, in its order
         self,
@@ -394,16 +394,16 @@ class RingTwin(Twin):
         tag: str,
         ranges: str,
         *members: bytes,
-    ) -> list[Any]:
+    ) -> bytes:
         ring, name = self.ring, node.encode()
         entry = ring.nodes.get(name, b"")
         holder = holder_of(entry)
         self._end_session(session)
         if holder != session:
-            return [b"superseded" if holder else b"absent", 0]
+            return b"superseded" if holder else b"absent"
         there = [member for member in members if member in ring.members]
         if not there:
-            return [b"absent", 0]
+            return b"absent"
         for member in there:
             ring.members[member] = round(self.now + lead, 6)
         kept = [member.decode() for member in there]
@@ -412,7 +412,7 @@ class RingTwin(Twin):
         ring.nodes[name] = AWAY + f'{{"stays":{stays},'.encode() + entry[SESSION_LENGTH + 1 :]
         ring.events.add(self.now, {b"kind": b"stay", b"by": name}, history)
         self._settle_full(node, tuple(there), history, full=False, indexed=lag == 0)
-        return [b"ok", len(there)]
+        return b"ok"
 
     def forget(self, lag: float, by: str, history: int) -> int:
         ring = self.ring
