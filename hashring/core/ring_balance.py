@@ -16,10 +16,12 @@ sum. Two exact expectations follow:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import exp, fsum, isfinite, lgamma, log, sqrt
 from typing import Final
 
@@ -205,22 +207,19 @@ def _grid(counts: tuple[tuple[int, int], ...]) -> list[float]:
         reach = _DEVIATIONS / sqrt(v) + (log(max(nodes, n)) + 20) / v
         top = max(top, 1 + reach)
         bottom = min(bottom, max(0.0, 1 - _DEVIATIONS / sqrt(v)))
-    step = (top - bottom) / _STEPS
-    return [bottom + step * i for i in range(_STEPS + 1)]
+    # Closer together near the bottom: the least of many single points has a small part of the mean.
+    return [bottom + (top - bottom) * (i / _STEPS) ** 2 for i in range(_STEPS + 1)]
 
 
 def _load(
     grid: list[float], below: list[float], counts: tuple[tuple[int, int], ...]
 ) -> ExpectedLoad:
     """The load whose gamma counterpart has this distribution function on the grid."""
-    step = grid[1] - grid[0]
+    # Trapezoids under P(load > x), and under 2 x P(load > x).
+    halves = [(right - left) / 2 for left, right in pairwise(grid)]
     above = [1.0 - p for p in below]
-    ends = (above[0] + above[-1]) / 2
-    mean = grid[0] + step * (fsum(above) - ends)
-    square = grid[0] ** 2 + step * (
-        fsum(2 * x * p for x, p in zip(grid, above, strict=True))
-        - (grid[0] * above[0] + grid[-1] * above[-1])
-    )
+    mean = grid[0] + _area(halves, above)
+    square = grid[0] ** 2 + _area(halves, [2 * x * p for x, p in zip(grid, above, strict=True)])
     total = sum(v * n for v, n in counts)
     spread = sqrt(max(square - mean**2, 0.0))
     narrower = sqrt(max(square * total / (total + 1) - mean**2, 0.0))
@@ -234,12 +233,15 @@ def _load(
     )
 
 
+def _area(halves: list[float], heights: list[float]) -> float:
+    sums = (left + right for left, right in pairwise(heights))
+    return fsum(half * both for half, both in zip(halves, sums, strict=True))
+
+
 def _quantile(grid: list[float], below: list[float], part: float) -> float:
-    for i in range(1, len(grid)):
-        if below[i] >= part:
-            rise = below[i] - below[i - 1]
-            return grid[i - 1] + (grid[i] - grid[i - 1]) * (part - below[i - 1]) / (rise or 1.0)
-    return grid[-1]
+    i = bisect_left(below, part, 1, len(grid) - 1)
+    rise = below[i] - below[i - 1]
+    return grid[i - 1] + (grid[i] - grid[i - 1]) * (part - below[i - 1]) / (rise or 1.0)
 
 
 def _binomial(n: int, p: float) -> list[float]:

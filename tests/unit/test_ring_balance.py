@@ -122,6 +122,14 @@ def test_extreme_weights_give_sane_numbers(counts: list[int]) -> None:
     assert 1 <= peak.low <= peak.mean <= peak.high < max(counts) + len(counts)
 
 
+@pytest.mark.parametrize("nodes", [2, 10, 200])
+def test_the_least_of_single_points_has_one_part_in_their_number(nodes: int) -> None:
+    # The shortest of n pieces of a circle cut at random has 1/n^2 of it: L. Devroye, chapter V.
+    least = expected_loads([1] * nodes)[0]
+    assert least.mean == pytest.approx(1 / nodes, rel=0.05)
+    assert 0 < least.low < least.mean < least.high
+
+
 def test_a_node_without_points_is_refused() -> None:
     with pytest.raises(ConfigError, match="a node on a ring has at least one point"):
         expected_loads([16, 0])

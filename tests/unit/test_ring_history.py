@@ -130,6 +130,12 @@ def test_after_redis_came_back_empty_only_those_who_joined_again_are_on_the_ring
     }
 
 
+def test_after_redis_came_back_empty_nobody_owns_anything_before_a_node_has_joined():
+    joined = [change(1, "join", ("a",), [0]), change(2, "join", ("b",), [9])]
+    history = ring_history([*joined, change(1, "expire", (), at=90)])
+    assert {p.owner for p in history.periods() if p.until is None} == {None}
+
+
 def test_events_that_begin_in_the_middle_need_a_base():
     late = [change(7, "join", ("b",), [9])]
     with pytest.raises(HistoryError, match=r"between epoch 0 and epoch 7.*exported before"):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hashring import Ring
-from hashring.core.ring_plan import planned_ring
+from hashring.core.ring_plan import NodeShape, planned_ring, reweighed_ring, ring_plan
 from hashring.errors import ConfigError
 
 
@@ -16,3 +16,17 @@ def test_one_name_in_the_place_of_a_list_is_refused(what: str) -> None:
     ring = Ring({"a": [1], "b": [2]})
     with pytest.raises(ConfigError, match=f"{what}='ab': give a list of names"):
         planned_ring(ring, rng_for=random.Random, **{what: "ab"})
+
+
+def test_the_node_whose_share_changes_most_comes_first() -> None:
+    plan = ring_plan(Ring({"a": [0], "b": [10], "c": [30]}), Ring({"a": [0], "b": [11], "c": [70]}))
+    assert [node.name for node in plan.nodes] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(("weight", "points"), [(2.0, 8), (0.5, 2), (None, 12)])
+def test_a_live_node_has_the_ordered_weight_or_else_its_own(
+    weight: float | None, points: int
+) -> None:
+    shapes = {"a": NodeShape(4, own_weight=3.0)}
+    after = reweighed_ring(Ring({"a": [0, 10], "b": [5]}), {"a": weight}, shapes, random.Random)
+    assert len(after.points_of("a")) == points

@@ -177,10 +177,7 @@ class LocksTwin(Twin):
     def _standing(self, name: bytes) -> LockState | None:
         """The lock of that name, unless it has expired."""
         lock = self.locks.get(name)
-        if lock is not None and lock.expires <= self.now:
-            del self.locks[name]
-            return None
-        return lock
+        return lock if lock is not None and lock.expires > self.now else None
 
     def _held_off(self) -> int:
         """For how many milliseconds no lock may be taken."""
