@@ -15,6 +15,8 @@ from tests.contract.places import AVAILABLE, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 NAMED: Any = {"told": {"named": True}}
+ENDED = json.dumps({"drain": {"by": "alice", "since": "5", "ends": "6"}}).encode()
+"""An order to drain whose time is up."""
 
 
 def drain(place: Place, node: str, **options: Any) -> OrderStatus:
@@ -124,11 +126,19 @@ def test_a_drain_ends_by_itself_when_its_time_is_up(place: Place) -> None:
     order = place.look().drains["a"]
     assert order.until is not None
     assert order.until - order.since == pytest.approx(3600)
-    past = {"drain": {"by": "alice", "since": "5", "ends": "6"}}
-    place.order("a", json.dumps(past).encode())
+    place.order("a", ENDED)
     assert place.beat("a", A, 10, 20, **NAMED).status is BeatStatus.OK
     assert dict(place.look().drains) == {}
     assert ("undrain", "its time was up") in [(e.kind, e.reason) for e in place.events()]
+
+
+def test_the_next_order_forgets_one_whose_time_is_up_about_a_node_that_is_gone(
+    place: Place,
+) -> None:
+    two(place)
+    place.order("gone", ENDED)
+    drain(place, "a")
+    assert drain(place, "gone") is OrderStatus.UNKNOWN
 
 
 def test_a_named_node_that_starts_again_is_drained(place: Place) -> None:
