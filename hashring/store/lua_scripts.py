@@ -1,4 +1,7 @@
-"""The Lua scripts: ``<protocol>/<action>.lua``, each behind its protocol's ``_head.lua``."""
+"""The Lua scripts: ``<protocol>/<action>.lua``, each behind what its protocol's scripts share.
+
+What they share stands in the protocol's folder, in files whose names begin with ``_``.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-HEAD: Final = "_head.lua"
-
-# What people do to a lock is written into the ring's history, which needs the ring's head.
-_OTHER_HEADS: Final = {("locks", "take_away"): "ring"}
+_RING: Final = tuple(
+    f"ring/_{part}.lua"
+    for part in ("head", "entries", "point_index", "neighbours", "orders", "sweep")
+)
+_SHARED: Final = {"ring": _RING, "group": ("group/_head.lua",), "locks": ("locks/_head.lua",)}
+# What people do to a lock is written into the ring's history.
+_SHARED_BY_ONE: Final = {("locks", "take_away"): _RING}
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def actions() -> list[tuple[str, str]]:
         (folder.name, file.name.removesuffix(".lua"))
         for folder in folders
         for file in folder.iterdir()
-        if file.name.endswith(".lua") and file.name != HEAD
+        if file.name.endswith(".lua") and not file.name.startswith("_")
     )
 
 
@@ -51,7 +57,7 @@ def actions() -> list[tuple[str, str]]:
 def script(protocol: str, action: str) -> Script:
     """The script of that action."""
     folder = files("hashring.store")
-    head = folder / _OTHER_HEADS.get((protocol, action), protocol) / HEAD
-    text = head.read_text("utf-8") if head.is_file() else ""
-    text += (folder / protocol / f"{action}.lua").read_text("utf-8")
+    shared = _SHARED_BY_ONE.get((protocol, action), _SHARED.get(protocol, ()))
+    parts = (*shared, f"{protocol}/{action}.lua")
+    text = "".join(folder.joinpath(part).read_text("utf-8") for part in parts)
     return Script(protocol, action, text, sha1(text.encode()).hexdigest())

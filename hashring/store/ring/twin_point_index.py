@@ -1,6 +1,7 @@
 """The index of a ring's members by their points, as the twin in memory keeps it.
 
-The decisions are those of the scripts (``_head.lua``), in the same words.
+The decisions are those of the scripts (``_point_index.lua``, ``_neighbours.lua``), in the same
+words.
 """
 
 from __future__ import annotations

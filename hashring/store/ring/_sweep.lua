@@ -1,0 +1,125 @@
+-- What expired goes, and the index holds what the ring holds.
+
+-- Forget the drained nodes that did not beat since `horizon`. The orders about them stand.
+local function sweep_drained(horizon)
+  local gone = redis.call('ZRANGEBYSCORE', KEYS[11], '-inf', '(' .. seconds(horizon), 'LIMIT', 0, 1000)
+  for _, node in ipairs(gone) do
+    redis.call('ZREM', KEYS[11], node)
+    if not is_on_ring(told_of(redis.call('HGET', KEYS[3], node))) then
+      redis.call('HDEL', KEYS[3], node)
+    end
+  end
+end
+
+-- Take away what expired before `horizon`; returns how many members went.
+-- 1000 at a time keeps the arguments of one ZREM within Lua's stack.
+local function sweep(horizon, by, history)
+  local swept, nodes, points, since, ends = 0, {}, {}, nil, {}
+  sweep_drained(horizon)
+  while true do
+    local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. seconds(horizon),
+      'WITHSCORES', 'LIMIT', 0, 1000)
+    if #expired == 0 then
+      break
+    end
+    local members = {}
+    for i = 1, #expired, 2 do
+      members[#members + 1] = expired[i]
+      local node = node_of(expired[i])
+      if node then
+        if not points[node] then
+          nodes[#nodes + 1] = node
+          points[node] = {}
+        end
+        table.insert(points[node], point_of(expired[i]))
+        ends[#ends + 1] = point_of(expired[i])
+        since = since or seconds(tonumber(expired[i + 1]))
+      end
+    end
+    redis.call('ZREM', KEYS[1], unpack(members))
+    take_off_index(members)
+    swept = swept + #members
+  end
+  if swept == 0 then
+    return 0
+  end
+  local gone = {}
+  for _, node in ipairs(nodes) do
+    local told = told_of(redis.call('HGET', KEYS[3], node))
+    if not is_on_ring(told) then
+      gone[#gone + 1] = node
+      if told.named == true then
+        remember(node, points[node])
+      end
+      redis.call('HDEL', KEYS[3], node)
+      redis.call('HDEL', KEYS[9], node)
+      redis.call('SREM', KEYS[6], node)
+    end
+  end
+  local change = {
+    kind = 'expire',
+    reason = 'expired',
+    since = since,
+    nodes = #gone > 0 and gone or nil,
+  }
+  announce(change, -swept, by, history)
+  tell_neighbours(ends, change, by, gone)
+  return swept
+end
+
+-- Make the index hold the members of the ring again, when somebody wrote to one of them alone.
+--
+-- A member that is not on the index was put there by nobody who keeps one. It stays, and counts, if
+-- its node has an entry, and does not itself know all its ranges from the index: a node of a version
+-- without. Any other is taken away. An index that was lost as a whole is made anew. Returns how many
+-- members went.
+local function reconcile(by, history)
+  local count = redis.call('ZCARD', KEYS[1])
+  local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8])
+  if count == indexed then
+    return 0
+  end
+  local present, known = {}, {}
+  local all = redis.call('ZRANGE', KEYS[1], 0, -1)
+  for _, member in ipairs(all) do
+    present[member] = true
+  end
+  for i = 7, 8 do
+    local stale = {}
+    for _, member in ipairs(redis.call('ZRANGE', KEYS[i], 0, -1)) do
+      if not present[member] or known[member] then
+        stale[#stale + 1] = member
+      else
+        known[member] = true
+      end
+    end
+    in_parts('ZREM', KEYS[i], stale)
+  end
+  local entries, room, full, away, gone = {}, {}, {}, {}, {}
+  for _, member in ipairs(all) do
+    local node = not known[member] and node_of(member)
+    if node and entries[node] == nil then
+      entries[node] = redis.call('HGET', KEYS[3], node)
+      if not entries[node] then
+        gone[#gone + 1] = node
+      end
+    end
+    if known[member] then
+      -- It is where it should be.
+    elseif not node then
+      redis.call('ZADD', KEYS[7], -1, member)
+    elseif entries[node] and (indexed == 0 or told_of(entries[node]).ranges == nil) then
+      table.insert(redis.call('SISMEMBER', KEYS[6], node) == 1 and full or room, member)
+    else
+      away[#away + 1] = member
+    end
+  end
+  put_on_index(room, false)
+  put_on_index(full, true)
+  if #away > 0 then
+    in_parts('ZREM', KEYS[1], away)
+    announce({kind = 'expire', reason = 'unvouched', nodes = #gone > 0 and gone or nil},
+      -#away, by, history)
+  end
+  return #away
+end
