@@ -12,8 +12,9 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_archive import archive as archive_events
-from hashring.cli.event_lines import Ticks, event_line
+from hashring.cli.event_lines import event_line
 from hashring.cli.output import document, json_line
+from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import RetryLater

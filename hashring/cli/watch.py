@@ -13,9 +13,10 @@ import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.event_lines import Ticks, event_line
+from hashring.cli.event_lines import event_line
 from hashring.cli.output import json_line, local_time, percent
 from hashring.cli.signals import sigterm_unwinds
+from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring import Ring

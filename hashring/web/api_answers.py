@@ -15,7 +15,8 @@ from hashring.health import Health, State, exit_status, worst, worst_first
 from hashring.store.ring.ring_events import RingEvent, event_json, iso_time
 from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
-from hashring.web.live_pages import Lookup, verdict_of
+from hashring.web.key_lookup import Lookup
+from hashring.web.live_pages import verdict_of
 from hashring.web.ring_view import NodeView, RingView
 from hashring.web.watchers import GroupWatcher, RingWatcher
 

@@ -18,6 +18,7 @@ from hashring.web.actions import Actions
 from hashring.web.change_plans import group_after, group_change, ring_after, ring_change
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import KEEPALIVE, Streams, event_bytes
+from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
 from hashring.web.openapi import (
     MOST_NODES,
@@ -27,7 +28,6 @@ from hashring.web.order_plans import GroupOrder, OrderPlans, RingOrder, weight_o
 from hashring.web.request_parameters import (
     address_of,
     group_of,
-    looked_up,
     number_of,
     ring_of,
     text_of,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,11 +22,11 @@ from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, NodeHealth, Reason, State, unreadable, worst, worst_first
 from hashring.store.group.commands import Decision
-from hashring.store.locks.commands import Lock
 from hashring.store.ring.commands import Snapshot
 from hashring.web import page_templates
 from hashring.web.event_stream import Feed, Row
 from hashring.web.group_view import GroupView
+from hashring.web.key_lookup import Lookup
 from hashring.web.last_hour import (
     SAMPLES,
     SPAN,
@@ -49,28 +48,6 @@ Rows = dict[str, Row]
 _LOG: Final = 40  # events on a ring's page
 _MOST_CELLS: Final = 512  # partitions that are drawn one by one
 _MOST_DRAWN: Final = 20_000
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """What is known of a key.
-
-    Attributes:
-        key: the key.
-        error: why it has no owner to be told of; empty when it has.
-        point, owner, next, algorithm: where it is, whose it is, who comes next, by which hash.
-        lock: who holds its lock, if anybody does.
-        lock_error: why that is not known; empty when it is.
-    """
-
-    key: str
-    error: str = ""
-    point: int = 0
-    owner: str | None = None
-    next: tuple[str, ...] = ()
-    algorithm: str = ""
-    lock: Lock | None = None
-    lock_error: str = ""
 
 
 _MARKS: Final = {

@@ -19,10 +19,11 @@ from hashring.errors import KeyValueError
 from hashring.health import State
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import Streams
-from hashring.web.live_pages import ICONS, LivePage, LivePages, Lookup, mark
+from hashring.web.key_lookup import Lookup, looked_up
+from hashring.web.live_pages import ICONS, LivePage, LivePages, mark
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
-from hashring.web.request_parameters import group_of, looked_up, ring_of, text_of
+from hashring.web.request_parameters import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import RingWatcher

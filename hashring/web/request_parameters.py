@@ -7,7 +7,6 @@ from urllib.parse import unquote_to_bytes
 
 from flask import Request, abort
 
-from hashring.core.hashing import key_bytes
 from hashring.errors import (
     ConfigError,
     EmptyRingError,
@@ -18,20 +17,14 @@ from hashring.errors import (
     UnknownMemberError,
     UnknownNodeError,
 )
-from hashring.store.locks.commands import MAX_LOCKED_KEY_BYTES, look
 from hashring.web.group_view import GroupView
-from hashring.web.live_pages import Lookup
 from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
-MAX_KEY_BYTES: Final = 16_384
-"""The longest key that can be asked for in an address."""
 MAX_BODY: Final = 1 << 20
 """Bytes that a request's body may have."""
-NEXT: Final = 4
-"""How many nodes after the owner an answer names."""
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),
@@ -115,36 +108,3 @@ def group_of(service: Service, name: str) -> tuple[GroupWatcher, GroupView]:
             raise watcher.failure.error
         abort(503, f"group {shown(name)!r} has not been read yet: try again in a second")
     return watcher, watcher.view
-
-
-def looked_up(service: Service, watcher: RingWatcher, view: RingView, key: str) -> Lookup:
-    """What is known of a key.
-
-    Raises:
-        KeyValueError: it is no key.
-    """
-    data = key_bytes(key)
-    if len(data) > MAX_KEY_BYTES:
-        raise KeyValueError(
-            key[:32],
-            f"begins a key of {len(data)} bytes; here at most {MAX_KEY_BYTES} can be looked up: "
-            "hashring owner - takes longer ones",
-        )
-    ring = view.ring
-    point = ring.hash_algorithm.point(data)
-    owner, *following = [*ring.successors(point), None][: NEXT + 1]
-    lock, lock_error = None, ""
-    if len(data) <= MAX_LOCKED_KEY_BYTES:
-        try:
-            lock = service.store.run(look(watcher.keys, locked=[data])).get(data)
-        except StoreError as error:
-            lock_error = str(error)
-    return Lookup(
-        key,
-        point=point,
-        owner=owner,
-        next=tuple(node for node in following if node is not None),
-        algorithm=ring.hash_algorithm.name,
-        lock=lock,
-        lock_error=lock_error,
-    )

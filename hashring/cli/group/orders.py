@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final
 
 import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import Connection, connected
-from hashring.cli.group_state import decide, load_assignor, plan_lines, standing
-from hashring.cli.orders import (
-    WITH_A_WEIGHT,
-    by_option,
-    here,
-    lasting_option,
-    plan_option,
-    span,
-)
+from hashring.cli.group.flows import decide, standing
+from hashring.cli.group.plan import plan_lines
+from hashring.cli.orders import WITH_A_WEIGHT, by_option, here, lasting_option, plan_option, span
 from hashring.cli.output import document, local_time
+from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan, member_orders
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
@@ -175,11 +169,8 @@ def _give(
 def _show_plan(settings: Settings, connection: Connection, group: str, order: Order) -> None:
     state, reading = standing(connection, group)
     after = order(state, reading.facts.now).state
-    found = group_plan.foresee(after, reading.facts, load_assignor(state))
+    found = group_plan.foresee(after, reading.facts, assignor_named(state.terms.assignor))
     if settings.json:
         document({"group": group, **asdict(found)})
     else:
         click.echo("\n".join(plan_lines(found)))
-
-
-COMMANDS: Final = (drain, undrain, weigh)

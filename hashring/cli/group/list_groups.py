@@ -1,0 +1,80 @@
+"""Which groups there are."""
+
+from __future__ import annotations
+
+import click
+
+from hashring.cli.common_options import Settings, server_options
+from hashring.cli.connection import connected
+from hashring.cli.output import columns, document
+from hashring.core.groups import group_status
+from hashring.core.groups.group_status import GroupStatus
+from hashring.core.printable import printable
+from hashring.errors import GroupFormatError, WrongKeyType
+from hashring.store.discovery import discover
+from hashring.store.group.commands import group_keys, read
+
+
+@click.command("list")
+@server_options()
+@click.pass_obj
+def command(settings: Settings) -> int | None:
+    """List the groups on this Redis.
+
+    A group whose keys hold something else is named with what is wrong, and the exit status is 1.
+    On a Redis Cluster: those of the server that is asked.
+
+    \b
+    Examples:
+      hashring group list
+      hashring group list --json | jq -r '.groups[].name'
+    """
+    found: list[tuple[str, GroupStatus, str]] = []
+    unreadable: dict[str, str] = {}
+    with connected(settings) as connection:
+        names = {found.name for found in discover(connection) if found and found.kind == "group"}
+        for name in sorted(names):
+            try:
+                reading = connection.run(read(group_keys(name)))
+                state = reading.standing()
+            except (GroupFormatError, WrongKeyType) as error:
+                unreadable[name] = str(error)
+                continue
+            if state is not None:  # else it went away since
+                status = group_status.status(state, reading.facts)
+                found.append((name, status, state.terms.assignor))
+    if settings.json:
+        document(
+            {
+                "groups": [
+                    {
+                        "name": name,
+                        "phase": status.phase.value,
+                        "members": len(status.members),
+                        "partitions": status.partitions,
+                        "assignor": assignor,
+                    }
+                    for name, status, assignor in found
+                ],
+                "unreadable": [{"name": name, "error": unreadable[name]} for name in unreadable],
+            }
+        )
+        return 1 if unreadable else None
+    if found:
+        rows = [
+            (
+                s.phase.value,
+                str(len(s.members)),
+                str(s.partitions),
+                str(s.generation),
+                f"{printable(name)}  ({assignor})",
+            )
+            for name, s, assignor in found
+        ]
+        head = ("Phase", "Members", "Partitions", "Generation", "Group")
+        click.echo("\n".join(columns(head, rows)))
+    elif not unreadable:
+        click.echo("no groups")
+    for name, why in unreadable.items():
+        click.echo(f"{printable(name)}: {why}", err=True)
+    return 1 if unreadable else None

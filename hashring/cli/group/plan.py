@@ -1,0 +1,114 @@
+"""What would move, and why."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from hashring.cli.common_options import Settings, server_options
+from hashring.cli.connection import connected
+from hashring.cli.group.flows import standing
+from hashring.cli.output import columns, document
+from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
+from hashring.core.groups import group_plan
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.printable import printable
+from hashring.errors import ConfigError, GroupMismatch
+
+
+def plan_lines(found: Foresight) -> Iterator[str]:
+    """A plan in words, and how many partitions each member has before and after."""
+    yield from (printable(line) for line in found.lines())
+    rows = [
+        (str(found.before[name]), str(found.after[name]), printable(name)) for name in found.before
+    ]
+    yield from columns(("Before", "After", "Member"), rows)
+
+
+def _joiner(text: str) -> Member:
+    name, sign, weight = text.rpartition("=")
+    if not sign:
+        return Member(text)
+    try:
+        value = float(weight)
+    except ValueError:
+        raise ConfigError("join", text, "give NAME or NAME=WEIGHT") from None
+    return Member(name, weight=value)
+
+
+def _imported(text: str) -> Assignor:
+    module, _, name = text.partition(":")
+    # As `python -m` would: what is in the directory one stands in can be imported.
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise ConfigError(
+            "assignor", text, f"cannot be imported ({error}): give MODULE:NAME"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return as_assignor(found)
+
+
+@click.command("plan")
+@click.argument("group")
+@click.option(
+    "--join", "joins", multiple=True, metavar="NAME[=WEIGHT]", help="Who joins; may be repeated."
+)
+@click.option(
+    "--leave", "leaves", multiple=True, metavar="NAME", help="Who leaves; may be repeated."
+)
+@click.option("--partitions", type=int, help="The new count.")
+@click.option("--access", metavar="TYPE", help="The new access type: exclusive or non-exclusive.")
+@click.option(
+    "--assignor",
+    metavar="MODULE:NAME",
+    help="Where the group's assignor can be imported from, if it is one of your own.",
+)
+@server_options()
+@click.pass_obj
+def command(
+    settings: Settings,
+    group: str,
+    *,
+    joins: tuple[str, ...],
+    leaves: tuple[str, ...],
+    partitions: int | None,
+    access: str | None,
+    assignor: str | None,
+) -> None:
+    """Say what would move, and why.
+
+    Without options, what is moving. It changes nothing.
+
+    \b
+    Examples:
+      hashring group plan orders
+      hashring group plan orders --join d --join e=2 --leave a
+      hashring group plan orders --partitions 128 --json
+      hashring group plan orders --access non-exclusive
+    """
+    own = None if assignor is None else _imported(assignor)
+    with connected(settings) as connection:
+        state, reading = standing(connection, group)
+    if own is not None and own.name != state.terms.assignor:
+        raise GroupMismatch(group, "assignor", own.name, state.terms.assignor)
+    found = group_plan.foresee(
+        state,
+        reading.facts,
+        own or assignor_named(state.terms.assignor),
+        join=[_joiner(text) for text in joins],
+        leave=leaves,
+        partitions=partitions,
+        access=access,
+    )
+    if settings.json:
+        document({"group": group, **asdict(found)})
+        return
+    click.echo("\n".join(plan_lines(found)))

@@ -1,0 +1,147 @@
+"""Where a group stands: who has what, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from hashring.cli.common_options import Settings, server_options
+from hashring.cli.connection import connected
+from hashring.cli.group.flows import standing
+from hashring.cli.output import columns, document, local_time, seconds
+from hashring.core.groups import group_status
+from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
+from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
+from hashring.core.printable import printable
+from hashring.core.readable import counted
+
+_HOT_SHOWN: Final = 10
+
+
+def _ranges(partitions: tuple[int, ...]) -> str:
+    """``0-3, 7, 9-11``."""
+    parts: list[list[int]] = []
+    for partition in partitions:
+        if parts and partition == parts[-1][1] + 1:
+            parts[-1][1] = partition
+        else:
+            parts.append([partition, partition])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "-"
+
+
+def _wait_line(wait: GroupWait, now: float) -> str:
+    who = printable(wait.member) if wait.member else "nobody"
+    text = {
+        WaitKind.RELEASE: f"for {who} to let go of partition {wait.partition}",
+        WaitKind.LEASE: f"for {who}, which does not answer, to let go of partition "
+        f"{wait.partition}",
+        WaitKind.WARMUP: f"for {who} to warm up for partition {wait.partition}",
+        WaitKind.DRAIN: f"for {who} to drain partition {wait.partition}, which was removed",
+        WaitKind.CHANGES: "for the members to come to rest",
+        WaitKind.RETURN: "for members to say what they hold, since Redis has lost it",
+    }[wait.kind]
+    return f"waits {text}" + (f", {_left(wait.until, now)}" if wait.until is not None else "")
+
+
+def _left(until: float, now: float) -> str:
+    return f"{seconds(until - now)} more at most" if until > now else "which is over"
+
+
+def _sharing(state: GroupState) -> str:
+    if state.terms.access == EXCLUSIVE:
+        return "exclusive access: one member has everything"
+    return f"assignor {state.terms.assignor}"
+
+
+def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -> Iterator[str]:
+    """Where a group stands, in lines of text."""
+    terms = state.terms
+    yield (
+        f"{printable(name)}: {status.phase.value}, generation {status.generation}, "
+        f"{counted(status.partitions, 'partition')}, {counted(len(status.members), 'member')}, "
+        f"{_sharing(state)}"
+    )
+    yield (
+        f"rebalance delay {terms.rebalance_delay:g} s, max handoff time "
+        f"{terms.max_handoff_time:g} s, {counted(terms.handoffs, 'handoff')} at once, "
+        f"ttl {terms.ttl:g} s"
+    )
+    for wait in status.waits:
+        yield _wait_line(wait, now)
+    if status.until is not None and status.latest is not None:
+        yield (
+            f"members wait for that time and act at once; if they stop first, another does within "
+            f"{seconds(status.latest - status.until)}"
+        )
+    if status.unowned:
+        yield f"without an owner: {_ranges(status.unowned)}"
+    if status.too_hot:
+        shown = ", ".join(map(str, status.too_hot[:_HOT_SHOWN]))
+        more = len(status.too_hot) - _HOT_SHOWN
+        yield f"too busy for any member: {shown}" + (f" and {more} more" if more > 0 else "")
+    for member_name, order in status.orders.items():
+        yield f"{printable(member_name)} {_order_text(order)}"
+    if status.members:
+        yield ""
+        yield from columns(
+            ("Count", "Active", "State", "Lease", "Member", "Partitions"),
+            [
+                (
+                    str(len(member.partitions)),
+                    "yes" if member.active else "no",
+                    member.state.value,
+                    seconds(member.expires_in),
+                    printable(member.name),
+                    _ranges(member.partitions),
+                )
+                for member in status.members
+            ],
+        )
+
+
+def _order_text(order: MemberOrder) -> str:
+    words = []
+    if order.drained:
+        until = "lifted" if order.until is None else local_time(order.until)[:-4]
+        since = local_time(order.since)[:-4]
+        words.append(f"is drained since {since} until {until}, by {printable(order.by)}")
+    if order.weight is not None:
+        words.append(f"has the weight {order.weight:g} by order of {printable(order.weighed_by)}")
+    return " and ".join(words)
+
+
+def state_document(name: str, state: GroupState, status: GroupStatus) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "group": name,
+        **asdict(status),
+        "members": [asdict(member) | {"active": member.active} for member in status.members],
+        "blocking": status.blocking,
+        "terms": asdict(state.terms),
+    }
+
+
+@click.command("show")
+@click.argument("group")
+@server_options()
+@click.pass_obj
+def command(settings: Settings, group: str) -> None:
+    """Show who has what, and what the group waits for.
+
+    And until when, and who blocks.
+
+    \b
+    Examples:
+      hashring group show orders
+      hashring group show orders --json | jq .waits
+    """
+    with connected(settings) as connection:
+        state, reading = standing(connection, group)
+    status = group_status.status(state, reading.facts)
+    if settings.json:
+        document(state_document(group, state, status))
+    else:
+        click.echo("\n".join(state_lines(group, state, status, reading.facts.now)))

@@ -1,0 +1,87 @@
+"""Change the terms of a group: how many partitions, and whether one member has everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from hashring.cli.common_options import Settings, server_options
+from hashring.cli.connection import connected
+from hashring.cli.group.flows import decide, standing
+from hashring.cli.output import confirmed, document
+from hashring.core.groups import next_decision
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
+from hashring.core.printable import printable
+from hashring.core.readable import counted
+
+
+@click.command("partitions")
+@click.argument("group")
+@click.argument("count", type=int)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@server_options()
+@click.pass_obj
+def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | None:
+    """Change the number of partitions of a group.
+
+    New partitions get owners at once. Removed ones, the highest numbers, stay with theirs until
+    the application says that they are drained.
+
+    \b
+    Examples:
+      hashring group partitions orders 128
+      hashring group partitions orders 128 --yes
+    """
+    with connected(settings) as connection:
+        state, _ = standing(connection, group)
+        before = state.terms.partitions
+        # Refuses a count that cannot work before anybody is asked.
+        next_decision.resize(state, count)
+        what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
+        if not yes and not confirmed("Change", "change", what):
+            click.echo("nothing was changed", err=True)
+            return 1
+        decide(connection, group, lambda state, now: next_decision.resize(state, count))
+    if settings.json:
+        document({"group": group, "before": before, "after": count})
+    else:
+        click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")
+    return None
+
+
+@click.command("access")
+@click.argument("group")
+@click.argument("access", type=click.Choice([EXCLUSIVE, NON_EXCLUSIVE]))
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@server_options()
+@click.pass_obj
+def access(settings: Settings, group: str, access: str, yes: bool) -> int | None:
+    """Change whether one member has everything.
+
+    With exclusive access one member has all partitions, and the others stand by. With
+    non-exclusive access the assignor shares them out. The partitions move at once. Members that
+    start later must be made with the same access type.
+
+    \b
+    Examples:
+      hashring group access orders exclusive
+      hashring group access orders non-exclusive --yes
+    """
+    with connected(settings) as connection:
+        state, _ = standing(connection, group)
+        before = state.terms.access
+        what = f"{printable(group)!r} from {before} to {access} access"
+        if not yes and not confirmed("Change", "change", what):
+            click.echo("nothing was changed", err=True)
+            return 1
+        decide(
+            connection,
+            group,
+            lambda state, now: next_decision.migrate(state, replace(state.terms, access=access)),
+        )
+    if settings.json:
+        document({"group": group, "before": before, "after": access})
+    else:
+        click.echo(f"{printable(group)}: {before} -> {access} access")
+    return None
