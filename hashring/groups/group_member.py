@@ -23,11 +23,18 @@ from hashring.groups.any_member import (
     checked_partition,
 )
 from hashring.protocol.flow import Flow
-from hashring.protocol.group_machine import Decided, Decider, GroupMachine, change, standing
+from hashring.protocol.group_machine import (
+    Decided,
+    Decider,
+    GroupMachine,
+    OwnDecision,
+    change,
+    standing,
+)
 from hashring.protocol.member_machine import Stage
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Latch
-from hashring.store.group.commands import group_keys
+from hashring.store.group.commands import Brought, group_keys
 
 T = TypeVar("T")
 
@@ -204,7 +211,14 @@ class GroupMember(BaseMember):
     # --- the decider --------------------------------------------------------------------------
 
     def _new_decider(self, assignor: Assignor) -> Decider:
-        return Decider(self.name, self._keys, self.member, assignor, self._decided)
+        return Decider(
+            self.name,
+            self._keys,
+            self.member,
+            assignor,
+            report=self._decided,
+            tell=self._own_decision,
+        )
 
     def _begin(self, stay: Stay) -> None:
         self._group.waits_for_name = self._waits_for_name
@@ -219,10 +233,15 @@ class GroupMember(BaseMember):
             loop.tell(lambda now: decider.end(last=last))
             ended.wait(self._machine.grace)
 
-    def _ask_decider(self, number: int) -> None:
+    def _ask_decider(self, number: int, brought: Brought | None) -> None:
         if self._deciding is not None:
             loop, decider = self._deciding[0], self._group.decider
-            loop.tell(lambda now: decider.ask(number))
+            loop.tell(lambda now: decider.ask(number, brought))
+
+    def _own_decision(self, own: OwnDecision) -> None:
+        stay, machine = self._stay, self._group
+        if stay is not None and stay.loop is not None:
+            stay.loop.tell(lambda now: machine.own_decision(own, now))
 
     def _decided(self, decided: Decided) -> None:
         stay, machine = self._stay, self._group

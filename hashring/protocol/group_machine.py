@@ -30,7 +30,8 @@ from typing import Final
 
 from hashring.core.assignors import Assignor, assignor_named
 from hashring.core.groups import next_decision
-from hashring.core.groups.state import GroupState, MemberFacts, MemberView, Terms
+from hashring.core.groups.state import GroupState, MemberFacts, MemberView, Phase, Terms
+from hashring.core.groups.view_changes import ViewChange, changed_view
 from hashring.core.state_table import StateTable
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.flow import TRIES, Flow, FlowRun, committed
@@ -40,6 +41,8 @@ from hashring.store.group.commands import (
     CLAIM,
     NO_PART,
     STEP,
+    Brought,
+    Committed,
     Conflict,
     GroupKeys,
     Reading,
@@ -127,6 +130,30 @@ class Decided:
     look: float | None = None
 
 
+@dataclass(frozen=True)
+class OwnDecision:
+    """A decision of a decider's, as far as its member has to know it.
+
+    Attributes:
+        tag, generation, phase: its own.
+        part: the tag of the decision that changed the member's part before; empty when other
+            deciders may have done so since.
+        session: the member's, that it is about.
+        change: what it changes for that one.
+        sent: monotonic time before it was sent.
+        redis_now: Redis time at which it was written.
+    """
+
+    tag: str
+    generation: int
+    phase: Phase
+    part: str
+    session: str
+    change: ViewChange
+    sent: float
+    redis_now: float
+
+
 class DeciderStage(str, Enum):
     """What a decider is doing."""
 
@@ -174,6 +201,7 @@ class Decider:
         member: who decides, for the history.
         assignor: the member's; another one of this project's when the group is migrated to it.
         report: told how each turn went.
+        tell: told of each decision that changes something for the member, once it stands.
     """
 
     channels = ()
@@ -184,7 +212,9 @@ class Decider:
         keys: GroupKeys,
         member: str,
         assignor: Assignor,
+        *,
         report: Callable[[Decided], None],
+        tell: Callable[[OwnDecision], None],
     ) -> None:
         self.assignor = assignor
         self.stage = DeciderStage.IDLE
@@ -192,28 +222,40 @@ class Decider:
         self._keys = keys
         self._member = member
         self._report = report
+        self._tell = tell
         self._flow: FlowRun[bool] | None = None
         # The decision that stood last, and what the assignor wanted then.
         self._known: tuple[str, GroupState | None] = ("", None)
         self._plan: next_decision.Rebalance | None = None
+        # The last decision that changed something for the member, if no other decider's came after.
+        self._part = ""
         # What members reported last.
         self._reports: Reports = {}
         self._again = False
+        # What the last ask brought, to go by.
+        self._brought: Brought | None = None
         self._asked = self._answers = 0
         self._terms: Terms | None = None
         self._due: float | None = None
         self._look: float | None = None
 
-    def ask(self, number: int) -> None:
+    @property
+    def decision(self) -> str:
+        """The tag of the decision that it can go on from; empty when there is none."""
+        return self._known[0] if self.stage is DeciderStage.IDLE else ""
+
+    def ask(self, number: int, brought: Brought | None = None) -> None:
         """A step is due.
 
         Args:
             number: greater than all before; the report says which asks it answers.
+            brought: what to go by; read when there is nothing, or something newer is known.
         """
         if DECIDER_LIFE.may(self.stage, DeciderTurn.ASKED):
             # What is under way may have read too early.
             self._again = True
             self._asked = number
+            self._brought = brought
             self._turn(DeciderTurn.ASKED)
 
     def end(self, *, last: bool = True) -> None:
@@ -272,7 +314,11 @@ class Decider:
         """
         decided = False
         for _ in range(TRIES):
-            reading: Reading = yield read(self._keys, *self._known, self._reports)
+            reading = self._read_already()
+            if reading is None:
+                reading = yield read(self._keys, *self._known, self._reports)
+            if reading.tag != self._known[0]:
+                self._part = ""
             state = reading.standing()
             if state is None:
                 return decided
@@ -291,11 +337,43 @@ class Decider:
                     break
                 continue
             self._known = done.tag, done.state
+            self._tell_of(done)
             decided = decided or outcome.state is not state
             if not done.again:
                 self._due = self._wait_for(outcome.due, done.now)
                 break
         return decided
+
+    def _tell_of(self, done: Committed) -> None:
+        """Tell the member what was decided about it."""
+        if done.own is None:
+            return
+        assert self._flow is not None
+        part, self._part = self._part, done.tag
+        state, session = done.state, done.state.roster[self._member].session
+        own = OwnDecision(
+            done.tag,
+            state.generation,
+            state.phase,
+            part,
+            session,
+            done.own,
+            self._flow.sent,
+            done.now,
+        )
+        self._tell(own)
+
+    def _read_already(self) -> Reading | None:
+        """What the last ask brought, once; ``None`` if that is not of the decision known here.
+
+        Raises:
+            GroupFormatError: what stands in Redis cannot be read.
+        """
+        brought, self._brought = self._brought, None
+        tag, state = self._known
+        if brought is None or brought.since != tag:
+            return None
+        return brought.reading(state, self._reports)
 
     @property
     def _flow_now(self) -> float:
@@ -334,7 +412,7 @@ class GroupMachine(MemberMachine):
         counted: whether it says how many partitions there are.
         migrate: change the group's terms to these, instead of refusing them.
         decider: takes the steps that are this member's to take.
-        ask: asks the decider for a step, in its own loop, by a number.
+        ask: asks the decider for a step, in its own loop: by a number, and with what to go by.
         new_session: a session that nobody had before.
         warms_up: whether any part of the application hears of what to warm up for.
 
@@ -365,7 +443,7 @@ class GroupMachine(MemberMachine):
         interval: float,
         progress_timeout: float | None,
         decider: Decider,
-        ask: Callable[[int], None],
+        ask: Callable[[int, Brought | None], None],
         new_session: Callable[[], str],
         warms_up: Callable[[], bool],
     ) -> None:
@@ -403,9 +481,9 @@ class GroupMachine(MemberMachine):
 
     # --- decisions ----------------------------------------------------------------------------
 
-    def _ask(self) -> int:
+    def _ask(self, brought: Brought | None = None) -> int:
         self._asked += 1
-        self._ask_decider(self._asked)
+        self._ask_decider(self._asked, brought)
         return self._asked
 
     def decided(self, decided: Decided) -> None:
@@ -424,6 +502,35 @@ class GroupMachine(MemberMachine):
         awaited = self._awaited is not None and decided.number >= self._awaited
         if (awaited and decided.look is None) or (decided.news and not self.hears):
             self.wake()
+        if isinstance(decided.error, StoreError):
+            # A decision may stand of which this member had no message.
+            self.wake()
+
+    def own_decision(self, own: OwnDecision, now: float) -> None:
+        """This member's decider has taken a step that changes something for this member.
+
+        What it has to let go of, it learns without asking again. What it is granted comes by an
+        answer to a renewal alone, as from other deciders: that is of the Redis that has the lease.
+        """
+        view = self.view
+        if own.tag == self._known:
+            # A renewal was faster.
+            return
+        if (
+            view is None
+            or not view.seated
+            or (own.session, own.part) != (self._session, self._known)
+            or own.change.grants
+            or self.stage is not Stage.MEMBER
+        ):
+            self.wake()
+            return
+        self.view = changed_view(view, [own.change], own.generation, own.phase)
+        self._known = own.tag
+        self.changes += self.membership.asked_for(self.view, own.sent, own.redis_now, now)
+        self._warm_by_itself(now)
+        if self.view.revoked:
+            self._due = min(self._due, now + RETRY)
 
     def offer(self, terms: Terms) -> None:
         """The group's terms were changed from here."""
@@ -543,7 +650,14 @@ class GroupMachine(MemberMachine):
         """Renew and report, or come back as a new session."""
         if self.offered != self.terms:
             self._take_up(self.offered)
-        answer = yield beat(self._keys, self._facts(), self.terms.ttl, self._known, self.view)
+        answer = yield beat(
+            self._keys,
+            self._facts(),
+            self.terms.ttl,
+            self._known,
+            self.view,
+            decided=self.decider.decision,
+        )
         if answer is None:
             return (yield from self._come_back())
         sent = self.sent
@@ -562,9 +676,9 @@ class GroupMachine(MemberMachine):
                 self._claims = {}
                 self.admitted()
             self.heard(self.view, sent, answer.now)
-            self._warm_by_itself()
+            self._warm_by_itself(self.now)
         if answer.due:
-            self._ask()
+            self._ask(answer.brought)
         if answer.left:
             self.membership.look_again(self.now + CLAIM)
         if self.stage is Stage.JOINED or (self.view is not None and self.view.revoked):
@@ -572,13 +686,13 @@ class GroupMachine(MemberMachine):
             return min(RETRY, self.interval)
         return self.interval
 
-    def _warm_by_itself(self) -> None:
+    def _warm_by_itself(self, now: float) -> None:
         """Answer for an application that hears of no warm-ups.
 
         A loop over the changes may begin a moment after the member: it has one interval.
         """
         cold = self.membership.cold
-        if cold and not self._warms_up() and self.now >= self._began + self.interval:
+        if cold and not self._warms_up() and now >= self._began + self.interval:
             self.membership.warm_at_once()
             self.wake()
 

@@ -34,6 +34,7 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
 )
+from hashring.core.groups.view_changes import changed_views
 from hashring.errors import GroupFormatError, PermissionDenied, WrongKeyType
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
@@ -47,6 +48,7 @@ from hashring.store.group.commands import (
     GroupKeys,
     Joined,
     Left,
+    Reading,
     Reports,
     Taken,
     agreed,
@@ -438,7 +440,7 @@ def test_who_asks_shortly_before_the_time_waits_for_it_in_any_case(
     outcome = replace(next_decision.step(reading.standing(), reading.facts, Balanced()), due=soon)  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
     asks = beat(keys, facts("a"), TERMS.ttl)
-    within = replace(asks, arguments=(*asks.arguments[:6], 60.0, WATCHERS))
+    within = replace(asks, arguments=(*asks.arguments[:6], 60.0, *asks.arguments[7:]))
     waits = [store.run(within) for _ in range(2 * WATCHERS)]
     assert all(found is not None and found.wait is not None for found in waits)
 
@@ -569,6 +571,64 @@ def test_a_decision_is_told_to_the_members_it_concerns_and_to_those_who_watch(
     assert to[:2] == [channels[0], channels[1]]
     assert sorted(to[2:]) == sorted(channels)
     assert found[4].payload.decode() == store.run(read(keys)).tag  # type: ignore[union-attr]
+
+
+def test_a_renewal_that_is_to_take_the_next_step_brings_what_it_goes_by(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    known = step(store, keys)
+    assert isinstance(known, Committed)
+    assert renewed(store, keys, facts("a"), known.tag).brought is None
+    told = renewed(store, keys, facts("a", stalled=True), known.tag)
+    assert told.due
+    assert told.brought is not None
+    brought, whole = told.brought.reading(known.state, {}), store.run(read(keys))
+    assert replace(brought, facts=replace(brought.facts, now=whole.facts.now)) == whole
+    assert isinstance(store.run(commit(keys, brought, outcome_of(brought), "a")), Committed)
+
+
+@pytest.mark.parametrize("known", ["", "1:1"])
+def test_a_renewal_brings_nothing_for_a_decision_that_is_not_known(
+    store: Store, keys: GroupKeys, known: str
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    step(store, keys)
+    told = renewed(store, keys, facts("a", stalled=True), known)
+    assert (told.due, told.brought) == (True, None)
+
+
+def renewed(store: Store, keys: GroupKeys, member: MemberFacts, decided: str) -> Beat:
+    found = store.run(beat(keys, member, TERMS.ttl, decided=decided))
+    assert found is not None
+    return found
+
+
+def outcome_of(reading: Reading) -> next_decision.StepOutcome:
+    state = reading.standing()
+    assert state is not None
+    return next_decision.step(state, reading.facts, Balanced())
+
+
+@pytest.mark.parametrize(("goes_on", "told"), [(True, "b"), (False, "ab")])
+def test_a_member_whose_decider_decides_gets_the_answer_and_no_message(
+    store: Store, keys: GroupKeys, goes_on: bool, told: str
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    before = step(store, keys, "a")
+    store.run(join(keys, facts("b", B), TERMS))
+    with contextlib.closing(listening(store, keys, *"ab")) as subscription:
+        after = step(store, keys, "a", goes_on=goes_on)
+        assert isinstance(after, Committed)
+        # What is sent later comes later: the other leaves, and the first is asked for a step.
+        store.run(leave(keys, "b", B))
+        messages = [subscription.wait(PATIENCE)]
+        while messages[-1] is not None and messages[-1].payload != STEP:  # type: ignore[union-attr]
+            messages.append(subscription.wait(PATIENCE))
+    assert isinstance(before, Committed)
+    assert after.own == changed_views(before.state, after.state)["a"]
+    to = {m.channel for m in messages if isinstance(m, Message) and m.payload != STEP}
+    assert to == {keys.member_channel(name) for name in told}
 
 
 # --- whose the next step is -----------------------------------------------------------------------

@@ -276,7 +276,6 @@ class Membership:
             now: monotonic time.
         """
         earlier = self.tick(now)
-        changes: list[PartitionChange] = []
         if view.generation < self.seen or now >= asked_at + self.ttl:
             # A group that lost its history, an answer that was overtaken, or one that lay in the
             # socket while this process was stopped. None of them may prolong anything.
@@ -284,6 +283,25 @@ class Membership:
         self.holding = replace(self.holding, lease_until=asked_at + self.ttl)
         if not view.seated:
             return earlier
+        return earlier + self._take_up(view, asked_at, redis_now, now)
+
+    def asked_for(
+        self, view: MemberView, asked_at: float, redis_now: float, now: float
+    ) -> list[PartitionChange]:
+        """Take up a decision that grants nothing, and was no answer to a renewal.
+
+        It prolongs nothing. Arguments as for :meth:`heard`; the view is of this session, and of
+        the decision after the one that was taken up last.
+        """
+        earlier = self.tick(now)
+        if now >= self.holding.lease_until:
+            return earlier
+        return earlier + self._take_up(view, asked_at, redis_now, now)
+
+    def _take_up(
+        self, view: MemberView, asked_at: float, redis_now: float, now: float
+    ) -> list[PartitionChange]:
+        changes: list[PartitionChange] = []
         self.seen = view.generation
         lost, looked_at = self._news(view)
         before = self.holding.partitions
@@ -332,7 +350,7 @@ class Membership:
                 del words[partition]
         changes += self._warm_for(view)
         self._forget_loads(now)
-        return earlier + self._with_activity(changes)
+        return self._with_activity(changes)
 
     def _takes_up(self, partition: int, token: int, *, asked_back: bool) -> bool:
         """Whether to begin with a partition that the group says is held here."""

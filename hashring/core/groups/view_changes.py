@@ -38,6 +38,11 @@ class ViewChange:
     not_draining: tuple[int, ...] = ()
     fresh: bool = field(default=False, compare=False)
 
+    @property
+    def grants(self) -> bool:
+        """Whether it lets the member begin with anything."""
+        return self.fresh or bool(self.held)
+
 
 def changed_views(before: GroupState | None, after: GroupState) -> dict[str, ViewChange]:
     """What a decision changes for the members that have a seat; those alone for whom it does.

@@ -148,3 +148,61 @@ local function log(history, ...)
     redis.call('XADD', KEYS[5], 'MAXLEN', '~', history, '*', ...)
   end
 end
+
+-- The parts of the state that changed since a decision; nil when that is not known any more.
+local function changed_since(wanted)
+  local names, found, _, at = {}, {}, generation()
+  for _ = 1, KEPT do
+    if at == wanted then
+      return names
+    end
+    local text = redis.call('HGET', KEYS[1], slot(at)) or ''
+    local this, before, parts = string.match(text, '^(%S+) (%S+) (.*)$')
+    if this ~= at or parts == '*' then
+      return nil
+    end
+    for name in string.gmatch(parts, '%S+') do
+      if not found[name] then
+        found[name] = true
+        names[#names + 1] = name
+      end
+    end
+    at = before
+  end
+  return nil
+end
+
+-- All of the state, without what is known of each decision.
+local function whole()
+  local found, all = {}, redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 1) == '=' then
+      found[#found + 1] = all[i]
+      found[#found + 1] = all[i + 1]
+    end
+  end
+  return found
+end
+
+-- Decisions and facts at one instant; nothing of it writes. names: the parts of the state that are
+-- wanted; nil for all of them. See read.lua.
+local function reading(names)
+  local known, run = pcall(server)
+  local fields = {}
+  for _, name in ipairs(names or {}) do
+    fields[#fields + 1] = '=' .. name
+    fields[#fields + 1] = redis.call('HGET', KEYS[1], '=' .. name) or ''
+  end
+  return {
+    at,
+    redis.call('HGET', KEYS[1], 'tag') or '',
+    names and 0 or 1,
+    names and fields or whole(),
+    count('changes'),
+    redis.call('HGET', KEYS[1], 'terms') or '',
+    redis.call('HGETALL', KEYS[2]),
+    redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'),
+    redis.call('HGET', KEYS[1], 'server') or '',
+    known and run or '',
+  }
+end

@@ -4,12 +4,14 @@
 --       6 tag of the decision that changed its part last, as far as it knows; "-" for none
 --       7 seconds a claim lasts; see takes()
 --       8 how many members are to wait for the next step
+--       9 the decision that this member's decider knows; empty when it is to read by itself
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
--- Else {'ok', now, tag, phase, due, part, changes, wait}. due: 1 if this member is to take the next
--- step, 2 if another is to take one that this report asks for, else 0. part: the tag of the decision
--- that changed its part last. changes: those since the known one, a line each, or nil if it has to
--- read the state. wait: the number of seconds after which this member is to ask again, since a step
--- is due then; empty if others do.
+-- Else {'ok', now, tag, phase, due, part, changes, wait, reading}. due: 1 if this member is to take
+-- the next step, 2 if another is to take one that this report asks for, else 0. part: the tag of the
+-- decision that changed its part last. changes: those since the known one, a line each, or nil if it
+-- has to read the state. wait: the number of seconds after which this member is to ask again, since
+-- a step is due then; empty if others do. reading: for a member that is to take the step, the answer
+-- of read.lua; nil for others, and if its decider has to read the whole state.
 
 local session, joined, report = record(ARGV[1])
 if session ~= ARGV[2] or lease_of(ARGV[1]) <= now then
@@ -55,6 +57,7 @@ end
 if told and due == 0 then
   due = 2
 end
+local names = due == 1 and ARGV[9] ~= '' and changed_since(ARGV[9])
 -- A part that was written for an earlier session of this name is none of this one's.
 local whose, since, changes = part(ARGV[1])
 local last = '-'
@@ -82,4 +85,5 @@ if due_at > now and due_at < math.huge then
 end
 return {
   'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, last, changes or false, wait,
+  names and reading(names) or false,
 }

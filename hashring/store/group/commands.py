@@ -26,7 +26,7 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
 )
-from hashring.core.groups.view_changes import changed_view, changed_views
+from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
 from hashring.store.lua_scripts import script
@@ -160,6 +160,31 @@ def join(
 
 
 @dataclass(frozen=True)
+class Brought:
+    """What a decider needs to read, as it came with a renewal.
+
+    Attributes:
+        since: the tag of the decision that it goes on from.
+        raw: what has changed since, as ``read.lua`` answers it.
+    """
+
+    since: str
+    raw: Any
+
+    def reading(self, known: GroupState | None, reports: Reports) -> Reading:
+        """The group at the instant of the renewal.
+
+        Args:
+            known: the decision of the tag.
+            reports: as for :func:`read`.
+
+        Raises:
+            GroupFormatError: what stands in Redis cannot be read.
+        """
+        return _reading(self.raw, self.since, known, reports)
+
+
+@dataclass(frozen=True)
 class Beat:
     """The reply to a renewal.
 
@@ -173,6 +198,8 @@ class Beat:
         wait: seconds after which this member is to renew again, since a step is due then;
             ``None`` when others wait for that, or there is nothing to wait for.
         left: whether another is to take the step that this report asks for.
+        brought: what the member's decider needs for the step, if the step is due and this could be
+            told.
     """
 
     now: float
@@ -182,6 +209,7 @@ class Beat:
     view: MemberView | None
     wait: float | None
     left: bool = False
+    brought: Brought | None = None
 
 
 def _parted(tag: str) -> tuple[int, float]:
@@ -203,11 +231,15 @@ def beat(
     ttl: float,
     known_part: str = NO_PART,
     known: MemberView | None = None,
+    *,
+    decided: str = "",
 ) -> Command[Beat | None]:
     """Renew and report; ``None`` for a session that is gone, and has to join anew.
 
     Args:
         known_part, known: the member's part as it is known, and its tag.
+        decided: the tag of the decision that the member's decider knows; empty when it is to read
+            for itself.
     """
 
     def read(raw: Any) -> Beat | None:
@@ -227,7 +259,8 @@ def beat(
         elif raw[6] is None:
             view = None
         wait = float(raw[7]) if raw[7] else None
-        return Beat(int(raw[1]) / 1e6, tag, raw[4] == 1, part, view, wait, raw[4] == 2)
+        brought = None if raw[8] is None else Brought(decided, raw[8])
+        return Beat(int(raw[1]) / 1e6, tag, raw[4] == 1, part, view, wait, raw[4] == 2, brought)
 
     arguments = (
         facts.name,
@@ -238,6 +271,7 @@ def beat(
         known_part,
         CLAIM,
         WATCHERS,
+        decided,
     )
     return Command(script("group", "beat"), keys.script_keys(), arguments, read)
 
@@ -307,6 +341,11 @@ class Reading:
         return self.state
 
 
+def looked_at(reading: Reading) -> str:
+    """The Redis time of a reading, as a commit states it."""
+    return f"{reading.facts.now:.6f}"
+
+
 Reports = dict[bytes, tuple[bytes, MemberFacts]]
 """Members' reports as they were read, each with its text."""
 
@@ -325,43 +364,48 @@ def read(
             They are replaced by those of this one.
     """
     parsed: Reports = {} if reports is None else reports
+    return Command(
+        script("group", "read"),
+        keys.script_keys(),
+        (known_tag,),
+        lambda raw: _reading(raw, known_tag, known, parsed),
+    )
 
-    def reading(raw: Any) -> Reading:
-        at, tag_, whole, stored, changes, terms, told, leases, server_, run = raw
-        server = server_.decode("utf-8", "replace")
-        tag = tag_.decode("utf-8", "replace")
-        _, committed = _parted(tag)
-        until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
-        members, garbage, before = [], [], parsed.copy()
-        parsed.clear()
-        for name, entry in zip(told[::2], told[1::2], strict=True):
-            try:
-                text, facts = before.get(name) or (entry, _report(name, entry))
-                if text != entry:
-                    facts = _report(name, entry)
-                parsed[name] = entry, facts
-                members.append(replace(facts, expires=until.get(name, 0.0)))
-            except (GroupFormatError, ValueError):
-                garbage.append(name.decode("utf-8", "replace"))
-        state = None if whole else known
-        if tag and (state is None or tag != known_tag):
-            fields = {
-                name[1:].decode("utf-8", "replace"): text
-                for name, text in zip(stored[::2], stored[1::2], strict=True)
-                if name.startswith(_FIELD)
-            }
-            state = load_state(fields, committed, state)
-        return Reading(
-            tag,
-            _served(state, server),
-            Facts(int(at) / 1e6, tuple(members), run.decode("utf-8", "replace")),
-            int(changes),
-            load_terms(terms) if terms else None,
-            tuple(garbage),
-            server,
-        )
 
-    return Command(script("group", "read"), keys.script_keys(), (known_tag,), reading)
+def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports) -> Reading:
+    at, tag_, whole, stored, changes, terms, told, leases, server_, run = raw
+    server = server_.decode("utf-8", "replace")
+    tag = tag_.decode("utf-8", "replace")
+    _, committed = _parted(tag)
+    until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
+    members, garbage, before = [], [], parsed.copy()
+    parsed.clear()
+    for name, entry in zip(told[::2], told[1::2], strict=True):
+        try:
+            text, facts = before.get(name) or (entry, _report(name, entry))
+            if text != entry:
+                facts = _report(name, entry)
+            parsed[name] = entry, facts
+            members.append(replace(facts, expires=until.get(name, 0.0)))
+        except (GroupFormatError, ValueError):
+            garbage.append(name.decode("utf-8", "replace"))
+    state = None if whole else known
+    if tag and (state is None or tag != known_tag):
+        fields = {
+            name[1:].decode("utf-8", "replace"): text
+            for name, text in zip(stored[::2], stored[1::2], strict=True)
+            if name.startswith(_FIELD)
+        }
+        state = load_state(fields, committed, state)
+    return Reading(
+        tag,
+        _served(state, server),
+        Facts(int(at) / 1e6, tuple(members), run.decode("utf-8", "replace")),
+        int(changes),
+        load_terms(terms) if terms else None,
+        tuple(garbage),
+        server,
+    )
 
 
 def _report(name: bytes, entry: bytes) -> MemberFacts:
@@ -389,12 +433,14 @@ class Committed:
         now: Redis time.
         again: whether another step is due at once.
         tag, state: the decision that stands now.
+        own: what it changed for the member that decided; ``None`` when nothing.
     """
 
     now: float
     again: bool
     tag: str
     state: GroupState
+    own: ViewChange | None = None
 
 
 @dataclass(frozen=True)
@@ -423,7 +469,7 @@ def commit(
     Args:
         by: who decided, for the history.
         goes_on: whether they are a member's decider, and take the next step, too, if one is due
-            at once.
+            at once. No message goes to that member: the answer says what it needs.
         stays: whether they wait for the next step that is due later. Otherwise two members are
             told of the decision, so that they do.
     """
@@ -431,13 +477,15 @@ def commit(
     decided = after is not before
     fields: list[Argument] = []
     views: list[Argument] = []
+    changes: dict[str, ViewChange] = {}
     dismissed: list[Argument] = [part for pair in outcome.dismissed for part in pair]
     gone: list[Argument] = []
     if decided:
         # What stands there is the reading's, but nothing does before the first decision.
         for part, text in dump_state(after, reading.state).items():
             fields += (part, text)
-        for name, change in changed_views(before, after).items():
+        changes = changed_views(before, after)
+        for name, change in changes.items():
             views += (name, after.roster[name].session, int(change.fresh), dump_view_change(change))
         for member in reading.facts.members:
             if member.expires <= reading.facts.now:
@@ -461,7 +509,7 @@ def commit(
         history,
         dump_terms(after.terms) if decided and terms else "",
         CLAIM if goes_on else 0,
-        f"{reading.facts.now:.6f}",
+        looked_at(reading),
         reading.facts.server,
         after.server,
         len(views) // 4,
@@ -480,7 +528,7 @@ def commit(
         if not decided:
             return Committed(now, again, reading.tag, after)
         tag = f"{after.generation}:{int(raw[1])}"
-        return Committed(now, again, tag, after.stamped(now))
+        return Committed(now, again, tag, after.stamped(now), changes.get(by))
 
     return Command(script("group", "commit"), keys.script_keys(), arguments, read_)
 

@@ -38,6 +38,7 @@ local function write_part(member, session, fresh, change)
   redis.call('HSET', KEYS[4], member, session .. ' ' .. since .. changes .. '\n' .. change)
 end
 
+local goes_on = tonumber(ARGV[11]) > 0
 local current, tag = generation()
 if tag ~= ARGV[1] or server() ~= ARGV[13] then
   local till, member = claim()
@@ -80,9 +81,12 @@ if ARGV[2] ~= '' then
   end
   log(ARGV[9], 'generation', ARGV[2], 'phase', ARGV[4], 'by', ARGV[8], 'events', ARGV[7])
   redis.call('PUBLISH', KEYS[5], tag)
-  -- Whom it concerns; the others learn of it with their next renewal.
+  -- Whom it concerns; the others learn of it with their next renewal. A member whose decider this is
+  -- knows it by the answer.
   for i = last_field + 1, last_view, 4 do
-    send(ARGV[i], tag)
+    if not (goes_on and ARGV[i] == ARGV[8]) then
+      send(ARGV[i], tag)
+    end
   end
   for i = last_view + 1, last_dismissed, 2 do
     send(ARGV[i], tag)
@@ -99,7 +103,6 @@ if count('changes') ~= tonumber(ARGV[6]) then
   due = text(now)
 end
 local again = due ~= '' and tonumber(due) <= now
-local goes_on = tonumber(ARGV[11]) > 0
 local session = goes_on and record(ARGV[8])
 if session then
   redis.call('HSET', KEYS[1], 'decider', session .. ' ' .. ARGV[8])

@@ -124,6 +124,7 @@ class GroupTwin(Twin):
         known: str,
         claim: float,
         watchers: int,
+        decided: str,
     ) -> Any:
         data, name = self.group, member.encode()
         record = data.members.get(name)
@@ -150,7 +151,10 @@ class GroupTwin(Twin):
         turn = 1 if due else 2 if told else 0
         last, news = self._news_of(name, session, known.encode())
         phase = data.fields.get("phase", b"Ready")
-        return [b"ok", self.at(), tag, phase, turn, last, news, self._wait(claim, watchers)]
+        names = self._changed_since(decided.encode()) if due and decided else None
+        reading = None if names is None else self._reading(names)
+        wait = self._wait(claim, watchers)
+        return [b"ok", self.at(), tag, phase, turn, last, news, wait, reading]
 
     def _part(self, name: bytes) -> tuple[bytes, bytes, bytes]:
         found = _PART.fullmatch(self.group.views.get(name, b""))
@@ -217,9 +221,11 @@ class GroupTwin(Twin):
         return False
 
     def read(self, known: str) -> Any:
+        return self._reading(self._changed_since(known.encode()) if known else None)
+
+    def _reading(self, names: list[bytes] | None) -> Any:
         data = self.group
         state: dict[bytes, bytes] = data.fields.get("state", {})
-        names = self._changed_since(known.encode()) if known else None
         written = state if names is None else names
         reports = [
             part
@@ -303,7 +309,9 @@ class GroupTwin(Twin):
             }
             data.control.add(self.now, decision, history)
             self.publish(self.keys[-1], tag)
-            for name in (*given[: 4 * views : 4], *members[:told:2], *watchers.encode().split()):
+            own = by.encode() if claim else None
+            concerned = [name for name in given[: 4 * views : 4] if name != own]
+            for name in (*concerned, *members[:told:2], *watchers.encode().split()):
                 self._send(name, tag)
         fields["looked"] = float(looked)
         at = self.now if fields.get("changes", 0) != changes else float(due) if due else None

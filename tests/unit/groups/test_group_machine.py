@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import Assignor, Balanced, Learner
+from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.state import Terms
-from hashring.errors import AssignorError
-from hashring.protocol.group_machine import Decided, Decider, GroupMachine
-from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
+from hashring.errors import AssignorError, RedisUnavailable
+from hashring.protocol.group_machine import Decided, Decider, GroupMachine, OwnDecision
+from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
-from hashring.store.group.commands import STEP, Left, agreed, group_keys
+from hashring.store.group.commands import STEP, Brought, Left, agreed, group_keys, leave
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")
@@ -35,7 +36,14 @@ class Hand:
         self.now = 1000.0
         self.warms_up = False
         self.server = server or MemoryServer(lambda: self.now)
-        self.decider = Decider("orders", KEYS, member, assignor or Balanced(), self.report)
+        self.decider = Decider(
+            "orders",
+            KEYS,
+            member,
+            assignor or Balanced(),
+            report=self.report,
+            tell=self.own_decision,
+        )
         settings: dict[str, Any] = {
             "weight": 1.0,
             "terms": TERMS,
@@ -52,6 +60,9 @@ class Hand:
 
     def report(self, decided: Decided) -> None:
         self.machine.decided(decided)
+
+    def own_decision(self, own: OwnDecision) -> None:
+        self.machine.own_decision(own, self.now)
 
     def play(self, machine: Machine) -> float:
         """Do what a machine asks for, until it waits; until when."""
@@ -206,3 +217,94 @@ def test_one_that_finds_nothing_of_its_group_comes_back_on_its_own_terms() -> No
     hand.play(hand.machine)
     assert hand.machine.failure is None
     assert hand.server.run(agreed(KEYS)) == TERMS
+
+
+# --- a member and its decider ---------------------------------------------------------------------
+
+
+class Pair:
+    """A member that decides, and one that joins and is to get half of the partitions."""
+
+    def __init__(self) -> None:
+        self.one = Hand("m").inside()
+        self.other = Hand("n", self.one.server)
+        self.other.machine.start(self.one.now)
+        self.other.play(self.other.machine)
+        self.other.play(self.other.decider)
+        self.hand_over()
+
+    def hear(self, hand: Hand) -> None:
+        hand.machine.wake()
+        hand.play(hand.machine)
+
+    def hand_over(self) -> None:
+        """The first learns what it is asked for, lets go of it, and says so."""
+        machine = self.one.machine
+        self.hear(self.one)
+        for partition in machine.view.revoked if machine.view else ():
+            token = machine.membership.held(self.one.now)[partition]
+            assert machine.release(partition, token, self.one.now)
+        self.hear(self.one)
+
+
+def test_a_decider_goes_by_what_the_renewal_brought() -> None:
+    pair = Pair()
+    assert command_of(pair.one.decider.next(pair.one.now)) == "group_commit"
+
+
+def test_a_decider_reads_when_it_knows_a_newer_decision_than_the_renewal_did() -> None:
+    pair = Pair()
+    brought = Brought("0:0", None)
+    pair.one.play(pair.one.decider)
+    pair.one.decider.ask(99, brought)
+    assert command_of(pair.one.decider.next(pair.one.now)) == "group_read"
+
+
+def test_what_its_own_decider_asks_for_a_member_lets_go_of_without_asking_again() -> None:
+    pair = Pair()
+    pair.one.play(pair.one.decider)
+    pair.hand_over()
+    pair.one.machine.changes.clear()
+    pair.one.play(pair.one.decider)
+    assert [change.kind for change in pair.one.machine.changes] == [PartitionChangeKind.REVOKED]
+    assert not pair.one.asks_at_once()
+    # It is what a renewal says, too.
+    told = pair.one.machine.view
+    pair.hear(pair.one)
+    assert pair.one.machine.view == told
+
+
+def test_a_member_asks_for_what_its_decider_decided_after_another() -> None:
+    pair = Pair()
+    pair.one.machine.changes.clear()
+    pair.one.play(pair.one.decider)
+    assert pair.one.machine.changes == []
+    assert pair.one.asks_at_once()
+
+
+def test_what_its_own_decider_grants_a_member_begins_with_a_renewal() -> None:
+    pair = Pair()
+    pair.one.play(pair.one.decider)
+    pair.hear(pair.one)
+    pair.one.server.run(leave(KEYS, "n"))
+    pair.one.machine.changes.clear()
+    assert not pair.one.asks_at_once()
+    pair.one.decider.ask(99)
+    pair.one.play(pair.one.decider)
+    assert pair.one.machine.changes == []
+    assert pair.one.asks_at_once()
+
+
+def test_a_decision_whose_outcome_is_unknown_makes_the_member_ask() -> None:
+    hand = Hand().inside()
+    hand.machine.hears = True
+    hand.decider.ask(99)
+    reads = hand.decider.next(hand.now)
+    assert isinstance(reads, Run)
+    reads.failed(RedisUnavailable("no answer"), hand.now)
+    assert hand.asks_at_once()
+
+
+def command_of(step: Step) -> str:
+    assert isinstance(step, Run)
+    return step.command.script.name

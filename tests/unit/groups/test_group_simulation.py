@@ -23,9 +23,9 @@ from hashring.core.groups.held_partitions import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
-from hashring.protocol.group_machine import NAME_POLL, GroupMachine
-from hashring.protocol.member_machine import Stage, Turn
-from hashring.store.group.commands import CLAIM
+from hashring.protocol.group_machine import NAME_POLL, Decider, GroupMachine
+from hashring.protocol.member_machine import RETRY, Stage, Turn
+from hashring.store.group.commands import CLAIM, Committed
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.history import (
@@ -200,6 +200,36 @@ def test_planted_a_member_that_leaves_a_step_to_another_for_good(
     assert handing_over(0) > 10.0
 
 
+class SaysNothing(Decider):
+    """It does not tell its member what it decided about it."""
+
+    def _tell_of(self, done: Committed) -> None:
+        pass
+
+
+def sharing(simulator: GroupSimulator) -> float:
+    """Seconds until a second member has its share, where members hardly ever renew."""
+    terms = Terms(8, ttl=400.0, rebalance_delay=0.0, max_handoff_time=1.0)
+    specs = MemberSpec("p0", "m0"), MemberSpec("p1", "m1")
+    events = [Event(500.0 * n, "start", spec.label) for n, spec in enumerate(specs)]
+    history = GroupHistory(1, specs, tuple(events), terms, handoff=0.1, interval=100.0)
+    world = simulator.world(history)
+    world.run(500.1)
+    while len(world.processes["p1"].held()) < 4:
+        world.run(world.now + 0.05)
+    return world.now - 500.0
+
+
+def test_a_member_lets_go_of_what_its_decider_asks_for_without_a_renewal() -> None:
+    # Four handoffs, each with up to 0.1 s of work and a few messages.
+    assert sharing(GroupSimulator()) <= 4 * (0.1 + 4 * LATENCY)
+
+
+def test_planted_a_decider_that_does_not_tell_its_member() -> None:
+    # It asks again soon, since it has a deadline to confirm.
+    assert sharing(GroupSimulator(decider=SaysNothing)) > 4 * RETRY
+
+
 def whole_readings() -> int:
     """How many times members read the whole group when most of them stop at the same moment."""
     terms = Terms(64, ttl=40.0, rebalance_delay=0.0, max_handoff_time=1.0, handoffs=64)
@@ -293,6 +323,12 @@ def stops(seed: int) -> GroupHistory:
     return replace(history, handoff=1.0)
 
 
+def overruns(seed: int) -> GroupHistory:
+    """Members that may take twice as long as they have for what they are asked for."""
+    history = few(seed, Event(20.0 + random.Random(seed).random(), "start", "p2"))
+    return replace(history, handoff=6.0)
+
+
 def requests(seed: int) -> GroupHistory:
     """The last member is asked to hand over again and again, and there is nobody to take over."""
     asked = (Event(25.0 + 10.0 * n, "hand over", "p0") for n in range(6))
@@ -372,7 +408,7 @@ def found(
 
 @pytest.mark.parametrize(
     "make",
-    [pauses, slowness, stops, requests, successors, losses, older, rewinds],
+    [pauses, slowness, stops, overruns, requests, successors, losses, older, rewinds],
 )
 def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None:
     for seed in range(5):
@@ -450,7 +486,7 @@ MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
     "leaving while it holds": (LeavesWhileItHolds, stops),
     "leaving later each time": (PutsOffLeaving, requests),
-    "a word after its time": (HearsLateWords, random_group_history),
+    "a word after its time": (HearsLateWords, overruns),
     "waiting for a slow assignor": (WaitsForTheAssignor, slowness),
     "no waiting for a name": (WaitsForNoName, successors),
     "waiting for a name in use": (WaitsForAnyName, successors),

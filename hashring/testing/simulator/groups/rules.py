@@ -55,7 +55,7 @@ from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, 
 from hashring.errors import MemberExists
 from hashring.protocol.member_machine import Stage
 from hashring.store.command import Command
-from hashring.store.group.commands import Beat, Committed, Joined, Reading
+from hashring.store.group.commands import Beat, Committed, Joined, Reading, looked_at
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
 from hashring.testing.simulator.network import LATENCY
@@ -254,18 +254,24 @@ class DecisionRule(GroupRule):
     """Looks at every step that a decider commits."""
 
     def __init__(self) -> None:
-        self._based_on: dict[str, Reading] = {}
+        # What each process has read, or a renewal has brought it, by Redis time.
+        self._read: defaultdict[str, dict[str, Reading]] = defaultdict(dict)
 
     def executed(
         self, world: GroupWorld, process: GroupProcess, command: Command[Any], reply: Any
     ) -> None:
+        read = self._read[process.spec.label]
+        if isinstance(reply, Beat) and reply.brought is not None:
+            brought = world.reading()
+            read[looked_at(brought)] = brought
         busy = process.deciding.busy
         if busy is None or busy.command is not command:
             return
         if isinstance(reply, Reading):
-            self._based_on[process.spec.label] = reply
+            read[looked_at(reply)] = reply
         elif isinstance(reply, Committed) and command.arguments[1] != "":
-            reading = self._based_on[process.spec.label]
+            reading = read[str(command.arguments[11])]
+            read.clear()
             before = reading.standing()
             assert before is not None
             events = load_events(str(command.arguments[6]))

@@ -18,7 +18,13 @@ from hashring.core.groups.next_decision import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
-from hashring.protocol.group_machine import Decided, Decider, GroupMachine, change
+from hashring.protocol.group_machine import (
+    Decided,
+    Decider,
+    GroupMachine,
+    OwnDecision,
+    change,
+)
 from hashring.protocol.member_machine import ENDED, Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Reading, group_keys, read
@@ -72,7 +78,9 @@ class GroupProcess(Process):
             interval=history.interval,
             progress_timeout=spec.progress_timeout,
             decider=self.decider,
-            ask=lambda number: self.deciding.tell(lambda: self.decider.ask(number)),
+            ask=lambda number, brought: self.deciding.tell(
+                lambda: self.decider.ask(number, brought)
+            ),
             new_session=lambda: f"{sessions.getrandbits(64):016x}",
             warms_up=lambda: spec.warms_up,
         )
@@ -137,7 +145,14 @@ class GroupProcess(Process):
 
     def _new_decider(self) -> Decider:
         assignor = assignor_named(self.world.history.terms.assignor)
-        return self._make_decider(NAME, KEYS, self.spec.name, assignor, self._decided)
+        return self._make_decider(
+            NAME,
+            KEYS,
+            self.spec.name,
+            assignor,
+            report=self._decided,
+            tell=self._own_decision,
+        )
 
     def stop(self) -> None:
         """The application calls ``stop()``."""
@@ -169,6 +184,9 @@ class GroupProcess(Process):
             self.world.say(self, f"cannot decide: {decided.error}")
         self.renewing.tell(lambda: self.machine.decided(decided))
 
+    def _own_decision(self, own: OwnDecision) -> None:
+        self.renewing.tell(lambda: self.machine.own_decision(own, self.local()))
+
     def show(self, loop: SimulatedLoop[Any]) -> None:
         """The application is told what has changed."""
         if loop is not self.renewing:
@@ -188,11 +206,19 @@ class GroupProcess(Process):
         """Whether a command is the one by which it joins."""
         return command.script.name == "group_join"
 
-    def reply(self, call: Call, reply: Any) -> None:
-        """Redis has sent an answer; an assignor may take its time with what was read."""
-        if self.slow_decisions and call is self.deciding.busy and isinstance(reply, Reading):
-            call.slow_reply += self.slow_decisions.pop()
-        super().reply(call, reply)
+    def send(self, call: Call) -> None:
+        """Send a command; before a decision an assignor may have taken its time."""
+        deciding = self.deciding
+        if not self.slow_decisions or call is not deciding.busy or not _commits(call):
+            super().send(call)
+            return
+
+        def decided() -> None:
+            if call is deciding.busy:
+                call.sent = self.world.now
+                Process.send(self, call)
+
+        self.soon(self.slow_decisions.pop(), decided)
 
     # --- the application ----------------------------------------------------------------------
 
@@ -318,6 +344,10 @@ class GroupProcess(Process):
             self.renewing.tell(lambda: None)
 
         self.asking.run(flow, offer)
+
+
+def _commits(call: Call) -> bool:
+    return call.command.script.name == "group_commit"
 
 
 class ApplicationCaller(SimulatedCaller[GroupProcess]):
