@@ -8,7 +8,7 @@ ring that was exported earlier.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -116,20 +116,26 @@ class RingHistory:
         for node, first in since.items():
             yield node, first, None
 
-    def arc(self, low: int = 0, high: int = RING_SIZE) -> Arc:
-        """Part of the circle, by default all of it, and all that has ever owned a point there."""
-        return self.arcs([low, high])[0]
-
-    def arcs(self, bounds: Sequence[int]) -> list[Arc]:
-        """The arcs between each bound and the next; :meth:`Arc.periods` says who owned them when.
-
-        Args:
-            bounds: points, rising; ``2**32`` for the top of the circle.
+    def arc(self) -> Arc:
+        """The whole circle; :meth:`Arc.periods` says who owned which points of it when.
 
         Raises:
             ConfigError: a node joined at a point outside the circle.
         """
         lives, empty = self._lives()
+        return arc_of(lives, len(self.changes) + 1, empty)
+
+    def arcs(self, replicas: int) -> list[Arc]:
+        """The circle cut into arcs.
+
+        Args:
+            replicas: how many of all that the ring ever had are on an arc, about.
+
+        Raises:
+            ConfigError: a node joined at a point outside the circle.
+        """
+        lives, empty = self._lives()
+        bounds = sorted({0, *lives.points[replicas::replicas], RING_SIZE})
         versions = len(self.changes) + 1
         return [arc_of(lives, versions, empty, low, high) for low, high in pairwise(bounds)]
 

@@ -14,7 +14,8 @@ before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -62,67 +63,101 @@ _SLICE_BITS: Final = 31
 class Audit:
     """What an audit found. Every frame is lazy, and reads the log when it is used.
 
-    Times are TIMESTAMP, lengths of time DOUBLE seconds.
+    Times are TIMESTAMP, lengths of time DOUBLE seconds. Spark plans a frame when it is first asked
+    for, which takes a second or so: do not ask for those that you do not need.
 
     Attributes:
         rejected: rows of the log that could not be judged: the log's columns and ``reason``, one
             of ``hashring.spark.audit.REJECTIONS``.
-        rows: every other row: ``key`` (in the form that is hashed), ``node``, ``start``, ``end``,
-            ``point``, ``owner`` when the work began, ``overflow``, and the columns of
-            ``findings`` that say what is wrong, null where nothing is. ``overflow`` is true for
-            work on a key of a node that was full: with a limit, others rightly work on what it
-            refuses, so this is not wrong.
-        findings: of ``rows`` those with something wrong:
-
-            ``problem``: ``overrun``, the node owned the key when it began, and went on after it
-            had lost it; ``late``, the node had lost the key to the present owner; ``early``, the
-            node was the next to own it; ``foreign``, none of these (the node may have owned it
-            long before, or never).
-
-            ``unowned``: seconds of the work from when the node did not own the key: after the
-            loss for ``overrun``, up to the gain for ``early`` (if it came before the work's
-            end), else all of it. That the key came back to the node in between is not deducted.
-
-            ``after_change``: for ``overrun`` and ``late``, the seconds from the change that took
-            the key away to the end of the work.
-
-            ``epoch``: the change that took it away (``overrun``, ``late``) or gives it
-            (``early``).
-
-            ``other``, ``overlap``: another node that worked on the key at the same time, and had
-            begun no later; of several, the one whose work lasts longest, and for how many seconds
-            the two overlapped.
-        keys: one row a key of the log: ``key``, ``point``, ``rows``, ``periods`` (of ownership
-            in the whole history), ``worked`` (those in which its owner began a piece of work),
-            ``unworked`` (the others: the key was owned and nobody worked on it as its owner),
-            ``longest_gap`` (seconds from the end of all earlier work to the next; null with one
-            row), and the number of rows with each problem, with ``overflow``, and with an overlap
-            (``overlapping``).
-        changes: one row a version of the ring: ``version``, ``epoch``, ``at``, ``kind``,
-            ``nodes``, ``keys`` (those that it gave a new owner which then worked on them),
-            ``first_work_least``, ``first_work_median``, ``first_work_most`` (seconds from the
-            change to the new owner's first work on each such key; the median is approximate),
-            ``overrun`` and ``late`` (rows), ``after_change_most`` (seconds).
-        nodes: one row a node: ``node``, ``rows``, a column a problem, ``overflow``,
-            ``overlapping``.
-        summary: one row: ``rows``, a column a problem, ``overflow``, ``overlapping``, ``keys``,
-            ``periods``,
-            ``worked``, ``unworked``, ``after_change_most``, ``overlap_most``, ``longest_gap``.
+        judged: what all other frames are computed from: a row of numbers for each row of the log.
+            Cache it to use ``findings`` or ``rows`` as well: the log is then sorted once.
     """
 
     rejected: DataFrame
-    rows: DataFrame
-    findings: DataFrame
-    keys: DataFrame
-    changes: DataFrame
-    nodes: DataFrame
-    summary: DataFrame
-    counts: DataFrame
-    """What ``keys``, ``changes``, ``nodes`` and ``summary`` are computed from: one row for each
-    key, period, cause and node. Cache it (``counts.cache()``) to use several of them."""
     judged: DataFrame
-    """What all of them but ``rejected`` are computed from: a row of numbers for each row of the
-    log. Cache it to use ``findings`` or ``rows`` as well: the log is then sorted once."""
+    _asof: AsOf = field(repr=False)
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """Every row that is not rejected, with what is wrong with it.
+
+        ``key`` (in the form that is hashed), ``node``, ``start``, ``end``, ``point``, ``owner``
+        when the work began, ``overflow``, and the columns of ``findings`` that say what is wrong,
+        null where nothing is. ``overflow`` is true for work on a key of a node that was full: with
+        a limit, others rightly work on what it refuses, so this is not wrong.
+        """
+        return _readable(self.judged, self._asof)
+
+    @cached_property
+    def findings(self) -> DataFrame:
+        """Of ``rows`` those with something wrong.
+
+        ``problem``: ``overrun``, the node owned the key when it began, and went on after it had
+        lost it; ``late``, the node had lost the key to the present owner; ``early``, the node was
+        the next to own it; ``foreign``, none of these (the node may have owned it long before, or
+        never).
+
+        ``unowned``: seconds of the work from when the node did not own the key: after the loss for
+        ``overrun``, up to the gain for ``early`` (if it came before the work's end), else all of
+        it. That the key came back to the node in between is not deducted.
+
+        ``after_change``: for ``overrun`` and ``late``, the seconds from the change that took the
+        key away to the end of the work.
+
+        ``epoch``: the change that took it away (``overrun``, ``late``) or gives it (``early``).
+
+        ``other``, ``overlap``: another node that worked on the key at the same time, and had begun
+        no later; of several, the one whose work lasts longest, and for how many seconds the two
+        overlapped.
+        """
+        return self.rows.where(F.col("problem").isNotNull() | F.col("other").isNotNull())
+
+    @cached_property
+    def counts(self) -> DataFrame:
+        """What ``keys``, ``changes``, ``nodes`` and ``summary`` are computed from.
+
+        One row for each key, period, cause and node. Cache it (``counts.cache()``) to use several
+        of them.
+        """
+        return _counts(self.judged)
+
+    @cached_property
+    def keys(self) -> DataFrame:
+        """One row a key of the log.
+
+        ``key``, ``point``, ``rows``, ``periods`` (of ownership in the whole history), ``worked``
+        (those in which its owner began a piece of work), ``unworked`` (the others: the key was
+        owned and nobody worked on it as its owner), ``longest_gap`` (seconds from the end of all
+        earlier work to the next; null with one row), and the number of rows with each problem, with
+        ``overflow``, and with an overlap (``overlapping``).
+        """
+        return _keys(self.counts, self._asof)
+
+    @cached_property
+    def changes(self) -> DataFrame:
+        """One row a version of the ring.
+
+        ``version``, ``epoch``, ``at``, ``kind``, ``nodes``, ``keys`` (those that it gave a new
+        owner which then worked on them), ``first_work_least``, ``first_work_median``,
+        ``first_work_most`` (seconds from the change to the new owner's first work on each such key;
+        the median is approximate), ``overrun`` and ``late`` (rows), ``after_change_most``
+        (seconds).
+        """
+        return _changes(self.counts, self._asof)
+
+    @cached_property
+    def nodes(self) -> DataFrame:
+        """One row a node: ``node``, ``rows``, a column a problem, ``overflow``, ``overlapping``."""
+        return _nodes(self.counts, self._asof)
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """One row.
+
+        ``rows``, a column a problem, ``overflow``, ``overlapping``, ``keys``, ``periods``,
+        ``worked``, ``unworked``, ``after_change_most``, ``overlap_most``, ``longest_gap``.
+        """
+        return _summary(self.keys)
 
 
 def audit(
@@ -149,7 +184,7 @@ def audit(
         ColumnError: a column is missing or of a type it cannot have.
         ConfigError: the history is too large for the lookup tables.
     """
-    asof = history if isinstance(history, AsOf) else as_of(history)
+    asof = _ready(history, work)
     return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof, slices)
 
 
@@ -178,16 +213,14 @@ def work_slices(
     Raises:
         ConfigError: ``rows`` is below 1.
     """
-    asof = history if isinstance(history, AsOf) else as_of(history)
+    asof = _ready(history, work)
     fraction = sampled_fraction(rows)
-    sample = work.sample(fraction) if fraction < 1 else work
-
-    def judgeable(log: DataFrame) -> DataFrame:
-        return _judgeable(_reasoned(log, asof, key=key, node=node, start=start, end=end))
-
-    return find_slices(
-        judgeable(sample), fraction, judgeable(work), _Marks(asof).of("end", "node"), rows
+    # Also of rows that cannot be judged: so it reads two columns of the log alone.
+    sample = (work.sample(fraction) if fraction < 1 else work).select(
+        key_text(work, key).alias("key"), _micros(work, start).alias("start")
     )
+    judgeable = _judgeable(_reasoned(work, asof, key=key, node=node, start=start, end=end))
+    return find_slices(sample.dropna(), fraction, judgeable, _Marks(asof).of("end", "node"), rows)
 
 
 def counted_audit(
@@ -204,10 +237,14 @@ def counted_audit(
 
     They are counted by the first action on ``judged`` or on what is computed from it.
     """
-    asof = history if isinstance(history, AsOf) else as_of(history)
+    asof = _ready(history, work)
     reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
     counts = Counts(reasoned, **{why: F.count_if(F.col(_REASON) == why) for why in REJECTIONS})
     return _audit(counts.frame, asof, slices), counts
+
+
+def _ready(history: RingHistory | AsOf, work: DataFrame) -> AsOf:
+    return history if isinstance(history, AsOf) else as_of(history, work.sparkSession)
 
 
 def _judgeable(reasoned: DataFrame) -> DataFrame:
@@ -223,21 +260,7 @@ def _audit(reasoned: DataFrame, asof: AsOf, slices: Slices | None) -> Audit:
     rejected = reasoned.where(F.col(_REASON).isNotNull()).select(
         "__row.*", F.col(_REASON).alias("reason")
     )
-    told = _judged(_judgeable(reasoned), asof, slices)
-    rows = _readable(told, asof)
-    wrong = F.col("problem").isNotNull() | F.col("other").isNotNull()
-    counts = _counts(told)
-    return Audit(
-        rejected=rejected,
-        rows=rows,
-        findings=rows.where(wrong),
-        keys=_keys(counts, asof),
-        changes=_changes(counts, asof),
-        nodes=_nodes(counts, asof),
-        summary=_summary(counts, asof),
-        counts=counts,
-        judged=told,
-    )
+    return Audit(rejected, _judged(_judgeable(reasoned), asof, slices), asof)
 
 
 def _micros(df: DataFrame, name: str) -> Column:
@@ -492,8 +515,8 @@ def _keys(counts: DataFrame, asof: AsOf) -> DataFrame:
     )
 
 
-def _summary(counts: DataFrame, asof: AsOf) -> DataFrame:
-    return _keys(counts, asof).agg(
+def _summary(keys: DataFrame) -> DataFrame:
+    return keys.agg(
         *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTED),
         F.count("*").alias("keys"),
         *(

@@ -134,7 +134,8 @@ def find_slices(
     Only if there is such a key, it reads the work of these keys.
 
     Args:
-        sample: rows of ``work``, each drawn with the probability ``fraction``.
+        sample: ``key`` and ``start`` of rows, each drawn with the probability ``fraction``; also
+            of rows that are not in ``work``, which may make a key look hotter than it is.
         fraction: above 0, at most 1; :func:`sampled_fraction` gives one that is enough.
         work: ``key`` STRING or BINARY, ``node`` INT, ``start`` and ``end`` in microseconds.
         mark: a number that orders rows by end and node.
