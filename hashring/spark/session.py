@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, mkdtemp
 from threading import Thread
-from typing import Final
+from typing import IO, Final
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hashring.errors import ConfigError, JavaNotFound
+from hashring.errors import ConfigError, HashringError, JavaNotFound, OutputRefused
 
 OLDEST_JAVA: Final = 17
 _ANSWER: Final = 30.0  # seconds
 _BETWEEN_BARS: Final = 0.5  # seconds
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+"""The environment's variable of options for the Java that spark-submit starts."""
 
 
 def spark_session(
@@ -37,6 +41,9 @@ def spark_session(
     log: str | Path | None = None,
 ) -> SparkSession:
     """The running session, with its log level and its page as they are, or a new one.
+
+    A Java that is started here has a directory of its own for its temporary files, beside those of
+    Python. It is removed when Java ends; if Java is killed, when this process ends.
 
     Args:
         master: a Spark master's URL; by default the one that spark-submit or the file
@@ -50,7 +57,9 @@ def spark_session(
 
     Raises:
         JavaNotFound: there is no Java, or an old one.
-        ConfigError: both a master and a remote, or one that is none or does not answer.
+        ConfigError: both a master and a remote, or one that is none or does not answer; or no
+            temporary file can be made.
+        OutputRefused: ``log`` cannot be written.
     """
     if remote is not None:
         if master is not None:
@@ -79,7 +88,11 @@ def spark_session(
         builder = builder.config(name, value)
     was_there = SparkSession.getActiveSession() is not None
     starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
-    with _java_prints_to(log) if starts_java else nullcontext():
+    with ExitStack() as around:
+        if starts_java:
+            around.enter_context(_java_prints_to(log))
+            if SparkContext._gateway is None and _is_ours(conf or {}):
+                around.enter_context(_java_has_own_files())
         session = builder.getOrCreate()
     if is_connect(session):
         if progress:
@@ -97,8 +110,11 @@ def _java_prints_to(log: str | Path | None) -> Iterator[None]:
     """Give the processes that are started meanwhile another standard error than this terminal.
 
     Java writes some lines there at its start, which no setting of Spark keeps back.
+
+    Raises:
+        OutputRefused: the file cannot be written.
     """
-    with TemporaryFile() if log is None else Path(log).open("ab") as file:
+    with _opened(log) as file:
         sys.stderr.flush()
         terminal = os.dup(2)
         try:
@@ -112,6 +128,59 @@ def _java_prints_to(log: str | Path | None) -> Iterator[None]:
         finally:
             os.dup2(terminal, 2)
             os.close(terminal)
+
+
+def _opened(log: str | Path | None) -> IO[bytes]:
+    try:
+        return TemporaryFile() if log is None else Path(log).open("ab")
+    except OSError as error:
+        raise _refusal(log, error) from error
+
+
+def _refusal(log: str | Path | None, error: OSError) -> HashringError:
+    why = error.strerror or str(error)
+    if log is not None:
+        return OutputRefused(str(log), why)
+    return ConfigError(
+        "TMPDIR",
+        os.environ.get("TMPDIR"),
+        f"no temporary file can be made ({why}): make room there, or name another directory",
+    )
+
+
+@contextmanager
+def _java_has_own_files() -> Iterator[None]:
+    """Give the Java that is started meanwhile a directory of its own for its temporary files.
+
+    Java removes what it has made there when it ends; the system may kill it before.
+    """
+    try:
+        folder = mkdtemp(prefix="hashring-spark-")
+    except OSError as error:
+        raise _refusal(None, error) from error
+    before = os.environ.get(_JAVA_OPTIONS)
+    # The first, so that the user's own such option has the last word.
+    options = [shlex.quote(f"-Djava.io.tmpdir={folder}"), before]
+    os.environ[_JAVA_OPTIONS] = " ".join(filter(None, options))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_JAVA_OPTIONS]
+        else:
+            os.environ[_JAVA_OPTIONS] = before
+        gateway = SparkContext._gateway
+        if gateway is None:  # no Java has started
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            atexit.register(_remove_of_ended, gateway.proc, folder)
+            # Java does this last, after it has removed what is in there.
+            gateway.jvm.java.io.File(folder).deleteOnExit()
+
+
+def _remove_of_ended(java: subprocess.Popen[bytes], folder: str) -> None:
+    if java.poll() is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _show_stages(context: SparkContext) -> None:

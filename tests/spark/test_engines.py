@@ -108,7 +108,8 @@ def test_spark_connect(spark, work):
         f"spark.connect.grpc.binding.port={port}",
         "spark.connect.grpc.binding.address=127.0.0.1",
         "spark.ui.enabled=false",
-        f"spark.driver.extraJavaOptions={JAVA}",
+        # Killed, it leaves its files.
+        f"spark.driver.extraJavaOptions={JAVA} -Djava.io.tmpdir={folder}",
     ):
         command += ["--conf", setting]
     environment = {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}

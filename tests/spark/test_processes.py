@@ -16,7 +16,7 @@ import pytest
 
 from hashring.core.ring_file import RingFile
 from hashring.files import write_ring
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import PATIENCE, ROOT, eventually
 from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring
 
@@ -65,8 +65,8 @@ def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
     more = ("--master", "local[1]", "--conf", f"spark.driver.extraJavaOptions={JAVA}")
     process = subprocess.Popen(
         [sys.executable, MAIN, *command(work, "many", out, *more)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, start_new_session=True,
-        stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, cwd=ROOT,
+        start_new_session=True, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 5 * PATIENCE
@@ -89,14 +89,15 @@ def test_a_job_that_is_ended_leaves_nothing(work, tmp_path, told, status, says):
     assert process.returncode == status, errors
     assert "Traceback" not in errors
     assert "hashring: " not in errors if not says else re.search(says, errors)
-    assert list(tmp_path.iterdir()) == []
+    # Java ends after Python.
+    eventually(lambda: list(tmp_path.iterdir()) == [], "nothing is left", 5 * PATIENCE)
 
 
 def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
     process = subprocess.Popen(
         [sys.executable, MAIN, *command(work, "few", tmp_path / "owned.csv")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, start_new_session=True,
-        stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, cwd=ROOT,
+        start_new_session=True, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
     try:
@@ -118,7 +119,7 @@ def test_ctrl_c_while_java_starts_leaves_no_java(work, tmp_path):
         process.wait()
     assert "Traceback" not in errors
     assert "SparkSubmit.main" not in errors
-    assert list(tmp_path.iterdir()) == []
+    eventually(lambda: list(tmp_path.iterdir()) == [], "nothing is left", 5 * PATIENCE)
 
 
 def test_the_master_of_spark_submit_holds_without_its_shell(tmp_path):

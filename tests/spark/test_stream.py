@@ -137,8 +137,10 @@ def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_serv
         for done in (1, total):
             with log.open("ab") as out:
                 process = subprocess.Popen(
-                    command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True
-                )
+                    command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True,
+                    # A Java that is killed leaves its files.
+                    env={**os.environ, "TMPDIR": str(tmp_path)},
+                )  # fmt: skip
             try:
                 eventually(
                     lambda enough=done: len(batches(tmp_path)) >= enough,
