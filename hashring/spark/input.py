@@ -157,7 +157,8 @@ def read_table(spark: SparkSession, name: str) -> Input:
 
 def _refusal(error: Exception, name: str, source: str) -> HashringError:
     """Why files cannot be read at all, which Spark finds out as it looks for their columns."""
-    if "[UNABLE_TO_INFER_SCHEMA]" in str(error):
+    # PySpark 4.0 looks into empty Parquet files, too.
+    if any(sign in str(error) for sign in ("[UNABLE_TO_INFER_SCHEMA]", "(length is too low: 0)")):
         return NoDataError(source, f"holds no {name} file that is not empty; is the path right?")
     found = failure(error)
     if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):

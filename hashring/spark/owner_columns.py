@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.key_points import check_free, is_native, key_point, point
+from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 
 if TYPE_CHECKING:
@@ -134,9 +135,6 @@ def partition_by_owner(
     Raises:
         EmptyRingError, ColumnError: as for :func:`with_owner`.
         ConfigError: ``files_per_owner`` is below 1.
-
-    Before PySpark 4.1, which cannot send a row to a partition by number, a partition may hold the
-    rows of several nodes, and another none.
     """
     if files_per_owner < 1:
         raise ConfigError("files_per_owner", files_per_owner, "give at least 1")
@@ -147,10 +145,10 @@ def partition_by_owner(
         "point", F.lit(files_per_owner)
     ).cast("int")
     numbered = coded.withColumn(_FILE, F.coalesce(part, F.lit(last)))
-    if hasattr(numbered, "repartitionById"):
-        placed = numbered.repartitionById(last + 1, F.col(_FILE))
+    if IS_4_0:
+        placed = by_partition_number(numbered, last + 1, _FILE)
     else:
-        placed = numbered.repartition(last + 1, _FILE)
+        placed = numbered.repartitionById(last + 1, F.col(_FILE))
     # The names come after the shuffle: their numbers are less to move.
     owned = columns.told("node", F.col(_CODE)).alias("owner")
     return placed.select("*", owned).drop(_CODE, _FILE)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.key_points import quoted
+from hashring.spark.older_pyspark import is_told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,14 +39,16 @@ class Counts:
 
     def get(self) -> dict[str, int]:
         """The value of each aggregate. Waits for the first action, and may read the frame again."""
-        try:
-            found = self._observation.get
-        except Py4JJavaError:
-            # How PySpark without Connect fails to show that nothing was observed.
-            found = {}
+        found: dict[str, Any] = {}
+        if is_told(self._df.sparkSession, self._observation):
+            # Py4JJavaError is how PySpark without Connect shows that nothing was observed.
+            with suppress(Py4JJavaError):
+                found = self._observation.get
         if not found:
-            # With a column, since Spark reads no file for its malformed records alone.
-            read = F.max(F.col(quoted(self._df.columns[0])).isNull()).alias(_READ)
+            # With all columns: a record is malformed by those that are read, and Spark reads no
+            # file for its malformed records alone.
+            nulls = (F.col(quoted(name)).isNull() for name in self._df.columns)
+            read = F.max(reduce(or_, nulls)).alias(_READ)
             (row,) = self._df.agg(*self._aggregates, read).collect()
             found = row.asDict()
             del found[_READ]

@@ -79,6 +79,16 @@ def test_workflows_test_every_python_that_the_package_names() -> None:
     assert f"Redis {', '.join(versions[:-1])} and {versions[-1]}:" in support
 
 
+def test_a_workflow_tests_the_oldest_pyspark_that_the_package_takes() -> None:
+    taken = re.search(r"pyspark\[.+\]>=((\d+\.\d+)\.\d+),<(\d+)", (ROOT / "setup.cfg").read_text())
+    assert taken
+    oldest, line, end = taken.groups()
+    support = " ".join((ROOT / "docs/project/support.rst").read_text().split())
+    assert f"PySpark {oldest} and newer, below {end}" in support
+    assert f"PySpark {oldest} is the oldest" in (ROOT / "docs/reference/spark.rst").read_text()
+    assert f"pyspark[sql,connect]=={line}.*" in (ROOT / ".github/workflows/checks.yml").read_text()
+
+
 def release(into: Path, **addresses: str) -> subprocess.CompletedProcess[str]:
     """Run scripts/release, with no address but these."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_URL")}

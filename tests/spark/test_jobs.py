@@ -1,5 +1,6 @@
 """The jobs: whole outputs, counted losses, and a word instead of a traceback."""
 
+import errno
 import gzip
 import io
 import json
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
@@ -664,6 +666,17 @@ def test_bad_records_are_counted_whatever_is_left_to_judge(spark, tmp_path, judg
     assert spark.read.parquet(str(tmp_path / "findings.parquet")).isEmpty()
 
 
+def test_malformed_records_are_counted_where_spark_finds_that_nothing_is_left(spark, tmp_path):
+    for name, data, schema in (
+        ("in.json", '{"key": "a"}\n{"key": \n', None),
+        ("in.csv", "key,w\na,1\nb,x\n", "key string, w double"),
+    ):
+        (tmp_path / name).write_text(data)
+        frame, bad_records = read_frame(spark, [str(tmp_path / name)], schema=schema).counted()
+        assert frame.where("key > 'k'").groupBy("key").count().collect() == []
+        assert bad_records() == 1
+
+
 def test_counts_hold_where_spark_finds_that_nothing_is_left(spark):
     counts = Counts(spark.range(9), rows=F.count(F.lit(1)))
     assert counts.frame.where("id > 9").groupBy("id").count().collect() == []
@@ -753,6 +766,23 @@ def test_a_remote_or_master_that_is_none_is_refused():
         spark_session(remote="sc://127.0.0.1:1/;token=secret")
     with pytest.raises(ConfigError, match="give either a master or"):
         spark_session(master="local", remote="sc://x")
+
+
+def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeypatch):
+    # As if no session ran.
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    log = tmp_path / "no" / "log"
+    with pytest.raises(OutputRefused, match=r"no/log cannot be written \(No such file or dir"):
+        spark_session(log=log)
+
+    def full():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("hashring.spark.session.TemporaryFile", full)
+    monkeypatch.setenv("TMPDIR", "/full")
+    text = r"TMPDIR='/full': no temporary file can be made \(No space left on device\): make room"
+    with pytest.raises(ConfigError, match=text):
+        spark_session()
 
 
 def test_a_session_that_runs_is_used_as_it_is(spark):

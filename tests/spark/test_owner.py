@@ -25,6 +25,7 @@ from hashring.spark import (
     with_owner,
 )
 from hashring.spark.key_points import is_native
+from hashring.spark.older_pyspark import by_partition_number
 from hashring.spark.range_lookup import one_row
 from hashring.spark.ring_columns import ring_columns, ring_table
 from tests.spark.conftest import rows
@@ -469,6 +470,15 @@ def test_a_node_may_have_several_partitions_and_no_key_one_of_its_own(spark):
     assert {r.part: r.owner for r in found} == {**expected, 12: None}
     with pytest.raises(ConfigError, match="files_per_owner=0: give at least 1"):
         partition_by_owner(df, ring, files_per_owner=0)
+
+
+def test_pyspark_4_0_sends_rows_to_a_partition_by_its_number_too(spark):
+    numbered = spark.range(400).withColumn("number", F.col("id") % 40)
+    placed = by_partition_number(numbered, 40, "number")
+    assert placed.columns == ["id", "number"]
+    assert placed.rdd.getNumPartitions() == 40
+    for row in placed.select("id", F.spark_partition_id().alias("part")).collect():
+        assert row.part == row.id % 40
 
 
 def test_a_node_reads_its_keys_alone(spark, tmp_path):

@@ -19,6 +19,15 @@ from tests.docs.test_blocks import console_lines, words_of
 TUTORIALS = ROOT / "examples" / "tutorials"
 
 
+def test_the_tutorial_counts_the_faults_that_it_prints():
+    printed = (TUTORIALS / "audit.txt").read_text()
+    pattern = r"rows judged|before getting the key|key of another node"
+    rows, early, foreign = (int(n) for n in re.findall(rf"(?:{pattern})  (\d+)", printed))
+    page = " ".join((ROOT / "docs" / "tutorials" / "audit.rst").read_text().split())
+    assert f"Here {early + foreign} of {rows} pieces of work are faults: {early} on keys" in page
+    assert f"was next to own, and {foreign} on keys of a node further away." in page
+
+
 def names(text: str) -> list[str]:
     return [re.sub(r"  [\d.,-]+$", "", line).strip() for line in text.splitlines()]
 

@@ -1,0 +1,62 @@
+"""What PySpark 4.0 lacks, made of what it has. It goes when 4.0 is no longer supported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyspark
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.spark.key_points import quoted
+from hashring.spark.range_lookup import array_columns
+from hashring.spark.session import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+IS_4_0: Final = pyspark.__version__.startswith("4.0.")
+_PATIENCE: Final = 600_000  # milliseconds
+_TRIED: Final = 16
+"""Integers to try for each partition: about 10,000 partitions need 10 each to be found."""
+
+
+def by_partition_number(df: DataFrame, count: int, number: str) -> DataFrame:
+    """As ``df.repartitionById(count, number)``, but the column holds another number afterwards.
+
+    Spark puts a row into the partition that the hash of a column gives. So each number is replaced
+    by an integer whose hash gives that partition.
+
+    Args:
+        count: how many partitions.
+        number: a column of integers in ``[0, count)``, without nulls.
+    """
+    spark = df.sparkSession
+    hashed = array_columns(spark, {number: pa.array(_hashed_to(spark, count), pa.int64())})
+    replaced = df.withColumn(number, F.get(hashed[number], F.col(quoted(number))))
+    return replaced.repartition(count, quoted(number))
+
+
+def is_told(spark: SparkSession, observation: Observation) -> bool:
+    """Whether an observation shows what the first action observed, or that it observed nothing.
+
+    If Spark has dropped the observed part of the query, 4.0 without Connect would wait for it
+    without end.
+    """
+    if not IS_4_0 or is_connect(spark):
+        return True
+    # A message on this bus completes it.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE)
+    done: bool = observation._jo.future().isCompleted()  # type: ignore[union-attr]
+    return done
+
+
+def _hashed_to(spark: SparkSession, count: int) -> list[int]:
+    """For each partition, an integer that Spark's hash partitioning puts there."""
+    tried = _TRIED * count
+    while True:
+        numbers = spark.range(tried).groupBy(F.pmod(F.hash("id"), F.lit(count)).alias("number"))
+        found = numbers.agg(F.min("id").alias("id")).orderBy("number").collect()
+        if len(found) == count:
+            return [row["id"] for row in found]
+        tried *= 2
