@@ -39,7 +39,7 @@ from operator import ne
 
 from hashring.core.assignors.balanced import by_need
 from hashring.core.assignors.learner_standbys import standby_interim, standby_target
-from hashring.core.assignors.learner_warmth import COPY, WARM, Warmth
+from hashring.core.assignors.learner_warmups import COPY, WARM, Warmth, chosen_warmups
 from hashring.core.assignors.protocol import Member, Owners, Situation, Target
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.errors import ConfigError
@@ -95,7 +95,7 @@ class Learner:
         members = situation.candidates()
         owners = _Targeting(situation, members, warmth, self.balancing_factor).owners()
         interim, waiting = _interim(situation, owners, members, warmth)
-        warmups = _warmups(situation, owners, waiting, members, self.warmups)
+        warmups = chosen_warmups(situation, owners, waiting, members, self.warmups)
         standbys: dict[int, set[str]] = {}
         copies = min(self.standbys, len(members) - 1)
         if copies > 0:
@@ -341,25 +341,3 @@ def _interim(
         if now != target:
             waiting.append(partition)
     return tuple(interim), waiting
-
-
-def _warmups(
-    situation: Situation,
-    owners: list[str | None],
-    waiting: list[int],
-    members: Sequence[Member],
-    budget: int,
-) -> dict[int, str]:
-    """The warm-ups to have under way: those that are first, then for owners that must go."""
-    takers = {member.name for member in members}
-    urgent = heapq.nsmallest(
-        budget,
-        waiting,
-        key=lambda partition: (
-            situation.warming.get(partition) != owners[partition],
-            situation.owner_before(partition) in takers,
-            partition,
-        ),
-    )
-    chosen = sorted(urgent)
-    return {partition: str(owners[partition]) for partition in chosen}

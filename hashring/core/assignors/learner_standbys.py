@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 
-from hashring.core.assignors.learner_warmth import Warmth
+from hashring.core.assignors.learner_warmups import Warmth
 from hashring.core.assignors.protocol import Member, Owners, Situation
 from hashring.core.assignors.quotas import quotas
 

@@ -585,7 +585,9 @@ def keeps_what_was_drained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hashring.core.assignors.learner_warmth.Warmth.members", lambda self, p: ())
+    monkeypatch.setattr(
+        "hashring.core.assignors.learner_warmups.Warmth.members", lambda self, p: ()
+    )
 
 
 def takes_standbys_for_owners(monkeypatch: pytest.MonkeyPatch) -> None:

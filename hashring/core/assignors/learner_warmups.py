@@ -1,12 +1,13 @@
-"""How soon each member could take a partition over: who has a copy, and how far behind it is."""
+"""Who is warm, how soon each member could take a partition over, and who should warm up now."""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hashring.core.assignors.protocol import Situation
+from hashring.core.assignors.protocol import Member, Situation
 
 WARM: Final = 0
 """Could take over at once."""
@@ -61,3 +62,25 @@ class Warmth:
         found = self._copies.get(partition, ())
         learner = self._warming.get(partition)
         return found if learner is None or learner in found else (*found, learner)
+
+
+def chosen_warmups(
+    situation: Situation,
+    owners: list[str | None],
+    waiting: list[int],
+    members: Sequence[Member],
+    budget: int,
+) -> dict[int, str]:
+    """The warm-ups to have under way: those that are first, then for owners that must go."""
+    takers = {member.name for member in members}
+    urgent = heapq.nsmallest(
+        budget,
+        waiting,
+        key=lambda partition: (
+            situation.warming.get(partition) != owners[partition],
+            situation.owner_before(partition) in takers,
+            partition,
+        ),
+    )
+    chosen = sorted(urgent)
+    return {partition: str(owners[partition]) for partition in chosen}
