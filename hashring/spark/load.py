@@ -26,6 +26,8 @@ _BUCKET = "__hashring_bucket"
 _LEAST_BUCKETS = 2**16
 _BUCKETS_PER_NODE = 64
 _EXAMINED = 256
+_FEW = 2**10
+"""Nodes whose counts one task adds up: quicker than to shuffle the sums once more."""
 
 
 def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None) -> DataFrame:
@@ -51,6 +53,8 @@ def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None)
     counted = counted_by_code(df, columns, key, ring.hash_algorithm.name, weight)
     # A row a node from here on: all of them in one row, so that the total and the nodes without
     # keys cost neither a join nor another shuffle.
+    if columns.count <= _FEW:
+        counted = counted.coalesce(1)
     packed = counted.agg(*columns.once("load packed", _packed))
     absent = (
         f"transform(array_except(sequence(0, {columns.count - 1}), "

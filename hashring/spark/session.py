@@ -30,6 +30,8 @@ _ANSWER: Final = 30.0  # seconds
 _BETWEEN_BARS: Final = 0.5  # seconds
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 """The environment's variable of options for the Java that spark-submit starts."""
+_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_LARGE_PAGES: Final = "-XX:+UseTransparentHugePages"
 
 
 def spark_session(
@@ -61,6 +63,7 @@ def spark_session(
             temporary file can be made.
         OutputRefused: ``log`` cannot be written.
     """
+    was_there = SparkSession.getActiveSession() is not None
     if remote is not None:
         if master is not None:
             raise ConfigError("remote", remote, "give either a master or a Spark Connect URL")
@@ -73,10 +76,12 @@ def spark_session(
         if master is not None:
             _check_master(master)
             builder = builder.master(master)
-        if _is_ours(conf or {}):
+        if not was_there and _is_ours(conf or {}):
             # Without a master Spark takes all cores of this machine.
             builder = builder.config("spark.ui.enabled", "false")
             builder = builder.config("spark.ui.showConsoleProgress", "false")
+            # For its page, Spark writes out each query's plan several times, with all tables.
+            builder = builder.config("spark.sql.ui.explainMode", "simple")
             if (master or "local").startswith("local") and not (master or "").startswith("local-"):
                 # All of it is on this machine, whatever its name resolves to today.
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -84,9 +89,10 @@ def spark_session(
             if (master or "local").startswith("local"):
                 # Workers must run the Python that has this package.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+                if _has_pages_on_request():
+                    builder = builder.config("spark.driver.defaultJavaOptions", _LARGE_PAGES)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
-    was_there = SparkSession.getActiveSession() is not None
     starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
     with ExitStack() as around:
         if starts_java:
@@ -207,6 +213,17 @@ def _is_ours(conf: Mapping[str, str]) -> bool:
         return False
     homes = [os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME", "") + "/conf"]
     return not any(home and (Path(home) / "spark-defaults.conf").exists() for home in homes)
+
+
+def _has_pages_on_request() -> bool:
+    """Whether Linux gives large pages of memory to programs that request them.
+
+    A processor finds a place in the lookup table of a large ring sooner with them. Where they are
+    switched off, Java would print a warning about the request.
+    """
+    with suppress(OSError):
+        return "[madvise]" in _PAGES.read_text()
+    return False
 
 
 def _check_master(master: str) -> None:

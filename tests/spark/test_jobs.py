@@ -39,7 +39,7 @@ from hashring.spark.input import Input, read_frame
 from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output
 from hashring.spark.row_counts import Counts
-from hashring.spark.session import java_version, spark_session
+from hashring.spark.session import _has_pages_on_request, java_version, spark_session
 from hashring.spark.spark_failures import failure
 from tests.spark.test_owner import random_ring
 
@@ -790,8 +790,24 @@ def test_a_session_that_runs_is_used_as_it_is(spark):
         return spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
 
     before = level()
+    plans = spark.conf.get("spark.sql.ui.explainMode")
     assert spark_session() is spark
     assert level() == before == "ERROR"
+    assert spark.conf.get("spark.sql.ui.explainMode") == plans != "simple"
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked"),
+    [("always [madvise] never\n", True), ("always madvise [never]\n", False), (None, False)],
+)
+def test_large_pages_are_requested_where_linux_gives_them_on_request(
+    tmp_path, monkeypatch, setting, asked
+):
+    # Where they are off, Java prints a warning beside the job's answer.
+    if setting is not None:
+        (tmp_path / "enabled").write_text(setting)
+    monkeypatch.setattr("hashring.spark.session._PAGES", tmp_path / "enabled")
+    assert _has_pages_on_request() is asked
 
 
 def test_outputs_on_other_file_systems_are_left_to_spark(spark, tmp_path):
