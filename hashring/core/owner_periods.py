@@ -5,9 +5,6 @@ below. The sweep keeps the owners of one point over all versions. Each replica t
 the versions of its life: from here up it is the nearest replica behind. So a replica costs a search
 and a splice in the list of the owners that one point ever had, a few dozen. The size of the ring
 and the number of its versions do not matter.
-
-An arc of the circle is swept alone. Its sweep begins with the nearest replicas behind the arc,
-as many as it takes to know the owner in every version.
 """
 
 from __future__ import annotations
@@ -73,57 +70,33 @@ class Lives:
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         return zip(self.points, self.nodes, self.since, self.until, strict=True)
 
-    def part(self, first: int, last: int) -> Lives:
-        """Those from one place in the order up to another; below zero are those at the end."""
+    def last(self, count: int) -> Lives:
+        """The last of them in the order, at most all."""
+        first = len(self) - count
         columns = (self.points, self.nodes, self.since, self.until)
-        if first < 0:
-            return Lives(*(column[first:] + column[:last] for column in columns))
-        return Lives(*(column[first:last] for column in columns))
+        return Lives(*(column[first:] for column in columns))
 
 
-@dataclass(frozen=True)
-class Arc:
-    """The points ``low <= p < high``, and all that has ever owned one of them.
-
-    Attributes:
-        versions: how many versions the ring had.
-        behind: the nearest replicas behind the arc; where it takes all of them to know the owner
-            in every version, also those that are inside.
-        inside: the replicas on the arc.
-    """
-
-    low: int
-    high: int
-    versions: int
-    behind: Lives
-    inside: Lives
-
-    def periods(self) -> Iterator[Period]:
-        """Every period of ownership, cut at the ends of the arc; in order of their ends."""
-        sweep = _Sweep(self.versions)
-        sweep.skip(self.behind, self.low)
-        yield from sweep.over(self.inside)
-        yield from sweep.rest(self.high)
-
-
-def arc_of(lives: Lives, versions: int, empty: int, low: int = 0, high: int = RING_SIZE) -> Arc:
-    """An arc of the circle, by default all of it.
+def owner_periods(lives: Lives, versions: int, empty: int) -> Iterator[Period]:
+    """Every period of ownership, in the order of their upper ends.
 
     Args:
         lives: all that the ring ever had.
         versions: how many versions the ring had.
         empty: how many of them had no replica.
     """
-    first, last = (bisect_left(lives.points, bound) for bound in (low, high))
+    # The owners of point 0 are the last replicas below the top: as many as it takes to know the
+    # owner in every version.
     count = _FEWEST_BEHIND
     while True:
         count = min(count, len(lives))
-        behind = lives.part(first - count, first)
         sweep = _Sweep(versions)
-        sweep.skip(behind, low)
+        sweep.skip(lives.last(count))
         if count == len(lives) or sweep.unowned() == empty:
-            return Arc(low, high, versions, behind, lives.part(first, last))
+            break
         count *= 4
+    yield from sweep.over(lives)
+    yield from sweep.rest()
 
 
 class _Sweep:
@@ -143,11 +116,11 @@ class _Sweep:
         spans = zip(self._since, ends, self._owners, strict=True)
         return sum(end - since for since, end, owner in spans if owner == NOBODY)
 
-    def skip(self, lives: Lives, point: int) -> None:
-        """Pass replicas behind a point, and go on from the point."""
+    def skip(self, lives: Lives) -> None:
+        """Pass replicas below the top of the circle, and go on from point 0."""
         for _ in self.over(lives):
             pass
-        self._starts = [point] * len(self._since)
+        self._starts = [0] * len(self._since)
 
     def over(self, lives: Iterable[tuple[int, int, int, int]]) -> Iterator[Period]:
         """Pass replicas, and yield the periods that are not the same from there on."""
@@ -180,9 +153,9 @@ class _Sweep:
             owners[left:right] = [owner for _, owner in news]
             starts[left:right] = [point] * len(news)
 
-    def rest(self, high: int) -> Iterator[Period]:
-        """Yield the periods that go on up to a point."""
-        return self._periods(0, len(self._owners), high)
+    def rest(self) -> Iterator[Period]:
+        """Yield the periods that go on up to the top of the circle."""
+        return self._periods(0, len(self._owners), RING_SIZE)
 
     def _periods(self, left: int, right: int, end: int) -> Iterator[Period]:
         since, owners = self._since, self._owners

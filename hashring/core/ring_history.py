@@ -10,10 +10,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
-from hashring.core.hashing import RING_SIZE
-from hashring.core.owner_periods import Arc, Lives, arc_of
+from hashring.core.owner_periods import Lives, Period, owner_periods
 from hashring.core.ring import Ring, sorted_points
 from hashring.core.ring_change import ChangeKind, RingChange
 from hashring.errors import HistoryError
@@ -116,28 +114,14 @@ class RingHistory:
         for node, first in since.items():
             yield node, first, None
 
-    def arc(self) -> Arc:
-        """The whole circle; :meth:`Arc.periods` says who owned which points of it when.
+    def periods(self) -> Iterator[Period]:
+        """Every period of ownership, in the order of their upper ends.
 
         Raises:
             ConfigError: a node joined at a point outside the circle.
         """
         lives, empty = self._lives()
-        return arc_of(lives, len(self.changes) + 1, empty)
-
-    def arcs(self, replicas: int) -> list[Arc]:
-        """The circle cut into arcs.
-
-        Args:
-            replicas: how many of all that the ring ever had are on an arc, about.
-
-        Raises:
-            ConfigError: a node joined at a point outside the circle.
-        """
-        lives, empty = self._lives()
-        bounds = sorted({0, *lives.points[replicas::replicas], RING_SIZE})
-        versions = len(self.changes) + 1
-        return [arc_of(lives, versions, empty, low, high) for low, high in pairwise(bounds)]
+        return owner_periods(lives, len(self.changes) + 1, empty)
 
     def _lives(self) -> tuple[Lives, int]:
         """The lives of all replicas, and how many versions of the ring had none."""

@@ -184,7 +184,7 @@ def audit(
         ColumnError: a column is missing or of a type it cannot have.
         ConfigError: the history is too large for the lookup tables.
     """
-    asof = _ready(history, work)
+    asof = history if isinstance(history, AsOf) else as_of(history)
     return _audit(_reasoned(work, asof, key=key, node=node, start=start, end=end), asof, slices)
 
 
@@ -213,7 +213,7 @@ def work_slices(
     Raises:
         ConfigError: ``rows`` is below 1.
     """
-    asof = _ready(history, work)
+    asof = history if isinstance(history, AsOf) else as_of(history)
     fraction = sampled_fraction(rows)
     # Also of rows that cannot be judged: so it reads two columns of the log alone.
     sample = (work.sample(fraction) if fraction < 1 else work).select(
@@ -237,14 +237,10 @@ def counted_audit(
 
     They are counted by the first action on ``judged`` or on what is computed from it.
     """
-    asof = _ready(history, work)
+    asof = history if isinstance(history, AsOf) else as_of(history)
     reasoned = _reasoned(work, asof, key=key, node=node, start=start, end=end)
     counts = Counts(reasoned, **{why: F.count_if(F.col(_REASON) == why) for why in REJECTIONS})
     return _audit(counts.frame, asof, slices), counts
-
-
-def _ready(history: RingHistory | AsOf, work: DataFrame) -> AsOf:
-    return history if isinstance(history, AsOf) else as_of(history, work.sparkSession)
 
 
 def _judgeable(reasoned: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ the ring times the number of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,18 +32,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hashring.core.owner_periods import NOBODY
+from hashring.core.owner_periods import NOBODY, Period
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_file import RingFile
 from hashring.core.ring_history import RingHistory, Version, ring_history
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.key_points import column_type, quoted
-from hashring.spark.period_columns import PeriodColumns, period_columns
 from hashring.spark.range_lookup import look_up, told_of
 from hashring.spark.range_table import DEEP_STEP, Longs, RangeTable, range_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 NEVER: Final = 2**62
 """The end of a period that is still open, in microseconds."""
@@ -135,22 +134,18 @@ class AsOf:
         return told.withColumn("full", full).drop(_STRIP, _PERIOD, _VERSION)
 
 
-def as_of(history: RingHistory, spark: SparkSession | None = None) -> AsOf:
+def as_of(history: RingHistory) -> AsOf:
     """The tables of a history.
 
-    Needs memory for some 200 bytes a period; a change of a node with r points makes about r of
+    Needs memory for some 150 bytes a period; a change of a node with r points makes about r of
     them.
-
-    Args:
-        spark: whose executors make the periods of a long history, see
-            :func:`hashring.spark.period_columns.period_columns`.
 
     Raises:
         ConfigError: the history is too large for the tables, or has a point outside the circle.
     """
     nodes = history.nodes()
     versions = tuple(history.versions())
-    periods = period_columns(history, spark)
+    periods = _columns(history.periods())
     times = np.array([version.at for version in versions], dtype=np.int64)
 
     # Of versions at one time the last counts.
@@ -200,13 +195,32 @@ def as_of(history: RingHistory, spark: SparkSession | None = None) -> AsOf:
     )
 
 
-def _cell_bits(periods: PeriodColumns, versions: int) -> int:
+@dataclass(frozen=True)
+class _Columns:
+    """Periods as columns, shape (periods,) each; the names are those of a ``Period``."""
+
+    start: Longs
+    end: Longs
+    owner: Longs
+    since: Longs
+    until: Longs
+    before: Longs
+    after: Longs
+
+
+def _columns(periods: Iterable[Period]) -> _Columns:
+    # One after another into numbers: as objects they would take ten times the memory.
+    found = np.fromiter(periods, dtype=[(name, np.int64) for name in Period._fields])
+    return _Columns(*(np.ascontiguousarray(found[name]) for name in Period._fields))
+
+
+def _cell_bits(periods: _Columns, versions: int) -> int:
     """Bits of a ring cell, so that at an average time a cell holds about one period."""
     alive = float((periods.until - periods.since).sum()) / versions
     return min(max(int(alive).bit_length(), 4), 20)
 
 
-def _strips(periods: PeriodColumns, shift: int, version_bits: int) -> tuple[Longs, Longs, Longs]:
+def _strips(periods: _Columns, shift: int, version_bits: int) -> tuple[Longs, Longs, Longs]:
     """Where strips begin, where pieces of strips begin, and the period of each piece.
 
     A strip's number is its place among the strips, a piece's start ``strip << shift | point's
@@ -238,7 +252,7 @@ def _repeated(counts: Longs) -> tuple[Longs, Longs]:
     return index, steps
 
 
-def _owned(periods: PeriodColumns) -> RangeTable:
+def _owned(periods: _Columns) -> RangeTable:
     held = periods.owner != NOBODY
     edges = np.concatenate([[0, 2**32], periods.start[held], periods.end[held]])
     change = np.concatenate([[0, 0], np.ones(held.sum()), -np.ones(held.sum())]).astype(np.int64)

@@ -9,7 +9,6 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from hashring.cli.spark import spark_group
-from hashring.spark import period_columns
 
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -41,8 +40,6 @@ def main(option: str, where: str, folder: str) -> None:
     print(run("assign", *keys, *ring, "--output", at / "owned.parquet", *engine))
     print(run("assign", *keys, *ring, "--output", at / "by.parquet", "--by-owner", *engine))
     print(run("load", *keys, *ring, "--report", at / "load.html", *engine))
-    # However short the history, its periods are made on the executors.
-    period_columns.MOST_ON_DRIVER = 0
     print(
         run(
             "audit",

@@ -12,7 +12,6 @@ from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile
 from hashring.core.ring_history import ring_history
 from hashring.errors import ColumnError, HistoryError
-from hashring.spark import period_columns
 from hashring.spark.audit import PROBLEMS, audit, work_slices
 from hashring.spark.owner_at_time import as_of, history_of
 from tests.spark.conftest import rows
@@ -355,21 +354,6 @@ def test_any_history_and_any_log_give_what_brute_force_gives(spark, seed):
                 if owners[since] == n:
                     worked.add(since)
         assert (per_key[key].periods, per_key[key].worked) == (len(owned), len(worked))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_periods_made_on_executors_are_those_made_here(spark, monkeypatch, seed):
-    rng = random.Random(seed)
-    base = Ring({f"n{i}": [rng.randrange(2**32)] for i in range(3)}) if seed else None
-    history, _ = random_history(rng, [f"n{i}" for i in range(20)], 300, base)
-    here = as_of(history, spark)
-    monkeypatch.setattr(period_columns, "MOST_ON_DRIVER", 10)
-    monkeypatch.setattr(period_columns, "REPLICAS_OF_A_TASK", 100)
-    there = as_of(history, spark)
-    drawn = [(rng.randrange(2**32), rng.randrange(history.since, here.ends)) for _ in range(2000)]
-    probes = spark.createDataFrame([*drawn, (0, here.ends), (2**32 - 1, 0)], "p long, t long")
-    tables = [rows(asof.with_period(probes, "p", "t")) for asof in (here, there)]
-    assert Counter(tables[0]) == Counter(tables[1])
 
 
 def test_the_state_between_slices_is_two_rows(spark, history):

@@ -48,7 +48,7 @@ def audit_job(
         output.check(df.sparkSession)
     columns: dict[str, Any] = {"key": key, "node": node, "start": start, "end": end}
     check_keys(source, key)
-    asof = as_of(history, df.sparkSession)
+    asof = as_of(history)
     # Not of the frame that counts bad records: this does not read all columns.
     slices = work_slices(source.frame, asof, **columns)
     found, reasons = counted_audit(df, asof, slices=slices, **columns)
