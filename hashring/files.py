@@ -39,7 +39,11 @@ def read_ring(path: str | os.PathLike[str]) -> RingFile:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise NoDataError(source, f"no ring file could be read ({error.strerror})") from error
+        raise NoDataError(
+            source,
+            f"no ring file could be read ({error.strerror}): check the path, or make one with "
+            f"hashring export",
+        ) from error
     if not data.startswith(_PARQUET_MAGIC):
         return load_ring(data, source)
     pa, pq = _parquet()

@@ -77,7 +77,9 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
         )
     version = body.get("version")
     if not is_whole(version) or version < 1:
-        raise RingFileError(source, f"has the version {version!r}, which is none")
+        raise RingFileError(
+            source, f"has the version {version!r}, which is none: export the ring anew"
+        )
     if version > RING_FILE_VERSION:
         raise RingFileError(
             source,
@@ -110,7 +112,7 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
         raise RingFileError(
             source,
             f"states fingerprint {stated} but holds a ring of fingerprint {ring.fingerprint}: "
-            f"it was changed after the export",
+            f"it was changed after the export; export the ring anew",
         )
     return found
 

@@ -88,7 +88,9 @@ class Scenario:
             )
         if self.nodes * self.replicas * max(self.weights) > MOST_POINTS:
             raise ConfigError(
-                "replicas", self.replicas, f"makes a ring of more than {MOST_POINTS} points"
+                "replicas",
+                self.replicas,
+                f"makes a ring of more than {MOST_POINTS:,} points: give fewer nodes or replicas",
             )
 
 

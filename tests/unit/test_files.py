@@ -46,7 +46,8 @@ def test_a_ring_in_parquet_needs_a_package_that_is_named(tmp_path, monkeypatch):
 
 
 def test_a_ring_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(NoDataError, match=r"no.json: no ring file could be read \(No such file"):
+    text = r"no.json: no ring file could be read \(No such file or directory\): check the path, or"
+    with pytest.raises(NoDataError, match=text):
         read_ring(tmp_path / "no.json")
 
 
