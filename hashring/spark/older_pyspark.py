@@ -37,13 +37,17 @@ def by_partition_number(df: DataFrame, count: int, number: str) -> DataFrame:
     return replaced.repartition(count, quoted(number))
 
 
+def can_observe(spark: SparkSession) -> bool:
+    """Whether an observed frame may stand in a plan twice, as in a join with itself."""
+    return not (IS_4_0 and is_connect(spark))
+
+
 def is_told(spark: SparkSession, observation: Observation) -> bool:
     """Whether an observation shows what the first action observed, or that it observed nothing.
 
-    If Spark has dropped the observed part of the query, 4.0 without Connect would wait for it
-    without end.
+    If Spark has dropped the observed part of the query, 4.0 would wait for it without end.
     """
-    if not IS_4_0 or is_connect(spark):
+    if not IS_4_0:
         return True
     # A message on this bus completes it.
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_PATIENCE)

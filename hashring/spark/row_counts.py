@@ -12,7 +12,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.key_points import quoted
-from hashring.spark.older_pyspark import is_told
+from hashring.spark.older_pyspark import can_observe, is_told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,22 +25,25 @@ class Counts:
 
     Spark may find out, in the middle of a query, that a part of it has no rows, and drop that part
     together with what it has counted: a join with an empty side, or a group of rows that a filter
-    left none of. Then the counts are taken by a read of their own.
+    left none of. Then the counts are taken by a read of their own, as they are over Spark Connect
+    of PySpark 4.0.
 
     Attributes:
         frame: the same rows. The first action on it must read all of them: no limit, no ``take``.
     """
 
     def __init__(self, df: DataFrame, **aggregates: Column) -> None:
-        self._observation = Observation()
+        self._observation = Observation() if can_observe(df.sparkSession) else None
         self._df = df
         self._aggregates = [column.alias(name) for name, column in aggregates.items()]
-        self.frame: DataFrame = df.observe(self._observation, *self._aggregates)
+        self.frame: DataFrame = df
+        if self._observation:
+            self.frame = df.observe(self._observation, *self._aggregates)
 
     def get(self) -> dict[str, int]:
         """The value of each aggregate. Waits for the first action, and may read the frame again."""
         found: dict[str, Any] = {}
-        if is_told(self._df.sparkSession, self._observation):
+        if self._observation and is_told(self._df.sparkSession, self._observation):
             # Py4JJavaError is how PySpark without Connect shows that nothing was observed.
             with suppress(Py4JJavaError):
                 found = self._observation.get

@@ -103,7 +103,9 @@ def test_spark_connect(spark, work):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = folder / "connect.log"
-    command = [HOME / "sbin" / "start-connect-server.sh", "--master", "local[2]"]
+    # As Spark's start-connect-server.sh does, which PySpark 4.0 leaves out.
+    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    command = [HOME / "bin" / "spark-submit", "--class", server, "--master", "local[2]"]
     for setting in (
         f"spark.connect.grpc.binding.port={port}",
         "spark.connect.grpc.binding.address=127.0.0.1",
@@ -112,8 +114,8 @@ def test_spark_connect(spark, work):
         f"spark.driver.extraJavaOptions={JAVA} -Djava.io.tmpdir={folder}",
     ):
         command += ["--conf", setting]
-    environment = {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
-    with background(log, *command, PYSPARK_PYTHON=sys.executable, **environment):
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    with background(log, *command, **environment):
         told(log, "Spark Connect server started")
         check(spark, work, "--remote", f"sc://127.0.0.1:{port}")
         # Of the environment, the server is found without a Java, and columns and SQL work there.

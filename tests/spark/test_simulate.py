@@ -130,7 +130,10 @@ def test_many_points_make_few_rings(spark, monkeypatch):
         ({"nodes": 5, "weights": (float("nan"),)}, "give positive numbers"),
         ({"nodes": 5, "limit": 0.9}, "below 1 the nodes have not room"),
         ({"nodes": 5, "limit": float("nan")}, "below 1 the nodes have not room"),
-        ({"nodes": 10**6, "replicas": 100}, "a ring of more than 5,000,000 points: give fewer nodes"),
+        (
+            {"nodes": 10**6, "replicas": 100},
+            "more than 5,000,000 points: give fewer nodes",
+        ),
     ],
 )
 def test_what_makes_no_ring_is_refused(arguments, text):
