@@ -54,7 +54,9 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.float64(): DoubleType(),
     pa.string(): StringType(),
 }
-MOST_LITERAL = 2**13
+_MOST_LITERAL = 2**10
+MOST_REPEATED = 2**13
+"""Words of a table that a plan may hold once for each use of a code."""
 MOST_BYTES = 2**25
 """Of an array that goes to a task as it is; Spark refuses messages of 128 MB."""
 _PIECE = "__hashring_piece"
@@ -230,13 +232,14 @@ def _below(number: Any, word: Any, array: Any, *, shift: int, step: int, functio
 def array_columns(spark: SparkSession, arrays: Mapping[str, Any]) -> dict[str, Column]:
     """Whole arrays as columns: small ones as literals, others as scalar subqueries.
 
-    Planning a subquery costs as much as planning a small query, and reading an element of a literal
-    a look at one more place in memory.
+    A literal holds an object for each element, so each read looks at one more place in memory, and
+    Spark writes out all elements with each plan. Of a few elements this costs less than planning a
+    subquery, which is a small query.
     """
     found = {}
     for name, values in arrays.items():
         flat = pa.array(values)
-        if len(flat) <= MOST_LITERAL and not flat.null_count:
+        if len(flat) <= _MOST_LITERAL and not flat.null_count:
             found[name] = _literal(flat)
         else:
             # A frame each: the optimizer would copy what it selects from a wider one.
@@ -302,7 +305,7 @@ def with_code(
         filtered: whether somebody may filter by the code or by what is told of it.
     """
     *words, found = steps
-    if not filtered or table.words <= MOST_LITERAL:
+    if not filtered or table.words <= MOST_REPEATED:
         out = df.select("*", *code_columns(steps, code))
     else:
         out = df.select("*", *words).select("*", F.explode(F.array(found)).alias(code))

@@ -21,7 +21,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.range_lookup import (
-    MOST_LITERAL,
+    MOST_REPEATED,
     array_columns,
     code_at,
     code_steps,
@@ -66,7 +66,7 @@ class CodeColumns:
     @property
     def is_short(self) -> bool:
         """Whether :meth:`code` is short: each level doubles it, and repeats what it reads."""
-        return self.table.words <= MOST_LITERAL and len(self.table.levels) <= _SHORT_LEVELS
+        return self.table.words <= MOST_REPEATED and len(self.table.levels) <= _SHORT_LEVELS
 
     def once(self, what: Hashable, make: Callable[[], tuple[Column, ...]]) -> tuple[Column, ...]:
         """Columns that depend on the ring alone: making one takes many questions to Java."""
