@@ -101,6 +101,12 @@ def check_new(path: str | os.PathLike[str]) -> None:
         OutputRefused: nothing can be made there.
     """
     target = Path(path).absolute()
+    try:
+        # The name that it has while it is written is the longest.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(_aside(target))
+    except OSError as error:
+        raise OutputRefused(str(path), error.strerror or str(error)) from error
     if target.exists():
         raise OutputExists(str(path))
     parent = next(at for at in target.parents if at.exists())
@@ -108,6 +114,10 @@ def check_new(path: str | os.PathLike[str]) -> None:
         raise OutputRefused(str(path), f"{parent} is no directory")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise OutputRefused(str(path), f"no right to write into {parent}")
+
+
+def _aside(target: Path) -> Path:
+    return target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}"
 
 
 @contextmanager
@@ -124,7 +134,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputRefused(str(path), f"{target.parent}: {error.strerror}") from error
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    aside = _aside(target)
     try:
         yield aside
         # A link fails where a rename would replace what somebody else wrote meanwhile.

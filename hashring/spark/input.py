@@ -211,7 +211,7 @@ def _ddl(schema: str) -> StructType:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+    return str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
 
 
 def local_path(spark: SparkSession, path: str) -> Path | None:

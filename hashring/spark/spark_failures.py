@@ -47,6 +47,9 @@ _REMEDIES: Final = {
     "No FileSystem for scheme": "is that the right beginning of the path?",
     "FileSystem not found": "give Spark the package of this file system, with --conf "
     "spark.jars.packages=...",
+    "Mkdirs failed to create": "no directory can be made there: name another place",
+    "Relative path in absolute URI": "Spark takes no path with a colon: give it another name",
+    "Illegal file pattern": "put a backslash before each bracket or brace of a file's own name",
     "No space left on device": "make room, or name another place with --conf spark.local.dir=...",
 }
 

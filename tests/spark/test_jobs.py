@@ -302,7 +302,7 @@ def test_files_of_no_known_format_are_refused_before_spark_starts(ring_file, mon
 
 
 def test_a_schema_that_is_none_is_refused(spark, ring_file, keys):
-    with pytest.raises(ConfigError, match="schema='key strin': is no DDL"):
+    with pytest.raises(ConfigError, match=r"schema='key strin': is no DDL: \[UNSUPPORTED_DATATYPE"):
         run("load", "--input", keys, "--ring-file", ring_file, "--schema", "key strin")
 
 
@@ -410,6 +410,18 @@ def test_a_java_that_has_ended_is_said_however_it_shows(error):
     text = r"^Spark failed: its Java has ended \(.+\): did the system kill it, for want of memory"
     with pytest.raises(SparkFailed, match=text):
         raise failure(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("a:b.parquet", "Spark takes no path with a colon: give it another name"),
+        ("a[b.parquet", "put a backslash before each bracket or brace"),
+    ],
+)
+def test_a_path_that_spark_cannot_use_is_refused_with_a_remedy(spark, ring_file, path, text):
+    with pytest.raises(SparkFailed, match=text):
+        run("load", "--input", path, "--ring-file", ring_file)
 
 
 def test_infinite_weights_are_unusable(spark, ring_file, tmp_path):

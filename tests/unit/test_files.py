@@ -51,6 +51,12 @@ def test_a_ring_file_that_is_not_there_is_named(tmp_path):
         read_ring(tmp_path / "no.json")
 
 
+def test_a_name_that_is_too_long_while_it_is_written_is_refused(tmp_path):
+    with pytest.raises(OutputRefused, match=r"cannot be written \(File name too long\): name"):
+        write_ring(RING, tmp_path / ("x" * 250))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_exists_is_never_touched(tmp_path):
     path = tmp_path / "ring.json"
     path.write_text("mine")
