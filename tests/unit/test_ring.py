@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hashring.core.hashing import RING_SIZE
+from hashring.core.hashing import RING_SIZE, HashAlgorithm
 from hashring.core.ring import Move, Range, Ring, bounds_of, subtract
 from hashring.errors import ConfigError, EmptyRingError, KeyTypeError, UnknownNodeError
 
@@ -206,6 +206,13 @@ def test_a_point_beyond_the_ring_is_refused(wrong: int) -> None:
         ring.owner_of_point(wrong)
     with pytest.raises(ConfigError, match=f"point={wrong}: outside the ring"):
         list(ring.successors(wrong))
+
+
+@pytest.mark.parametrize("wrong", [-1, RING_SIZE])
+def test_a_hash_function_that_leaves_the_ring_is_refused(wrong: int) -> None:
+    ring = Ring({"a": [1]}, HashAlgorithm("far", lambda data: wrong))
+    with pytest.raises(ConfigError, match=f"point={wrong}: outside the ring"):
+        ring.owner("key")
 
 
 def test_a_key_that_has_no_point_has_no_owner() -> None:

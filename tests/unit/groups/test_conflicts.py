@@ -13,6 +13,7 @@ from hashring.protocol.member_machine import RETRY
 from hashring.store.challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 
+KEYS = challenge_keys("work")
 RULES = Rules(ttl=30.0, interval=5.0)
 
 
@@ -29,19 +30,27 @@ class Busy(MemoryServer):
         return super().run(command)
 
 
-@pytest.mark.parametrize("chance", [0.25, 0.75])
-def test_it_gives_up_for_a_while_that_differs_from_member_to_member(chance: float) -> None:
-    now = 100.0
-    server = Busy(lambda: now)
-    machine = FixedMachine(
+def member(chance: float) -> FixedMachine:
+    return FixedMachine(
         "work",
-        challenge_keys("work"),
+        KEYS,
         "a",
         partitions=4,
         rules=RULES,
         new_suffix=lambda: "1",
         chance=lambda: chance,
     )
+
+
+def test_a_message_before_it_has_entered_does_not_concern_it() -> None:
+    assert not member(0.5).concerns(KEYS.told, b"b#1")
+
+
+@pytest.mark.parametrize("chance", [0.25, 0.75])
+def test_it_gives_up_for_a_while_that_differs_from_member_to_member(chance: float) -> None:
+    now = 100.0
+    server = Busy(lambda: now)
+    machine = member(chance)
 
     def settle() -> Wait:
         while not isinstance(step := machine.next(now), Wait):

@@ -98,6 +98,14 @@ class Alone:
         self.play(SOON)
 
 
+def test_it_renews_three_times_in_a_longest_lease_of_less_than_three_seconds() -> None:
+    spans = Spans(0.5, 1.5, 0.1, 0.2, 0.1)
+    machine = FaithfulMachine(
+        KEYS, "m", partitions=1, spans=spans, new_suffix=lambda: "s", chance=lambda: 0.5
+    )
+    assert machine.interval == 0.5
+
+
 def test_a_late_word_about_an_earlier_stay_does_not_end_the_next() -> None:
     member = Alone().at_work()
     (first,) = member.held.values()

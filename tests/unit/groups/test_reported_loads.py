@@ -11,8 +11,8 @@ from hashring.core.assignors import Load
 from hashring.core.groups import group_plan, group_status, next_decision
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.held_partitions import Membership
-from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load
-from hashring.core.groups.state import EventKind, MemberView, Phase
+from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load, reported
+from hashring.core.groups.state import EventKind, MemberFacts, MemberView, Phase
 from hashring.errors import ConfigError
 
 from .desk import Desk
@@ -31,6 +31,11 @@ def test_partitions_move_when_members_report_uneven_loads() -> None:
     loads = {0: 0.0} | desk.members["a"].loads | desk.members["b"].loads
     levels = {name: sum(loads[p] for p in own) for name, own in desk.having.items()}
     assert sorted(levels.values()) == [13.0, 20.0]
+
+
+def test_loads_count_of_all_partitions_that_the_group_has() -> None:
+    member = MemberFacts("a", "5", 1, 0.0, loads={-1: 1.0, 0: 2.0, 1: 3.0, 2: 4.0})
+    assert reported([member], lambda partition: "a", partitions=2) == {0: 2.0, 1: 3.0}
 
 
 def test_a_move_for_load_waits_for_the_rebalance_delay() -> None:

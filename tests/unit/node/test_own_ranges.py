@@ -331,3 +331,11 @@ def test_one_that_stopped_knows_of_no_nodes() -> None:
     hand.machine.stop()
     hand.run().done(LeaveStatus.OK, hand.now, hand.now)
     assert hand.view.node_count == 0
+
+
+def test_one_that_has_left_the_ring_is_stopped() -> None:
+    hand = NearHand()
+    hand.live()
+    hand.machine.stop()
+    hand.run().done(LeaveStatus.OK, hand.now, hand.now)
+    assert hand.state is NodeState.STOPPED
