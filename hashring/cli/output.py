@@ -50,7 +50,7 @@ def json_line(value: Any) -> None:
 
 
 def confirmed(verb: str, noun: str, what: str) -> bool:
-    """Ask whether to do it.
+    """Ask whether to do it; if not, say that nothing was changed.
 
     Args:
         verb: begins the question: ``Release``.
@@ -61,7 +61,10 @@ def confirmed(verb: str, noun: str, what: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise click.UsageError(f"nobody is there to confirm the {noun} of {what}: give --yes")
-    return click.confirm(f"{verb} {what}?", err=True)
+    if click.confirm(f"{verb} {what}?", err=True):
+        return True
+    click.echo("nothing was changed", err=True)
+    return False
 
 
 def write_text(option: str, file: str, text: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 
 import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
+from hashring.cli.orders import here
 from hashring.cli.output import confirmed, document, seconds
 from hashring.core.hashing import key_bytes
 from hashring.core.printable import printable
@@ -43,12 +43,10 @@ def command(settings: Settings, key: str, yes: bool) -> int | None:
             return 1
         click.echo(f"hashring: {_told(lock, shown)}", err=True)
         if not yes and not confirmed("Release", "release", shown):
-            click.echo("nothing was changed", err=True)
             return 1
-        by = f"hashring release on {socket.gethostname()}:{os.getpid()}"
         released = connection.run(
             # Only the lock that was shown: somebody else may hold the key by now.
-            take_away(connection.keys, key=data, by=by, token=lock.token)
+            take_away(connection.keys, key=data, by=here("release"), token=lock.token)
         )
     text = f"released {shown}" if released else f"{shown} was let go already"
     _say(settings, key, released=released, text=text)

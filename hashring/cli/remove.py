@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-
 import click
 
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import connected
+from hashring.cli.orders import here
 from hashring.cli.output import confirmed, document
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -52,11 +50,11 @@ def command(settings: Settings, node: str, yes: bool) -> int | None:
                 err=True,
             )
         if not yes and not confirmed("Remove", "removal", shown):
-            click.echo("nothing was changed", err=True)
             return 1
-        by = f"hashring remove on {socket.gethostname()}:{os.getpid()}"
         status = connection.run(
-            leave(connection.keys, node=node, replicas=replicas, reason="removed", by=by)
+            leave(
+                connection.keys, node=node, replicas=replicas, reason="removed", by=here("remove")
+            )
         )
     # A node without replicas was no more than an entry about it, which is gone now.
     removed = status is LeaveStatus.OK or not replicas

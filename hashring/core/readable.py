@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(number: int, thing: str) -> str:
     """``1 node``, ``2 nodes``, ``1,000 nodes``."""
@@ -19,3 +21,20 @@ def whole_duration(value: float) -> str:
         if abs(value) < limit:
             return f"{value / divisor:.0f} {unit}"
     return f"{value / 86_400:.0f} d"
+
+
+def spans(numbers: Sequence[int], most: int | None = None) -> str:
+    """Rising numbers as ``0-3, 7, 9-11``; ``-`` for none.
+
+    Args:
+        most: how many ranges are written; of more, the end says how many numbers are left out.
+    """
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    written = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:most]]
+    left = len(numbers) - sum(b - a + 1 for a, b in parts[:most])
+    return ", ".join(written) + (f" and {left:,} more" if left else "") or "-"

@@ -121,7 +121,6 @@ class ActionRoutes:
             given=request.values,
             lasting=_LASTING,
             rows=_ROWS,
-            live=None,
             **self._login.visitor(),
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -114,6 +115,24 @@ def verdict_of(watcher: Watcher[Any]) -> Health:
     if watcher.view is not None:
         return watcher.view.health  # type: ignore[no-any-return]
     return _UNREADABLE if watcher.looks else Health(State.UNKNOWN)
+
+
+def verdict_on_all(service: Service) -> Health:
+    """The verdict on all rings and groups of a service, with the reasons of the worst, by name."""
+    if service.failure is not None:
+        return unreadable(service.failure.error)
+    rings, groups = service.listed()
+    found: dict[str, Health] = {f"ring {ring.name}": verdict_of(ring) for ring in rings}
+    found |= {f"group {group.name}": verdict_of(group) for group in groups}
+    state = worst(found.values())
+    wrong = sorted(found.items(), key=lambda item: (worst_first(item[1]), item[0]))
+    reasons = [
+        replace(reason, text=f"{name}: {reason.text}")
+        for name, health in wrong
+        for reason in health.reasons
+        if health.state is state
+    ]
+    return Health(state, tuple(reasons))
 
 
 def failure_values(failure: Failure | None) -> dict[str, Any] | None:
@@ -293,21 +312,9 @@ class RingPage(WatchedPage[RingView]):
         return {name: f"hr-f{color}" for name, color in self._colors.items()}
 
     def _drawn(self, view: RingView) -> Markup:
-        expired = {node.name: _points(view.snapshot, node.name) for node in view.expired}
-        wanted = (view.ring.fingerprint, tuple(expired))
+        wanted = (view.ring.fingerprint, tuple(node.name for node in view.expired))
         if wanted != self._picture_of:
-            self._picture = Markup(
-                ring_picture(
-                    view.ring,
-                    title=view.name,
-                    colors=self._colors,
-                    expired=expired,
-                    link=lambda node: (
-                        self._templates.link("/ring", name=view.name, node=node) + "#leaves"
-                    ),
-                    style=False,
-                )
-            )
+            self._picture = self.marked(view, None, None)
             self._picture_of = wanted
         return self._picture
 
@@ -482,11 +489,7 @@ class IndexPage(LivePage):
     @property
     def health(self) -> Health:
         """The verdict on everything."""
-        if self._service.failure is not None:
-            return unreadable(self._service.failure.error)
-        rings, groups = self._service.listed()
-        every: list[Watcher[Any]] = [*rings, *groups]
-        return Health(worst(verdict_of(watcher) for watcher in every))
+        return verdict_on_all(self._service)
 
     def _make(self) -> tuple[float, Parts, Rows]:
         part = self._templates.part

@@ -72,10 +72,10 @@ class Login:
         )
 
     def visitor(self) -> dict[str, Any]:
-        """What every page shows of the visitor."""
+        """What every page shows of a visitor who has signed in; nothing of any other."""
         session = self.session()
         if session is None:
-            return {"by": "", "csrf": "", "notice": None, "known": False}
+            return {}
         return {
             "by": session.by,
             "csrf": session.form_token,
@@ -171,11 +171,6 @@ class Login:
             name=by,
             next=self.inside(following),
             asked=self._asked(self.inside(following)),
-            by="",
-            csrf="",
-            notice=None,
-            known=False,
-            live=None,
         )
 
     def _asked(self, following: str) -> str:

@@ -14,6 +14,7 @@ from prometheus_client import (
     ProcessCollector,
 )
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from hashring.errors import KeyValueError
 from hashring.health import State
@@ -60,10 +61,7 @@ class PageRoutes:
         self._login = login
         self._streams = streams
         self._turns = turns
-        self._registry = CollectorRegistry()
-        self._registry.register(service.metrics)
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
+        self._registry = metrics_registry(service.metrics)
         self.blueprint = Blueprint("site", __name__)
         for rule, view in (
             ("/", self._index),
@@ -245,6 +243,15 @@ class PageRoutes:
             response.set_data(gzip.compress(text.encode(), 3))
             response.headers["Content-Encoding"] = "gzip"
         return response
+
+
+def metrics_registry(collector: Collector) -> CollectorRegistry:
+    """What the collector has, and what there is of any process."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    for each in (ProcessCollector, PlatformCollector, GCCollector):
+        each(registry=registry)
+    return registry
 
 
 def metrics_response(registry: CollectorRegistry) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,6 +16,8 @@ from hashring.web.group_view import deeds
 
 LONGEST: Final = 300
 """Characters of a text that anybody may have written; more are cut."""
+
+_PLAIN_PAGE: Final = {"by": "", "csrf": "", "notice": None, "known": False, "live": None}
 
 
 def shown(text: object) -> str:
@@ -67,23 +68,6 @@ def ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def spans(numbers: Sequence[int], most: int | None = None) -> str:
-    """Rising numbers as ``0-3, 7, 9-11``.
-
-    Args:
-        most: how many ranges are written; of more, the end says how many numbers are left out.
-    """
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    written = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:most]]
-    left = len(numbers) - sum(b - a + 1 for a, b in parts[:most])
-    return ", ".join(written) + (f" and {left:,} more" if left else "") or "-"
-
-
 class Templates:
     """Renders. Needs no request, so that what a page is made of is made once for everybody.
 
@@ -126,7 +110,7 @@ class Templates:
             iso=iso,
             percent=percent,
             ratio=ratio,
-            spans=spans,
+            spans=readable.spans,
             deeds=deeds,
         )
         self._environment.globals.update(
@@ -166,5 +150,5 @@ class Templates:
         return Markup(self._parts[name](*values).strip())
 
     def page(self, template: str, **values: Any) -> str:
-        """A whole page."""
-        return self._environment.get_template(template).render(**values)
+        """A whole page; as nobody in particular sees it, and without a stream, unless given."""
+        return self._environment.get_template(template).render(**{**_PLAIN_PAGE, **values})

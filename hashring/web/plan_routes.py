@@ -96,7 +96,6 @@ class PlanRoutes:
             wrong=_text(wrong),
             rows=_ROWS,
             here=self._templates.base_path + request.full_path,
-            live=None,
             **self._login.visitor(),
         )
         if wrong is None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from flask import Blueprint, Response
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from hashring.errors import ConfigError
-from hashring.health import Health, exit_status, unreadable, worst, worst_first
+from hashring.health import exit_status, worst, worst_first
 from hashring.web import api_answers
-from hashring.web.live_pages import mark, verdict_of
-from hashring.web.page_routes import icon, metrics_response
+from hashring.web.live_pages import mark, verdict_on_all
+from hashring.web.page_routes import icon, metrics_registry, metrics_response
 from hashring.web.page_templates import Templates
 from hashring.web.service import Service
 from hashring.web.wsgi_app import Access, Wsgi, application, create_app, mounted
@@ -96,10 +90,7 @@ def _narrowed(grafana: str, server: str) -> str:
 def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
     templates = Templates(base_path, f"{len(sites)} Redis servers", actions=False, api=False)
     app = application(templates, access)
-    registry = CollectorRegistry()
-    registry.register(_Labelled(sites))
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=registry)
+    registry = metrics_registry(_Labelled(sites))
     routes = Blueprint("servers", __name__)
 
     @routes.get("/")
@@ -112,11 +103,6 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
             entries=entries,
             state=state.value,
             mark=mark(state),
-            live=None,
-            by="",
-            csrf="",
-            notice=None,
-            known=False,
         )
 
     @routes.get("/api/status")
@@ -125,7 +111,7 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
             name: msgspec.to_builtins(api_answers.overview(*site.service.listed()))
             for name, site in sites.items()
         }
-        found = [_health(site) for site in sites.values()]
+        found = [verdict_on_all(site.service) for site in sites.values()]
         told = {
             "state": worst(found).value,
             "exit_status": exit_status(found),
@@ -154,26 +140,8 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
     return mounted(app, base_path, access)
 
 
-def _health(site: Site) -> Health:
-    failure = site.service.failure
-    if failure is not None:
-        return unreadable(failure.error)
-    rings, groups = site.service.listed()
-    found: dict[str, Health] = {f"ring {ring.name}": verdict_of(ring) for ring in rings}
-    found |= {f"group {group.name}": verdict_of(group) for group in groups}
-    state = worst(found.values())
-    wrong = sorted(found.items(), key=lambda item: (worst_first(item[1]), item[0]))
-    reasons = [
-        replace(reason, text=f"{name}: {reason.text}")
-        for name, health in wrong
-        for reason in health.reasons
-        if health.state is state
-    ]
-    return Health(state, tuple(reasons))
-
-
 def _entry(site: Site, link: str) -> dict[str, Any]:
-    health = _health(site)
+    health = verdict_on_all(site.service)
     rings, groups = site.service.listed()
     return {
         "name": site.name,

@@ -200,8 +200,7 @@ def application(templates: Templates, access: Access) -> Flask:
     def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
         if request.path.startswith(("/api/", "/openapi.json")):
             return jsonify(error=text), status, headers
-        nobody = {"by": "", "csrf": "", "notice": None, "known": False, "live": None}
-        return templates.page("message.html", title=title, text=text, **nobody), status, headers
+        return templates.page("message.html", title=title, text=text), status, headers
 
     @app.get("/static/picture.css")
     def _picture_css() -> Response:

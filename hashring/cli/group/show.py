@@ -16,20 +16,9 @@ from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
 from hashring.core.groups.state import EXCLUSIVE, GroupState, MemberOrder
 from hashring.core.printable import printable
-from hashring.core.readable import counted
+from hashring.core.readable import counted, spans
 
 _HOT_SHOWN: Final = 10
-
-
-def _ranges(partitions: tuple[int, ...]) -> str:
-    """``0-3, 7, 9-11``."""
-    parts: list[list[int]] = []
-    for partition in partitions:
-        if parts and partition == parts[-1][1] + 1:
-            parts[-1][1] = partition
-        else:
-            parts.append([partition, partition])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "-"
 
 
 def _wait_line(wait: GroupWait, now: float) -> str:
@@ -77,7 +66,7 @@ def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -
             f"{seconds(status.latest - status.until)}"
         )
     if status.unowned:
-        yield f"without an owner: {_ranges(status.unowned)}"
+        yield f"without an owner: {spans(status.unowned)}"
     if status.too_hot:
         shown = ", ".join(map(str, status.too_hot[:_HOT_SHOWN]))
         more = len(status.too_hot) - _HOT_SHOWN
@@ -95,7 +84,7 @@ def state_lines(name: str, state: GroupState, status: GroupStatus, now: float) -
                     member.state.value,
                     seconds(member.expires_in),
                     printable(member.name),
-                    _ranges(member.partitions),
+                    spans(member.partitions),
                 )
                 for member in status.members
             ],

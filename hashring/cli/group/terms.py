@@ -40,7 +40,6 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
         next_decision.resize(state, count)
         what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
         if not yes and not confirmed("Change", "change", what):
-            click.echo("nothing was changed", err=True)
             return 1
         decide(connection, group, lambda state, now: next_decision.resize(state, count))
     if settings.json:
@@ -73,7 +72,6 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
         before = state.terms.access
         what = f"{printable(group)!r} from {before} to {access} access"
         if not yes and not confirmed("Change", "change", what):
-            click.echo("nothing was changed", err=True)
             return 1
         decide(
             connection,
