@@ -14,7 +14,7 @@ from hashring.errors import AssignorError, RedisUnavailable
 from hashring.protocol.group_machine import Decided, Decider, GroupMachine, OwnDecision
 from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
-from hashring.store.group.commands import STEP, Brought, Left, agreed, group_keys, leave
+from hashring.store.group.commands import STEP, Brought, Left, agreed, group_keys, leave, read
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")
@@ -308,3 +308,20 @@ def test_a_decision_whose_outcome_is_unknown_makes_the_member_ask() -> None:
 def command_of(step: Step) -> str:
     assert isinstance(step, Run)
     return step.command.script.name
+
+
+def test_one_reports_what_it_still_holds_until_the_group_has_counted_it_in_again() -> None:
+    hand = Hand().inside()
+    held = hand.machine.membership.held(hand.now)
+    assert len(held) == TERMS.partitions
+    hand.server.wipe()
+    hand.now += INTERVAL
+    hand.play(hand.machine)
+    (back,) = hand.server.run(read(KEYS)).facts.members
+    assert back.claims == held
+    hand.play(hand.decider)
+    for _ in range(2):
+        hand.machine.wake()
+        hand.play(hand.machine)
+    (counted_in,) = hand.server.run(read(KEYS)).facts.members
+    assert counted_in.claims == {}
