@@ -1662,3 +1662,17 @@ def test_a_book_that_is_outdated_has_one_heartbeat_made_at_once() -> None:
 
 def test_a_node_with_locks_that_redis_takes_is_not_failing() -> None:
     assert not Hand(locks=LOCKS).live().machine.failing
+
+
+def test_a_node_that_leaves_tries_once_to_release_its_locks() -> None:
+    hand = Hand(locks=LOCKS).live()
+    book, point = hand.machine.book, hand.view.bounds[0]
+    assert book is not None
+    take = book.take([(b"key", point, b"key")], hand.now)
+    assert take is not None
+    book.acquired(take, [7], hand.now, hand.now)
+    hand.machine.stop()
+    release = hand.run()
+    assert release.command.script.name == "locks_release"
+    release.failed(RedisUnavailable("gone"), hand.now)
+    assert hand.run().command.script.name == "leave"
