@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 
 from hashring.core.groups.group_status import GroupStatus, WaitKind
 from hashring.core.groups.state import EventKind, Phase
-from hashring.core.ring_balance import Balance
+from hashring.core.ring_balance import Balance, balance
 from hashring.core.ring_change import REASONS, ChangeKind
-from hashring.health import NOT_LIVE, Health, State, node_health
+from hashring.health import NOT_LIVE, Health, State, node_health, ring_health
 from hashring.metrics.metric_families import (
     FLEET_METRICS,
     Buckets,
@@ -25,7 +25,8 @@ from hashring.metrics.metric_families import (
     one_hot,
 )
 from hashring.store.group.commands import Decision
-from hashring.store.ring.node_facts import NodeFacts, Sees, told_zones
+from hashring.store.ring.commands import Scoring, Snapshot
+from hashring.store.ring.node_facts import NodeFacts, Sees, node_facts, told_algorithms, told_zones
 from hashring.store.ring.ring_events import RingEvent
 
 STALE: Final = 30.0
@@ -70,6 +71,33 @@ class RingReading:
     garbage: int
     events: Sequence[RingEvent]
     health: Health
+
+    @classmethod
+    def of(
+        cls, ring: str, snapshot: Snapshot, events: Sequence[RingEvent], scoring: Scoring
+    ) -> RingReading:
+        """The reading that a snapshot and the end of the history make."""
+        frozen = snapshot.ring()
+        nodes = node_facts(snapshot, scoring, frozen)
+        return cls(
+            ring=ring,
+            at=snapshot.now,
+            epoch=snapshot.stamp.epoch,
+            nodes=nodes,
+            replicas=len(frozen),
+            balance=balance(frozen),
+            duplicate_points=len(frozen.duplicate_points),
+            garbage=len(snapshot.garbage),
+            events=events,
+            health=ring_health(
+                nodes,
+                events,
+                ring=ring,
+                now=snapshot.now,
+                algorithms=told_algorithms(snapshot),
+                drains=snapshot.drains,
+            ),
+        )
 
 
 @dataclass(frozen=True)

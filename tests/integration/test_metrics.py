@@ -16,13 +16,12 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from hashring import AsyncPartitionGroup, AsyncRingNode, ConfigError, PartitionGroup, RingNode
-from hashring.metrics import FleetCollector, register, unregister
+from hashring.metrics import FleetCollector, RingReading, register, unregister
 from hashring.store.embedded_server import RedisServer
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import newest
-from hashring.web.ring_view import RingView
 from tests.conftest import ROOT, eventually
 
 RING = "accounts"
@@ -244,8 +243,7 @@ def test_a_service_that_reads_a_ring_has_its_numbers(client: Redis) -> None:
     def look() -> None:
         seen = store.run(snapshot(keys, scoring=scoring))
         events = newest(store, keys.events, 100)
-        view = RingView(RING, seen, tuple(events), scoring)
-        collector.saw_ring(view.metrics_reading(events))
+        collector.saw_ring(RingReading.of(RING, seen, events, scoring))
 
     def is_left(name: str) -> bool:
         look()
