@@ -1111,6 +1111,19 @@ def test_a_node_that_starts_again_knows_nothing_of_its_ring_and_its_troubles() -
     assert not {"started", "replaced", "sees"} & asked["told"].keys()
 
 
+def test_a_node_that_starts_again_after_redis_was_emptied_counts_no_loss() -> None:
+    hand = Hand()
+    hand.start()
+    hand.subscribe()
+    hand.answer(hand.run(), history="1")
+    hand.machine.stop()
+    hand.run().done(LeaveStatus.OK, hand.now, hand.now)
+    hand.start()
+    hand.subscribe()
+    hand.answer(hand.run(), history="2")
+    assert hand.machine.counters.losses == 0
+
+
 def test_a_named_node_that_starts_again_has_replaced_nobody_yet() -> None:
     hand = _named(EARLIER)
     assert asks(hand.beat_due())["told"]["replaced"] == [EARLIER]
