@@ -36,7 +36,7 @@ from hashring.core.owner_periods import NOBODY, Period
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_file import RingFile
 from hashring.core.ring_history import RingHistory, Version, ring_history
-from hashring.errors import ColumnError, HistoryError
+from hashring.errors import ColumnError, ConfigError, HistoryError
 from hashring.spark.key_points import column_type, quoted
 from hashring.spark.range_lookup import look_up, told_of
 from hashring.spark.range_table import DEEP_STEP, Longs, RangeTable, range_table
@@ -137,11 +137,12 @@ class AsOf:
 def as_of(history: RingHistory) -> AsOf:
     """The tables of a history.
 
-    Needs memory for some 150 bytes a period; a change of a node with r points makes about r of
+    Needs memory for 150 to 250 bytes a period; a change of a node with r points makes about r of
     them.
 
     Raises:
-        ConfigError: the history is too large for the tables, or has a point outside the circle.
+        HistoryError: the history is too long for the tables.
+        ConfigError: a point is outside the circle.
     """
     nodes = history.nodes()
     versions = tuple(history.versions())
@@ -151,23 +152,29 @@ def as_of(history: RingHistory) -> AsOf:
     # Of versions at one time the last counts.
     last = np.append(times[1:] != times[:-1], True)
     begins, ends = int(times[0]), int(times[-1])
-    time_table = range_table(
-        times[last] - begins,
-        np.flatnonzero(last),
-        max((ends - begins).bit_length(), 1),
-        deep_step=DEEP_STEP,
-    )
-
     cell_bits = _cell_bits(periods, len(versions))
     shift = 32 - cell_bits
     version_bits = (len(versions) + 1).bit_length()
     strips, pieces, which = _strips(periods, shift, version_bits)
-    strip_table = range_table(
-        strips, np.arange(len(strips)), cell_bits + version_bits, deep_step=DEEP_STEP
-    )
-    period_table = range_table(
-        pieces, which, max(len(strips) - 1, 1).bit_length() + shift, deep_step=DEEP_STEP
-    )
+    try:
+        time_table = range_table(
+            times[last] - begins,
+            np.flatnonzero(last),
+            max((ends - begins).bit_length(), 1),
+            deep_step=DEEP_STEP,
+        )
+        strip_table = range_table(
+            strips, np.arange(len(strips)), cell_bits + version_bits, deep_step=DEEP_STEP
+        )
+        period_table = range_table(
+            pieces, which, max(len(strips) - 1, 1).bit_length() + shift, deep_step=DEEP_STEP
+        )
+    except ConfigError as error:
+        raise HistoryError(
+            f"{len(versions) - 1:,} changes make {len(periods.start):,} periods of ownership, more "
+            "than the tables of one audit take: audit shorter spans of the log, each with the ring "
+            "at its beginning and the events of its time"
+        ) from error
 
     ends_at = np.append(times, NEVER)
     return AsOf(

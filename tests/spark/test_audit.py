@@ -469,6 +469,12 @@ def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
     assert as_of(found).nodes == ("a",)
 
 
+def test_a_history_that_is_too_long_for_the_tables_is_refused_with_a_remedy(history, monkeypatch):
+    monkeypatch.setattr("hashring.spark.range_table.MAX_WORDS", 2)
+    with pytest.raises(HistoryError, match=r"^4 changes make 6 periods .* audit shorter"):
+        as_of(history)
+
+
 @pytest.mark.parametrize(
     ("column", "kind"),
     [("at", "string"), ("nodes", "string"), ("points", "array<string>"), ("epoch", "double")],
