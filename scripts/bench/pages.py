@@ -82,10 +82,11 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "How fast does a partition group settle?",
         (
             "When a group of 256 partitions grows from 1 to 16 members, it settles within "
-            "{group-settled}. Partitions that do not move never pause. A member makes "
-            "{group-calls} call to Redis in each heartbeat."
+            "{group-settled}. Partitions that do not move never pause. A move costs the members "
+            "{handoff} of CPU, with 10,000 partitions. A member makes {group-calls} call to Redis "
+            "in each heartbeat."
         ),
-        ("groups", "group-at-rest", "assignors"),
+        ("groups", "group-handoffs", "group-at-rest", "assignors"),
         "groups-targets",
     ),
     (
@@ -130,7 +131,14 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 
 TARGET_PLOTS = {
     "locks-targets": ("held", "take", "renew", "limit-settled"),
-    "groups-targets": ("group-settled", "group-pause", "group-moves", "group-calls"),
+    "groups-targets": (
+        "group-settled",
+        "group-pause",
+        "group-moves",
+        "handoff",
+        "handoff-growth",
+        "group-calls",
+    ),
     "spark-targets": (
         "lookup-100x16",
         "lookup-1000x128",

@@ -12,10 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from frame import Line, Measure, Result, Run
+from frame import Line, Measure, Result, Run, median
 from targets import GROUPS, LOCKS, PIPELINE, SERVICE
 
 HERE = Path(__file__).resolve().parents[1]
+ROUNDS = 5
+"""How often the cost of a handoff is measured."""
 
 
 def output(run: Run, program: str, *arguments: str) -> list[str]:
@@ -101,6 +103,36 @@ def take_groups(run: Run) -> Result:
         ),
     ):
         result.add(what, str(value), value=float(value), unit="", target=target)
+    return result
+
+
+def take_group_handoffs(run: Run) -> Result:
+    """The median of some runs: what a move costs depends on what else a processor just did."""
+    result = Result()
+    found: dict[int, list[tuple[float, float]]] = {}
+    for _ in range(1 if run.quick else ROUNDS):
+        for text in output(run, "groups.py", "moves")[1:]:
+            partitions, _, members, redis = text.split()
+            found.setdefault(int(partitions), []).append((float(members), float(redis)))
+    costs = {size: median([members for members, _ in each]) for size, each in found.items()}
+    least, *_, most = sorted(costs)
+    for size in sorted(costs):
+        redis_cost = median([redis for _, redis in found[size]])
+        result.add(
+            f"{size:,} partitions, a second member, one handoff at a time: CPU of the members for "
+            "a move, and of Redis",
+            f"{costs[size]:.2f} ms, {redis_cost:.2f} ms",
+            value=costs[size],
+            unit="ms",
+            target="handoff" if size == most else None,
+        )
+    result.add(
+        f"a move with {most:,} partitions against one with {least}",
+        f"{costs[most] / costs[least]:.2f}",
+        value=costs[most] / costs[least],
+        unit="x",
+        target="handoff-growth",
+    )
     return result
 
 
@@ -362,6 +394,16 @@ MEASURES = (
         "process (``scripts/bench/groups.py settle``).",
         60,
         take_groups,
+    ),
+    Measure(
+        "group-handoffs",
+        GROUPS,
+        "Handoffs of a group",
+        "What one move costs while a second member takes over half of a group, one handoff at a "
+        f"time; both members are threads of one process; the median of {ROUNDS} runs "
+        "(``scripts/bench/groups.py moves``).",
+        60,
+        take_group_handoffs,
     ),
     Measure(
         "group-at-rest",
