@@ -500,10 +500,9 @@ class GroupMachine(MemberMachine):
             else:
                 self.admitted()
         awaited = self._awaited is not None and decided.number >= self._awaited
-        if (awaited and decided.look is None) or (decided.news and not self.hears):
-            self.wake()
-        if isinstance(decided.error, StoreError):
-            # A decision may stand of which this member had no message.
+        # After an error of the store a decision may stand of which this member had no message.
+        unsure = isinstance(decided.error, StoreError)
+        if unsure or (awaited and decided.look is None) or (decided.news and not self.hears):
             self.wake()
 
     def own_decision(self, own: OwnDecision, now: float) -> None:

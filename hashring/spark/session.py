@@ -64,6 +64,7 @@ def spark_session(
         OutputRefused: ``log`` cannot be written.
     """
     was_there = SparkSession.getActiveSession() is not None
+    is_ours = not was_there and _is_ours(conf or {})
     if remote is not None:
         if master is not None:
             raise ConfigError("remote", remote, "give either a master or a Spark Connect URL")
@@ -76,7 +77,7 @@ def spark_session(
         if master is not None:
             _check_master(master)
             builder = builder.master(master)
-        if not was_there and _is_ours(conf or {}):
+        if is_ours:
             # Without a master Spark takes all cores of this machine.
             builder = builder.config("spark.ui.enabled", "false")
             builder = builder.config("spark.ui.showConsoleProgress", "false")
@@ -97,7 +98,7 @@ def spark_session(
     with ExitStack() as around:
         if starts_java:
             around.enter_context(_java_prints_to(log))
-            if SparkContext._gateway is None and _is_ours(conf or {}):
+            if SparkContext._gateway is None and is_ours:
                 around.enter_context(_java_has_own_files())
         session = builder.getOrCreate()
     if is_connect(session):

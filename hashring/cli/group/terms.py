@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -11,7 +12,8 @@ from hashring.cli.connection import connected
 from hashring.cli.group.flows import decide, standing
 from hashring.cli.output import confirmed, document
 from hashring.core.groups import next_decision
-from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
+from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 
@@ -33,20 +35,7 @@ def partitions(settings: Settings, group: str, count: int, yes: bool) -> int | N
       hashring group partitions orders 128
       hashring group partitions orders 128 --yes
     """
-    with connected(settings) as connection:
-        state, _ = standing(connection, group)
-        before = state.terms.partitions
-        # Refuses a count that cannot work before anybody is asked.
-        next_decision.resize(state, count)
-        what = f"{printable(group)!r} from {before} to {counted(count, 'partition')}"
-        if not yes and not confirmed("Change", "change", what):
-            return 1
-        decide(connection, group, lambda state, now: next_decision.resize(state, count))
-    if settings.json:
-        document({"group": group, "before": before, "after": count})
-    else:
-        click.echo(f"{printable(group)}: {before} -> {counted(count, 'partition')}")
-    return None
+    return _change(settings, group, "partitions", count, counted(count, "partition"), yes=yes)
 
 
 @click.command("access")
@@ -67,19 +56,29 @@ def access(settings: Settings, group: str, access: str, yes: bool) -> int | None
       hashring group access orders exclusive
       hashring group access orders non-exclusive --yes
     """
+    return _change(settings, group, "access", access, f"{access} access", yes=yes)
+
+
+def _change(
+    settings: Settings, group: str, term: str, value: Any, shown: str, *, yes: bool
+) -> int | None:
+    """Give one of a group's terms another value; the exit status."""
+
+    def changed(state: GroupState) -> StepOutcome:
+        return next_decision.migrate(state, replace(state.terms, **{term: value}))
+
     with connected(settings) as connection:
         state, _ = standing(connection, group)
-        before = state.terms.access
-        what = f"{printable(group)!r} from {before} to {access} access"
-        if not yes and not confirmed("Change", "change", what):
+        before = getattr(state.terms, term)
+        # Refuses what cannot work before anybody is asked.
+        changed(state)
+        if not yes and not confirmed(
+            "Change", "change", f"{printable(group)!r} from {before} to {shown}"
+        ):
             return 1
-        decide(
-            connection,
-            group,
-            lambda state, now: next_decision.migrate(state, replace(state.terms, access=access)),
-        )
+        decide(connection, group, lambda state, now: changed(state))
     if settings.json:
-        document({"group": group, "before": before, "after": access})
+        document({"group": group, "before": before, "after": value})
     else:
-        click.echo(f"{printable(group)}: {before} -> {access} access")
+        click.echo(f"{printable(group)}: {before} -> {shown}")
     return None
