@@ -353,6 +353,10 @@ def _without_nulls(rows: DataFrame) -> DataFrame:
     )
 
 
+def _spare_bits(span: int) -> int:
+    return max(span.bit_length() - _SLICE_BITS, 0)
+
+
 def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     """Add to each row (in numbers: nodes, versions, microseconds) what is wrong with it."""
     marks = _Marks(asof)
@@ -367,6 +371,13 @@ def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     # No more columns than needed: these rows are shuffled and sorted. `mark` has the node.
     narrow = _without_nulls(
         hashed.select("key", place, "start", "end", marks.of("end", "node").alias("mark"))
+    )
+    # Sorted by one number first, which Spark does by its digits: the windows' own sort, by all that
+    # tells rows apart, then finds them in order, but for a few.
+    since = F.shiftright(F.col("start") - asof.begins, _spare_bits(asof.ends - asof.begins))
+    moment = F.greatest(F.least(since, F.lit(2**_SLICE_BITS - 1)), F.lit(0))
+    narrow = narrow.repartition(place, "key").sortWithinPartitions(
+        F.shiftleft(point, _SLICE_BITS).bitwiseOR(moment)
     )
     earlier = (
         Window.partitionBy(place, "key")

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 SLICE_ROWS: Final = 1_000_000
 """Rows of one key that a task sorts with ease."""
-_SLICES: Final = 64
+_SLICES: Final = 1024
 """Slices of a hot key for each time that it reaches the limit. A sort tells rows of two slices
 apart by one number, and compares rows of one slice by key, start and end: so slices are short."""
+_ALL_SLICES: Final = 200_000
+"""Of all hot keys: the states before them pass through the driver."""
 BEFORE: Final = -(2**62)
 """The start of a row that is the state before a slice, in microseconds: before any work."""
 SLICE: Final = "__slice"
@@ -152,9 +154,11 @@ def find_slices(
         .collect()
     )
     by_hash: dict[int, _HotKey] = {}
+    drawn = sum(row["drawn"] for row in found)
+    rows_of_slice = max(rows / _SLICES, drawn / fraction / _ALL_SLICES, 1)
     for row in found:
         first, last = row["ends"]
-        count = math.ceil(row["drawn"] / fraction / max(rows // _SLICES, 1))
+        count = math.ceil(row["drawn"] / fraction / rows_of_slice)
         hot = _HotKey(row["key"], first, (last - first) // count + 1, count - 1)
         # Of two hot keys with one hash only the first is cut.
         by_hash.setdefault(_hash(hot.key), hot)

@@ -11,14 +11,12 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.key_points import check_number, key_point, key_text, quoted
 from hashring.spark.owner_columns import with_owner
-from hashring.spark.range_lookup import code_columns
 from hashring.spark.ring_columns import CodeColumns, ring_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CODE = "__hashring_code"
-_POINT = "__hashring_point"
 _WEIGHT = "__hashring_weight"
 _ROWS = "__hashring_rows"
 _TOTAL = "__hashring_total"
@@ -102,11 +100,8 @@ def counted_by_code(
         filtered: whether codes are filtered, which Spark does before it counts.
     """
     weights, total, bad = weighed(df, weight)
-    hashed = key_point(df, key, algorithm).alias(_POINT)
-    if filtered:
-        coded = columns.with_code(df.select(hashed, *weights), _POINT, CODE)
-    else:
-        coded = df.select(hashed, *weights, *code_columns(columns.steps(_POINT), CODE))
+    hashed = key_point(df, key, algorithm)
+    coded = columns.counted(df, hashed, weights, name=CODE, filtered=filtered)
     return coded.groupBy(CODE).agg(
         F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
     )

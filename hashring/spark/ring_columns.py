@@ -8,7 +8,7 @@ session and ring.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -24,10 +24,12 @@ from hashring.spark.range_lookup import (
     MOST_REPEATED,
     array_columns,
     code_at,
+    code_columns,
     code_steps,
     table_arrays,
     with_code,
 )
+from hashring.spark.range_search import RangeSearch, range_search, with_found
 from hashring.spark.range_table import (
     DEEP_STEP,
     MAX_RING_ROOT_BITS,
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RING_BITS: Final = 32
+_POINT: Final = "__hashring_point"
 _SHORT_LEVELS: Final = 2
+_CACHED_BYTES: Final = 2**22
+"""Of a table: with more, a search in fewer bytes is quicker. A cache has more, but not for us."""
 _KEPT_RINGS: Final = 4
 """Rings whose columns a session keeps: enough for a plan, and a stream does not collect them."""
 
@@ -55,11 +60,13 @@ class CodeColumns:
         table: the range table.
         of: for each attribute, the column of an array indexed by code.
         count: how many codes there are.
+        search: for a large table, the same ranges in fewer bytes, if they are spread at random.
     """
 
     table: RangeTable
     of: Mapping[str, Column]
     count: int
+    search: RangeSearch | None
     _arrays: Mapping[str, Column]
     _made: dict[Hashable, tuple[Column, ...]] = field(default_factory=dict, compare=False)
 
@@ -86,6 +93,21 @@ class CodeColumns:
         """The frame with the code at a column of points; see :func:`with_code`."""
         return with_code(df, self.table, self.steps(point), name)
 
+    def counted(
+        self, df: DataFrame, hashed: Column, others: Sequence[Column], *, name: str, filtered: bool
+    ) -> DataFrame:
+        """Of a frame the code at a point, and other columns, to count by the code.
+
+        Args:
+            filtered: whether codes are filtered, which Spark does before it counts.
+        """
+        points = hashed.alias(_POINT)
+        if self.search is not None:
+            return with_found(df.select(points, *others), _POINT, self.search, name)
+        if filtered:
+            return self.with_code(df.select(points, *others), _POINT, name)
+        return df.select(points, *others, *code_columns(self.steps(_POINT), name))
+
     def told(self, name: str, code: Column) -> Column:
         """An attribute of a code."""
         return F.get(self.of[name], code.cast("int"))
@@ -95,15 +117,17 @@ _kept: WeakKeyDictionary[SparkSession, OrderedDict[Hashable, CodeColumns]] = Wea
 
 
 def _columns(
-    spark: SparkSession, which: Hashable, make: Callable[[], tuple[RangeTable, dict[str, Any]]]
+    spark: SparkSession, which: Hashable, make: Callable[[], tuple[Longs, Longs, dict[str, Any]]]
 ) -> CodeColumns:
     kept = _kept.setdefault(spark, OrderedDict())
     if which not in kept:
-        table, attributes = make()
+        starts, codes, attributes = make()
+        table = points_table(starts, codes)
         kept[which] = CodeColumns(
             table,
             array_columns(spark, attributes),
             len(next(iter(attributes.values()))),
+            range_search(starts, codes, RING_BITS) if table.bytes > _CACHED_BYTES else None,
             array_columns(spark, table_arrays(table)),
         )
         while len(kept) > _KEPT_RINGS:
@@ -142,14 +166,18 @@ def ring_columns(spark: SparkSession, ring: Ring) -> CodeColumns:
         EmptyRingError: the ring has no nodes.
     """
 
-    def make() -> tuple[RangeTable, dict[str, Any]]:
-        table, nodes = ring_table(ring)
+    if not ring.node_count:
+        raise EmptyRingError
+
+    def make() -> tuple[Longs, Longs, dict[str, Any]]:
+        starts, owners, nodes = ring_ranges(ring)
         shares = ring.shares
-        return table, {
+        attributes = {
             "node": pa.array(nodes, pa.string()),
             "fair_share": pa.array([len(ring.points_of(n)) / len(ring) for n in nodes]),
             "ring_share": pa.array([shares[n] / RING_SIZE for n in nodes]),
         }
+        return starts, owners, attributes
 
     return _columns(spark, ring, make)
 
@@ -171,14 +199,14 @@ def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
     if not before.node_count or not after.node_count:
         raise EmptyRingError
 
-    def make() -> tuple[RangeTable, dict[str, Any]]:
+    def make() -> tuple[Longs, Longs, dict[str, Any]]:
         old_starts, old_codes, old_nodes = ring_ranges(before)
         new_starts, new_codes, new_nodes = ring_ranges(after)
         pairs = overlay(old_starts, old_codes, new_starts, new_codes)
-        table = points_table(pairs.starts, pairs.codes)
-        return table, {
+        attributes = {
             "before": pa.array(old_nodes, pa.string()).take(pa.array(pairs.before)),
             "after": pa.array(new_nodes, pa.string()).take(pa.array(pairs.after)),
         }
+        return pairs.starts, pairs.codes, attributes
 
     return _columns(spark, (before, after), make)

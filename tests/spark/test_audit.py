@@ -364,6 +364,16 @@ def test_the_state_between_slices_is_two_rows(spark, history):
     assert len(before) == slices.keys[0].last  # each but the first
 
 
+def test_all_hot_keys_together_have_so_many_slices_at_most(spark, history, monkeypatch):
+    monkeypatch.setattr("hashring.spark.hot_key_slices._ALL_SLICES", 30)
+    log = [(f"k{i % 3}", "a", 12.0 + i, 13.0 + i) for i in range(600)]
+    work = spark.createDataFrame(log, LOG)
+    slices = work_slices(work, history, rows=100)
+    assert [hot.last for hot in slices.keys] == [9, 9, 9]
+    found = audit(work, history, slices=slices).summary.first()
+    assert (found.rows, found["keys"], found.overlapping) == (600, 3, 0)
+
+
 @pytest.mark.parametrize("rows", [3, 4])
 def test_only_a_key_with_more_rows_than_a_task_should_sort_is_cut(spark, history, rows):
     log = [("hello", "a", 12.0 + i, 13.0 + i) for i in range(4)] + [("world", "a", 12.0, 13.0)]
