@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from hashring.core.groups.lease_table import Rules
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
+    from hashring.core.ranges import Move, Range
     from hashring.core.replica import Replica
-    from hashring.core.ring import Move, Range, Ring
+    from hashring.core.ring import Ring
     from hashring.errors import (
         AssignorError,
         ConfigError,
@@ -169,7 +170,7 @@ _HOMES: Final = {
     "MemberForked": "hashring.errors",
     "MemberState": "hashring.core.assignors",
     "MissingDependencyError": "hashring.errors",
-    "Move": "hashring.core.ring",
+    "Move": "hashring.core.ranges",
     "NodeForked": "hashring.errors",
     "NodeState": "hashring.node.states",
     "NodeStateError": "hashring.errors",
@@ -183,7 +184,7 @@ _HOMES: Final = {
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",
     "RING_SIZE": "hashring.core.hashing",
-    "Range": "hashring.core.ring",
+    "Range": "hashring.core.ranges",
     "ReadOnlyReplica": "hashring.errors",
     "RedisRefused": "hashring.errors",
     "RedisUnavailable": "hashring.errors",

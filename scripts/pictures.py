@@ -373,6 +373,7 @@ CHANGE_WAY = {
 CHANGE_BESIDE = (
     "core/select_keys.py",
     "core/ring_change.py",
+    "core/ranges.py",
     "core/ring.py",
     "core/value_checks.py",
     "node/node_log.py",

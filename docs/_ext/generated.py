@@ -25,7 +25,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import hashring
-from hashring.core.ring_balance import expected_peak_to_mean
+from hashring.core.expected_loads import expected_peak_to_mean
 from hashring.web.openapi import document
 
 

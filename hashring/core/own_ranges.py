@@ -12,14 +12,13 @@ of that text tells whether two statements are the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha1
 from typing import Final, NamedTuple
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ring import Range, bounds_of
+from hashring.core.ranges import Range, bounds_of, ranges_fingerprint, ranges_of_spans
 from hashring.core.ring_change import RingChange, read_change
 from hashring.errors import MessageFormatError
 
@@ -57,7 +56,7 @@ class OwnRanges:
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
         """The own ranges: rising, disjoint, neighbours merged."""
-        return _ranges((reach.point, reach.own) for reach in self.reaches)
+        return ranges_of_spans((reach.point, reach.own) for reach in self.reaches)
 
     @cached_property
     def own_bounds(self) -> tuple[int, ...]:
@@ -69,7 +68,7 @@ class OwnRanges:
         """The boundaries of the ranges in which the node may take keys, flat."""
         if all(reach.own == reach.reach for reach in self.reaches):
             return self.own_bounds
-        return bounds_of(_ranges((reach.point, reach.reach) for reach in self.reaches))
+        return bounds_of(ranges_of_spans((reach.point, reach.reach) for reach in self.reaches))
 
     @property
     def text(self) -> str:
@@ -122,11 +121,6 @@ class Nearby:
     reaches: tuple[Reach, ...]
 
 
-def ranges_fingerprint(ranges: Iterable[Range]) -> str:
-    """16 hex digits that are equal for equal ranges."""
-    return sha1(",".join(f"{start}-{end}" for start, end in ranges).encode()).hexdigest()[:16]
-
-
 def read_reaches(text: str) -> tuple[Reach, ...]:
     """The statement that a text is.
 
@@ -163,21 +157,3 @@ def parse_nearby(payload: bytes) -> Nearby | None:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise MessageFormatError(payload, "is not a whole change") from None
     return Nearby(change, reaches)
-
-
-def _ranges(spans: Iterable[tuple[int, int]]) -> tuple[Range, ...]:
-    parts: list[tuple[int, int]] = []
-    for start, length in spans:
-        end = start + length
-        parts.append((start, min(end, RING_SIZE)))
-        if end > RING_SIZE:
-            parts.append((0, end - RING_SIZE))
-    found: list[Range] = []
-    for start, end in sorted(parts):
-        if start == end:
-            continue
-        if found and start <= found[-1].end:
-            found[-1] = Range(found[-1].start, max(end, found[-1].end))
-        else:
-            found.append(Range(start, end))
-    return tuple(found)

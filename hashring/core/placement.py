@@ -21,10 +21,11 @@ fair one when no range stays long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.replica_ranges import replica_ranges
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 
@@ -178,28 +179,6 @@ BALANCED_STRETCH: Final = 20
 """How many ranges it sees from each of these points on."""
 
 
-def stretch_ranges(
-    stretches: Iterable[Sequence[tuple[int, str]]], *, closed: bool = False
-) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """The ranges in stretches of a ring, by owner: start and length of each, rising.
-
-    Args:
-        stretches: point and node of each replica, in their order around the ring. The last one of
-            a stretch is where the last range ends.
-        closed: the last one is followed by the first one: a stretch is the whole ring.
-    """
-    found: dict[str, set[tuple[int, int]]] = {}
-    for stretch in stretches:
-        owners: dict[int, str] = {}
-        for point, node in stretch:
-            owners[point] = max(owners.get(point, ""), node, key=str.encode)
-        starts = list(owners)
-        for start, end in zip(starts, starts[1:] + starts[:1] * closed, strict=False):
-            length = (end - start) % RING_SIZE or RING_SIZE
-            found.setdefault(owners[start], set()).add((start, length))
-    return {node: tuple(sorted(ranges)) for node, ranges in found.items()}
-
-
 def sampled_points(
     owned: Mapping[str, Sequence[tuple[int, int]]], points: int, count: int, rng: Random
 ) -> tuple[int, ...]:
@@ -234,7 +213,7 @@ def more_points(
     """
     if placement == "balanced":
         owned: dict[str, list[tuple[int, int]]] = {}
-        for point, name, length in _replica_ranges(ring):
+        for point, name, length in replica_ranges(ring):
             owned.setdefault(name, []).append((point, length))
         own = [length for _, length in owned.pop(node, [])]
         own += [0] * (len(ring.points_of(node)) - len(own))
@@ -279,27 +258,6 @@ def kept_points(lengths: Mapping[int, int], count: int) -> tuple[int, ...]:
     return tuple(
         sorted(by_length[(2 * i + 1) * len(by_length) // (2 * count)] for i in range(count))
     )
-
-
-def own_lengths(ring: Ring, node: str) -> dict[int, int]:
-    """How much each of a node's points owns: up to the next replica of any node.
-
-    A point that another node owns has 0. Empty for a node that is not on the ring.
-    """
-    if node not in ring:
-        return {}
-    lengths = dict.fromkeys(ring.points_of(node), 0)
-    lengths.update({point: length for point, name, length in _replica_ranges(ring) if name == node})
-    return lengths
-
-
-def _replica_ranges(ring: Ring) -> Iterator[tuple[int, str, int]]:
-    """Point, owner and length of the range that begins at each point of a ring."""
-    # On a shared point the owner comes last.
-    owners = dict(ring.replicas())
-    starts = list(owners)
-    for start, end in zip(starts, [*starts[1:], *(s + RING_SIZE for s in starts[:1])], strict=True):
-        yield start, owners[start], end - start
 
 
 def _spread_points(count: int, rng: Random) -> tuple[int, ...]:

@@ -17,14 +17,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm, hash_algorithm
+from hashring.core.ranges import Move, Range
 from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
@@ -33,33 +33,6 @@ _UINT32: Final = "I"
 _FINGERPRINT_MASK: Final = 2**64 - 1
 _ORDER_BITS: Final = 32
 _ORDER_MASK: Final = 2**_ORDER_BITS - 1
-
-
-class Range(NamedTuple):
-    """Points ``start <= p < end``. Never wraps: a range over the top is two ranges."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Move:
-    """A range whose owner differs between two rings.
-
-    Attributes:
-        start, end: the points ``start <= p < end``.
-        before, after: the owners; ``None`` where the ring had no nodes.
-    """
-
-    start: int
-    end: int
-    before: str | None
-    after: str | None
-
-    @property
-    def points(self) -> int:
-        """How many points move."""
-        return self.end - self.start
 
 
 def _node_fingerprint(node: str, points: Iterable[int]) -> int:
@@ -562,37 +535,6 @@ class Ring:
             f"<Ring of {self.node_count} nodes, {len(self)} replicas, "
             f"{self.hash_algorithm.name}, fingerprint {self.fingerprint}>"
         )
-
-
-# --- ranges as sorted, disjoint tuples --------------------------------------------------------
-
-
-def bounds_of(ranges: Iterable[Range]) -> tuple[int, ...]:
-    """The flat boundaries ``start, end, start, end, ...`` of rising, disjoint ranges.
-
-    A point is inside exactly when ``bisect_right(bounds, point)`` is odd: one search decides.
-    """
-    return tuple(bound for range_ in ranges for bound in range_)
-
-
-def subtract(ranges: Iterable[Range], removed: Iterable[Range]) -> tuple[Range, ...]:
-    """The points of ``ranges`` that are not in ``removed``; both rising and disjoint."""
-    out: list[Range] = []
-    cuts = list(removed)
-    at = 0
-    for start, end in ranges:
-        position = start
-        while at < len(cuts) and cuts[at].end <= position:
-            at += 1
-        look = at
-        while look < len(cuts) and cuts[look].start < end:
-            if cuts[look].start > position:
-                out.append(Range(position, cuts[look].start))
-            position = max(position, cuts[look].end)
-            look += 1
-        if position < end:
-            out.append(Range(position, end))
-    return tuple(out)
 
 
 def _check_point(point: int) -> None:

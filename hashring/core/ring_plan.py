@@ -13,11 +13,11 @@ from hashring.core.placement import (
     check_placement,
     kept_points,
     more_points,
-    own_lengths,
     points_of_weight,
     random_points,
 )
 from hashring.core.replica import check_node_name
+from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
@@ -144,7 +144,7 @@ def resized_ring(ring: Ring, node: str, count: int, rng: Random, placement: str 
     """
     points = ring.points_of(node)
     if count < len(points):
-        return ring.with_node(node, kept_points(own_lengths(ring, node), count))
+        return ring.with_node(node, kept_points(replica_lengths(ring, node), count))
     return ring.with_node(
         node, [*points, *more_points(ring, node, count - len(points), rng, placement)]
     )

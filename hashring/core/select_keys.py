@@ -89,7 +89,7 @@ def select_inside(
 
     Args:
         key: the key of an item; the item itself when ``None``.
-        bounds: boundaries as made by :func:`hashring.core.ring.bounds_of`.
+        bounds: boundaries as made by :func:`hashring.core.ranges.bounds_of`.
 
     Raises:
         KeyTypeError, KeyValueError: a key has no point; the error tells of the first such key.

@@ -35,11 +35,12 @@ from hashring.core.placement import (
     free_points,
     kept_points,
     more_points,
-    own_lengths,
     points_of_weight,
 )
+from hashring.core.ranges import Range, bounds_of, subtract
 from hashring.core.replica import Replica
-from hashring.core.ring import Range, Ring, bounds_of, subtract
+from hashring.core.replica_ranges import replica_lengths
+from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp, parse_change
 from hashring.errors import (
     HashringError,
@@ -142,7 +143,7 @@ class View:
 
     Attributes:
         bounds: boundaries of the ranges in which the node may work, flat (see
-            :func:`hashring.core.ring.bounds_of`): its own, and with locks those that it inherits
+            :func:`hashring.core.ranges.bounds_of`): its own, and with locks those that it inherits
             from nodes that are full.
         deadline: monotonic seconds; from then on the node owns nothing.
         ranges: the own ranges.
@@ -811,7 +812,7 @@ class NodeMachine:
 
     def _lengths(self) -> dict[int, int]:
         """How much each of its points owns, as far as it knows."""
-        return own_lengths(self.ring, self.name)
+        return replica_lengths(self.ring, self.name)
 
     def _taken(self) -> set[int]:
         """Points that are not free, as far as it knows."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hashring.core.hashing import HashAlgorithm, key_bytes
-from hashring.core.ring import Range, Ring
+from hashring.core.ranges import Range
+from hashring.core.ring import Ring
 from hashring.core.select_keys import cells_of, select_inside
 from hashring.errors import ConfigError, NodeForked
 from hashring.node.node_machine import View, ownership_change

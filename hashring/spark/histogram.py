@@ -17,7 +17,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ring import Range, Ring
+from hashring.core.ranges import Range
+from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
 from hashring.spark.key_points import column_type, key_point, quoted
 from hashring.spark.load import CODE, weighed

@@ -217,7 +217,7 @@ def replicas_for(
 
     Doubles, then halves the interval. No point is drawn: the shares of nodes with ``r`` random
     points each are distributed as Gamma(``r``) variables divided by their sum
-    (:mod:`hashring.core.ring_balance`), so this takes seconds whatever the answer. It is as exact
+    (:mod:`hashring.core.expected_loads`), so this takes seconds whatever the answer. It is as exact
     as the sample of 1,000 to 20,000 rings: at 50 nodes to about two points in a hundred.
     :func:`drawn_within` puts it to the test.
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach
-from hashring.core.ring import Ring, bounds_of
+from hashring.core.ranges import bounds_of
+from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind
 from hashring.store.ring.commands import BeatReply, BeatStatus, Scoring, owner, snapshot
 from tests.contract.places import TTL, Listener, Place, replicas

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Nearby, OwnRanges, Reach, parse_nearby, read_reaches
-from hashring.core.ring import Ring, bounds_of
+from hashring.core.ranges import bounds_of
+from hashring.core.ring import Ring
 from hashring.core.ring_change import ChangeKind
 from hashring.errors import MessageFormatError
 

@@ -20,12 +20,11 @@ from hashring.core.placement import (
     check_placement,
     kept_points,
     more_points,
-    own_lengths,
     points_of_weight,
     random_points,
     sampled_points,
-    stretch_ranges,
 )
+from hashring.core.replica_ranges import replica_lengths, stretch_ranges
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 
@@ -230,25 +229,6 @@ def test_a_first_joiner_spreads_its_points() -> None:
     assert sampled_points({}, 0, 4, Script(7)) == (7, 7 + 2**30, 7 + 2**31, 7 + 3 * 2**30)
 
 
-@given(rings, st.integers(0, TOP))
-def test_the_whole_ring_is_one_stretch(ring: Ring, start: int) -> None:
-    replicas = list(ring.replicas())
-    turned = sorted(replicas, key=lambda replica: (replica[0] - start) % RING_SIZE)
-    ranges = stretch_ranges([turned], closed=True)
-    assert {name: sum(length for _, length in each) for name, each in ranges.items()} == {
-        name: share for name, share in ring.shares.items() if share
-    }
-
-
-def test_stretches_that_overlap_have_each_range_once_and_none_that_has_no_end() -> None:
-    stretches = [[(10, "a"), (20, "b"), (30, "a")], [(20, "b"), (30, "a"), (30, "b"), (35, "c")]]
-    assert stretch_ranges(stretches) == {"a": ((10, 10),), "b": ((20, 10), (30, 5))}
-
-
-def test_a_stretch_may_go_over_the_top() -> None:
-    assert stretch_ranges([[(TOP, "a"), (3, "b")]]) == {"a": ((TOP, 4),)}
-
-
 def looked_around(ring: Ring, rng: random.Random) -> Mapping[str, Sequence[tuple[int, int]]]:
     """What a joiner sees of a ring that is too large to be seen whole."""
     replicas = list(ring.replicas())
@@ -328,19 +308,13 @@ def test_a_balanced_node_that_grows_has_its_fair_share_then(
 @given(rings.filter(lambda ring: ring.node_count > 0), st.data())
 def test_a_node_keeps_as_many_of_its_points_as_it_may(ring: Ring, data: st.DataObject) -> None:
     node = ring.nodes[0]
-    lengths = own_lengths(ring, node)
+    lengths = replica_lengths(ring, node)
     assert set(lengths) == set(ring.points_of(node))
     count = data.draw(st.integers(1, len(lengths)))
     kept = kept_points(lengths, count)
     assert len(set(kept)) == count
     assert set(kept) <= set(lengths)
     assert list(kept) == sorted(kept)
-
-
-@given(rings)
-def test_what_points_own_adds_up_to_what_their_node_owns(ring: Ring) -> None:
-    for node in ring.nodes:
-        assert sum(own_lengths(ring, node).values()) == ring.shares[node]
 
 
 def test_half_of_the_points_of_a_node_own_about_half_of_what_it_had() -> None:

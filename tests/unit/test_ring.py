@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -11,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE, HashAlgorithm
-from hashring.core.ring import Move, Range, Ring, bounds_of, subtract
+from hashring.core.ranges import Move, Range
+from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError, KeyTypeError, UnknownNodeError
 
 Points = dict[str, list[int]]
@@ -320,36 +320,6 @@ def test_a_ring_tells_its_size_when_printed() -> None:
     ring = Ring({"a": [1, 2], "b": [3]})
     assert repr(ring) == f"<Ring of 2 nodes, 3 replicas, crc-32, fingerprint {ring.fingerprint}>"
     assert ring != "a ring"
-
-
-# --- ranges as tuples ---------------------------------------------------------------------------
-
-cuts = st.lists(st.integers(0, 40), unique=True, max_size=12).map(sorted)
-ranges_ = cuts.map(lambda c: tuple(Range(s, e) for s, e in zip(c[::2], c[1::2], strict=False)))
-
-
-def inside(ranges: tuple[Range, ...], p: int) -> bool:
-    return any(start <= p < end for start, end in ranges)
-
-
-@given(ranges_, ranges_)
-def test_to_subtract_is_to_keep_what_is_in_one_and_not_in_the_other(
-    one: tuple[Range, ...], other: tuple[Range, ...]
-) -> None:
-    left = subtract(one, other)
-    for p in range(42):
-        assert inside(left, p) == (inside(one, p) and not inside(other, p))
-    assert all(range_.start < range_.end for range_ in left)
-    assert list(left) == sorted(left)
-
-
-@given(ranges_)
-def test_one_search_in_the_bounds_says_whether_a_point_is_inside(
-    ranges: tuple[Range, ...],
-) -> None:
-    bounds = bounds_of(ranges)
-    for p in range(42):
-        assert bisect_right(bounds, p) % 2 == inside(ranges, p)
 
 
 # --- several owners of one key ------------------------------------------------------------------

@@ -20,7 +20,8 @@ from hashring.core.hashing import (
     hash_algorithm_names,
     key_bytes,
 )
-from hashring.core.ring import Ring, bounds_of
+from hashring.core.ranges import bounds_of
+from hashring.core.ring import Ring
 from hashring.core.select_keys import (
     INSIDE,
     MAX_TABLE_BYTES,

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from hashring.core.hashing import HashAlgorithm
 from hashring.core.own_ranges import Reach, read_reaches
-from hashring.core.placement import stretch_ranges
 from hashring.core.replica import Replica, parse_parts, parse_replica
+from hashring.core.replica_ranges import stretch_ranges
 from hashring.core.ring import Ring
 from hashring.core.ring_change import Stamp
 from hashring.errors import ReplicaFormatError

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from hashring.core.even_weights import Weighed
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
-from hashring.core.own_ranges import ranges_fingerprint
 from hashring.core.placement import free_points, points_of_weight
+from hashring.core.ranges import ranges_fingerprint
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import NodeShape, reweighed_ring
 from hashring.core.value_checks import is_number

@@ -23,8 +23,8 @@ from hashring.core.placement import (
     balanced_cuts,
     free_points,
     sampled_points,
-    stretch_ranges,
 )
+from hashring.core.replica_ranges import stretch_ranges
 from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import look
 

@@ -13,7 +13,7 @@ from peers import plain_node, their_node
 from redis_hashring import HashAlgorithm
 from targets import RING
 
-from hashring.core.ring import bounds_of
+from hashring.core.ranges import bounds_of
 
 
 def asked(contains: Callable[[str], bool], keys: list[str]) -> Callable[[], None]:

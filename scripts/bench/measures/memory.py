@@ -9,7 +9,7 @@ from frame import Measure, Plot, Result, Run, best
 from targets import RING
 
 from hashring import Ring
-from hashring.core.ring import bounds_of
+from hashring.core.ranges import bounds_of
 from hashring.core.select_keys import cells_of
 
 

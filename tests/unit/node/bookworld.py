@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hashring.core.ring import Ring, bounds_of
+from hashring.core.ranges import bounds_of
+from hashring.core.ring import Ring
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, LockBook, LockConfig, Take, Verdict

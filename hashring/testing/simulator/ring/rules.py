@@ -61,8 +61,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
+from hashring.core.ranges import Range
 from hashring.core.replica import Replica, parse_replica
-from hashring.core.ring import Range, Ring
+from hashring.core.ring import Ring
 from hashring.errors import ReplicaFormatError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
