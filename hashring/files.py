@@ -1,4 +1,4 @@
-"""Files on this machine: written whole or not at all; and rings in files.
+"""Ring files on this machine.
 
 A ring file is JSON (:mod:`hashring.core.ring_file`), or Parquet with the same JSON in its header.
 """
@@ -6,19 +6,15 @@ A ring file is JSON (:mod:`hashring.core.ring_file`), or Parquet with the same J
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from hashring.atomic_writes import new_file
 from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile, dump_ring, load_ring
 from hashring.errors import (
     MissingDependencyError,
     NoDataError,
-    OutputExists,
-    OutputRefused,
     RingFileError,
 )
 
@@ -91,61 +87,6 @@ def write_ring(ring: RingFile | Ring, path: str | os.PathLike[str]) -> None:
     )
     with new_file(path) as aside:
         pq.write_table(table.replace_schema_metadata({_RING_METADATA: text.encode()}), aside)
-
-
-def check_new(path: str | os.PathLike[str]) -> None:
-    """Check, before the work starts, that a file or directory can be made there.
-
-    Raises:
-        OutputExists: it is there already.
-        OutputRefused: nothing can be made there.
-    """
-    target = Path(path).absolute()
-    try:
-        # The name that it has while it is written is the longest.
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.lstat(_aside(target))
-    except OSError as error:
-        raise OutputRefused(str(path), error.strerror or str(error)) from error
-    if target.exists():
-        raise OutputExists(str(path))
-    parent = next(at for at in target.parents if at.exists())
-    if not parent.is_dir():
-        raise OutputRefused(str(path), f"{parent} is no directory")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise OutputRefused(str(path), f"no right to write into {parent}")
-
-
-def _aside(target: Path) -> Path:
-    return target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}"
-
-
-@contextmanager
-def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to; what is there at the end gets the real name, in one step.
-
-    Raises:
-        OutputExists: the real name is taken, now or by the end.
-        OutputRefused: the file cannot be written.
-    """
-    check_new(path)
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputRefused(str(path), f"{target.parent}: {error.strerror}") from error
-    aside = _aside(target)
-    try:
-        yield aside
-        # A link fails where a rename would replace what somebody else wrote meanwhile.
-        os.link(aside, target)
-    except FileExistsError:
-        raise OutputExists(str(path)) from None
-    except OSError as error:
-        raise OutputRefused(str(path), error.strerror or str(error)) from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()
 
 
 def _parquet() -> tuple[Any, Any]:

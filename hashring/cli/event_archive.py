@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Final
 
+from hashring.atomic_writes import new_file
 from hashring.cli.connection import Connection
 from hashring.errors import EventsLost, InputDamaged, OutputRefused
-from hashring.files import new_file
 from hashring.store.command import text
 from hashring.store.ring.ring_events import after, event_json
 

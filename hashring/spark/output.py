@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.files import check_new
 from hashring.spark.input import FORMATS, format_of, local_path
 from hashring.spark.key_points import quoted
 from hashring.spark.row_counts import Counts

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.atomic_writes import check_new
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, OutputExists
-from hashring.files import check_new
 from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import CORRUPT, is_bad, local_path

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hashring.atomic_writes import check_new, new_file
 from hashring.cli.common_options import Settings
 from hashring.cli.export import live_ring
 from hashring.cli.output import document
 from hashring.cli.signals import held_back
 from hashring.cli.spark.terminal_answer import shown, table_lines
 from hashring.errors import ConfigError, EmptyRingError
-from hashring.files import check_new, new_file, read_ring
+from hashring.files import read_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

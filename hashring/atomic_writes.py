@@ -1,0 +1,66 @@
+"""Files on this machine that are written whole or not at all, and replace nothing."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hashring.errors import OutputExists, OutputRefused
+
+
+def check_new(path: str | os.PathLike[str]) -> None:
+    """Check, before the work starts, that a file or directory can be made there.
+
+    Raises:
+        OutputExists: it is there already.
+        OutputRefused: nothing can be made there.
+    """
+    target = Path(path).absolute()
+    try:
+        # The name that it has while it is written is the longest.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(_aside(target))
+    except OSError as error:
+        raise OutputRefused(str(path), error.strerror or str(error)) from error
+    if target.exists():
+        raise OutputExists(str(path))
+    parent = next(at for at in target.parents if at.exists())
+    if not parent.is_dir():
+        raise OutputRefused(str(path), f"{parent} is no directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputRefused(str(path), f"no right to write into {parent}")
+
+
+def _aside(target: Path) -> Path:
+    return target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}"
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path to write to; what is there at the end gets the real name, in one step.
+
+    Raises:
+        OutputExists: the real name is taken, now or by the end.
+        OutputRefused: the file cannot be written.
+    """
+    check_new(path)
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputRefused(str(path), f"{target.parent}: {error.strerror}") from error
+    aside = _aside(target)
+    try:
+        yield aside
+        # A link fails where a rename would replace what somebody else wrote meanwhile.
+        os.link(aside, target)
+    except FileExistsError:
+        raise OutputExists(str(path)) from None
+    except OSError as error:
+        raise OutputRefused(str(path), error.strerror or str(error)) from error
+    finally:
+        with suppress(OSError):
+            aside.unlink()
