@@ -71,7 +71,6 @@ from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
     LeaveStatus,
-    NodeRecord,
     Scoring,
     Snapshot,
     beat,
@@ -80,6 +79,7 @@ from hashring.store.ring.commands import (
     snapshot,
 )
 from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.node_entries import NodeRecord
 from hashring.store.ring.node_orders import ORDERED, WeightOrder
 
 # A message and the answer to a heartbeat travel on two connections. How long a gap may be only

@@ -8,7 +8,6 @@ of Redis.
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,8 +26,8 @@ from hashring.store.interface import (
     Unsubscribed,
 )
 from hashring.store.locks.twin import LocksData, LocksTwin
-from hashring.store.ring.commands import holder_of
 from hashring.store.ring.key_names import RingKeys, ring_keys
+from hashring.store.ring.node_entries import holder_of
 from hashring.store.ring.twin import RingData, RingTwin
 from hashring.store.ring.twin_point_index import Index
 from hashring.store.twin_keyspace import Keyspace, Twin
@@ -41,24 +40,6 @@ TWINS: Final[dict[str, type[Twin]]] = {
     "locks": LocksTwin,
     "group": GroupTwin,
     "challenge": ChallengeTwin,
-}
-
-# The epoch key as the scripts write it; they go by the same form.
-_EPOCH: Final = re.compile(rb"([0-9]{1,12}) ([0-9A-Fa-f]+)(?: ([0-9]+) ([0-9]+))?")
-
-# The keys of a ring, and where the twin keeps what is in them.
-_PARTS: Final = {
-    "ring": ("members",),
-    "epoch": ("epoch", "tag", "began", "till"),
-    "nodes": ("nodes",),
-    "events": ("events",),
-    "left": ("left",),
-    "full": ("full",),
-    "points": ("index",),
-    "places": ("places",),
-    "orders": ("orders",),
-    "drained": ("drained",),
-    "ended": ("ended",),
 }
 
 
@@ -102,13 +83,8 @@ class MemoryServer:
 
     def set_epoch(self, ring: bytes, value: bytes) -> None:
         """Write a ring's epoch key behind everyone's back."""
-        written = _EPOCH.fullmatch(value)
         with self._lock:
-            state = self._ring(ring)
-            state.epoch = int(written[1]) if written else 0
-            state.tag = written[2].decode() if written else ""
-            state.began = written[3].decode() if written and written[3] else ""
-            state.till = int(written[4]) if written and written[4] else 0
+            self._ring(ring).set_epoch(value)
 
     def hset(self, ring: bytes, node: str, entry: bytes, *, part: str = "nodes") -> None:
         """Write a node's field of one of the ring's hashes behind its back.
@@ -138,10 +114,8 @@ class MemoryServer:
             parts: names of fields of :class:`hashring.store.ring.key_names.RingKeys`.
         """
         with self._lock:
-            state, fresh = self._ring(ring), RingData()
             for part in parts:
-                for name in _PARTS[part]:
-                    setattr(state, name, getattr(fresh, name))
+                self._ring(ring).delete(part)
 
     def drop(self, *names: bytes) -> None:
         """Delete locks and token counters behind everyone's back, by their names in Redis."""

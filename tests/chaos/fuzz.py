@@ -44,6 +44,7 @@ from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring import commands
 from hashring.store.ring import ring_events as events
+from hashring.store.ring.node_entries import holder_of, told_of
 
 _VALUES = (
     *(None, True, False, 0, -1, 1, 2**32, 2**32 - 1, 2**63, 10**30, -(10**30), 0.5, -0.0),
@@ -233,7 +234,7 @@ def _members(data: bytes) -> object:
 
 
 def _entry(data: bytes) -> object:
-    return commands.told_of(data), commands.holder_of(data), commands._read_memory(data)
+    return told_of(data), holder_of(data), commands._read_memory(data)
 
 
 def _event(data: bytes) -> object:

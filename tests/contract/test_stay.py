@@ -10,7 +10,8 @@ import pytest
 from hashring.core.own_ranges import OwnRanges
 from hashring.core.ring_change import ChangeKind
 from hashring.store.ring import node_orders
-from hashring.store.ring.commands import AWAY, BeatReply, BeatStatus, LeaveStatus, Scoring, park
+from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Scoring, park
+from hashring.store.ring.node_entries import AWAY
 from tests.contract.places import LONG_AGO, TTL, Listener, Place, replicas
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16

@@ -11,8 +11,8 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.readable import spans
 from hashring.core.ring import Ring
 from hashring.store.locks.commands import acquire
-from hashring.store.ring.commands import AWAY
 from hashring.store.ring.key_names import ring_keys
+from hashring.store.ring.node_entries import AWAY
 from tests.conftest import eventually
 from tests.web.conftest import SESSION, Visit, nodes_on, put
 

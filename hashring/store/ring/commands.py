@@ -8,7 +8,6 @@ timeout. :class:`Scoring` holds the difference.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,6 +25,7 @@ from hashring.errors import ReplicaFormatError
 from hashring.store.command import Argument, Command, text
 from hashring.store.lua_scripts import script
 from hashring.store.ring.key_names import RingKeys
+from hashring.store.ring.node_entries import ANCHOR, PLACED, NodeRecord, read_node, read_nodes
 from hashring.store.ring.node_orders import (
     DrainOrder,
     WeightOrder,
@@ -35,17 +35,8 @@ from hashring.store.ring.node_orders import (
 )
 from hashring.store.ring.ring_events import EVENTS_KEPT
 
-SESSION_LENGTH: Final = 16
-AWAY: Final = b"-" * SESSION_LENGTH
-"""Stands for the session in the entry of a node that stopped to come back."""
-# What the scripts know of an entry: the replica that stands for its heartbeat, which of its
-# session's sets of points the node has, what stays while it is away, and its form.
-_ANCHOR: Final = "anchor"
-_PLACED: Final = "placed"
-_STAYS: Final = "stays"
 _NO_POINT: Final = -1.0
 """Where a member that is no replica stands on the index."""
-_ENTRY: Final = re.compile(rb"([A-Za-z0-9_-]{%d})\{" % SESSION_LENGTH)
 
 
 @dataclass(frozen=True)
@@ -183,9 +174,9 @@ def beat(
     members = tuple(replica.member for replica in replicas)
     if members:
         # By which a sweep sees whether this heartbeat still holds.
-        told = {**told, _ANCHOR: members[0].decode()}
+        told = {**told, ANCHOR: members[0].decode()}
     if placed:
-        told = {**told, _PLACED: placed}
+        told = {**told, PLACED: placed}
     flags = "".join(
         letter
         for letter, wanted in (
@@ -406,21 +397,6 @@ class ReplicaRecord:
 
 
 @dataclass(frozen=True)
-class NodeRecord:
-    """What a node tells of itself.
-
-    Attributes:
-        session: the process that holds the name; empty when the entry was not written by one.
-        told: host, pid, started, weight and so on; empty when it is unreadable.
-        away: it stopped to come back; no session has the name.
-    """
-
-    session: str
-    told: Mapping[str, Any]
-    away: bool = False
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """A ring at one instant of Redis time.
 
@@ -513,7 +489,7 @@ def snapshot(
             parsed.clear()
             parsed.update(now_parsed)
         replicas.sort(key=lambda record: (record.replica.point, record.replica.node.encode()))
-        nodes = _read_nodes(entries)
+        nodes = read_nodes(entries)
         unindexed = 0 if scoring.lag else len(members) // 2 - int(indexed)
         # As long as the index has all, whoever is without an entry lost it, and comes back.
         vouched: list[ReplicaRecord] = []
@@ -601,7 +577,7 @@ def look(
 
     def read(raw: Any) -> Look:
         epoch, tag, at, members, entry, memory, own, taken, points, ordered = raw[:10]
-        record = _read_node(entry) if entry else None
+        record = read_node(entry) if entry else None
         stretches = [_read_stretch(stretch) for stretch in raw[10:]]
         # A replica more, for the end of the last range.
         closed = int(points) <= max(whole, count)
@@ -642,42 +618,6 @@ def owner(keys: RingKeys, point: int) -> Command[str | None]:
     return Command(
         script("ring", "owner"), keys.script_keys(), (point,), lambda raw: text(raw) or None
     )
-
-
-def _read_nodes(entries: list[bytes]) -> dict[str, NodeRecord]:
-    found: dict[str, NodeRecord] = {}
-    for name, entry in zip(entries[::2], entries[1::2], strict=True):
-        try:
-            node = name.decode()
-        except UnicodeDecodeError:
-            continue
-        found[node] = _read_node(entry)
-    return found
-
-
-def told_of(entry: bytes) -> dict[str, Any]:
-    """What a node tells of itself, from its entry; nothing for one not written here."""
-    try:
-        told = json.loads(entry[SESSION_LENGTH:])
-    except (ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def holder_of(entry: bytes) -> str:
-    """The session that holds a name, from the name's entry; empty when none does.
-
-    That is so in an entry not written here, and in that of a node that stopped to come back.
-    """
-    written = _ENTRY.match(entry)
-    return written[1].decode() if written and written[1] != AWAY else ""
-
-
-def _read_node(entry: bytes) -> NodeRecord:
-    told = told_of(entry)
-    for field_of_scripts in (_ANCHOR, _PLACED, _STAYS):
-        told.pop(field_of_scripts, None)
-    return NodeRecord(holder_of(entry), told, entry.startswith(AWAY))
 
 
 def _read_memory(memory: bytes) -> tuple[int, ...]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from hashring.core.own_ranges import Reach
+from hashring.core.own_ranges import reaches_text
 from hashring.core.replica import parse_replica
 from hashring.core.value_checks import is_number
-from hashring.errors import ReplicaFormatError
-from hashring.store.ring.commands import AWAY, SESSION_LENGTH, holder_of, told_of
-from hashring.store.ring.twin_point_index import Index, point_of
+from hashring.store.ring.node_entries import AWAY, SESSION_LENGTH, holder_of, told_of
+from hashring.store.ring.twin_point_index import Index, node_of, point_of
 from hashring.store.twin_keyspace import Twin
 from hashring.store.twin_stream import Stream
 
@@ -25,6 +23,25 @@ _FORGET_EVERY: Final = 3600
 _LAST_EPOCH: Final = 999_999_999_999
 _END_KEPT: Final = 3600
 _OVER: Final = "its time was up"
+
+
+# The epoch key as the scripts write it; they go by the same form.
+_EPOCH: Final = re.compile(rb"([0-9]{1,12}) ([0-9A-Fa-f]+)(?: ([0-9]+) ([0-9]+))?")
+
+# The keys of a ring, by their names in RingKeys, and which fields of the data are in each.
+_IN_KEY: Final = {
+    "ring": ("members",),
+    "epoch": ("epoch", "tag", "began", "till"),
+    "nodes": ("nodes",),
+    "events": ("events",),
+    "left": ("left",),
+    "full": ("full",),
+    "points": ("index",),
+    "places": ("places",),
+    "orders": ("orders",),
+    "drained": ("drained",),
+    "ended": ("ended",),
+}
 
 
 @dataclass
@@ -45,6 +62,24 @@ class RingData:
     orders: dict[bytes, bytes] = field(default_factory=dict)
     drained: dict[bytes, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
+
+    def set_epoch(self, value: bytes) -> None:
+        """Take over what somebody wrote to the epoch key; anything else counts as nothing."""
+        written = _EPOCH.fullmatch(value)
+        self.epoch = int(written[1]) if written else 0
+        self.tag = written[2].decode() if written else ""
+        self.began = written[3].decode() if written and written[3] else ""
+        self.till = int(written[4]) if written and written[4] else 0
+
+    def delete(self, key: str) -> None:
+        """Forget what is in a key.
+
+        Args:
+            key: the name of a field of :class:`hashring.store.ring.key_names.RingKeys`.
+        """
+        fresh = RingData()
+        for name in _IN_KEY[key]:
+            setattr(self, name, getattr(fresh, name))
 
 
 class _Left(NamedTuple):
@@ -125,13 +160,14 @@ class RingTwin(Twin):
                 }
                 self._announce(change, added - lost, node, history)
                 if indexed:
-                    self._move(away, own, full=full)
+                    ring.index.take_off(away)
+                    ring.index.put(own, full=full)
                     self._tell_neighbours(
                         map(point_of, (*away, *own)), change, node, [node] if other else []
                     )
             self._note_places(name, own, changed=changed)
             if indexed:
-                self._settle_index(own if "r" in flags else own[:1], own, full=full)
+                ring.index.settle(own if "r" in flags else own[:1], own, full=full)
             self._settle_full(node, own, history, full=full, indexed=indexed)
         elif status == "drained":
             self._note_told(name, session, told, history, joining=joining)
@@ -246,7 +282,7 @@ class RingTwin(Twin):
         if places in (None, _places_of(own)) or _placed(told.encode()) == known:
             return ()
         here = (m for point in _numbers(places) for m in self.ring.index.at(point))
-        others = (m for m in here if _node_of(m) == name and m not in (*away, *own))
+        others = (m for m in here if node_of(m) == name and m not in (*away, *own))
         return tuple(dict.fromkeys(others))
 
     def _reason_to_join(self, name: bytes, flags: str, entry: bytes | None, *, other: bool) -> str:
@@ -317,10 +353,6 @@ class RingTwin(Twin):
         ordered = None if session is None else self._weight_of(node.encode(), session)
         return b"" if ordered is None else json.dumps(ordered).encode()
 
-    def _move(self, away: Iterable[bytes], own: Iterable[bytes], *, full: bool) -> None:
-        self.ring.index.take_off(away)
-        self.ring.index.put(own, full=full)
-
     def _note_places(self, name: bytes, own: Iterable[bytes], *, changed: bool) -> None:
         """Where the node is; what it was before is of no use any more."""
         ring = self.ring
@@ -328,14 +360,6 @@ class RingTwin(Twin):
             ring.places[name] = _places_of(own)
         if changed:
             ring.left.pop(name, None)
-
-    def _settle_index(
-        self, looked_at: tuple[bytes, ...], own: tuple[bytes, ...], *, full: bool
-    ) -> None:
-        """The node's members are on the index that they should be on, whoever wrote to that."""
-        here = self.ring.index.full if full else self.ring.index.room
-        if any(member not in here for member in looked_at):
-            self.ring.index.put(own, full=full)
 
     def _settle_full(
         self, node: str, own: tuple[bytes, ...], history: int, *, full: bool, indexed: bool
@@ -427,7 +451,7 @@ class RingTwin(Twin):
         swept = self._sweep(self.now - lag, by, history)
         if lag == 0:
             swept += self._reconcile(by, history)
-        present = {_node_of(member) for member in ring.members} | ring.drained.keys()
+        present = {node_of(member) for member in ring.members} | ring.drained.keys()
         stray = [name for name in ring.nodes if name not in present]
         for name in stray:
             del ring.nodes[name]
@@ -461,12 +485,12 @@ class RingTwin(Twin):
     def look(self, node: str, whole: int, count: int, *points: int) -> list[Any]:
         ring, name = self.ring, node.encode()
         entry, place, memory = (part.get(name) for part in (ring.nodes, ring.places, ring.left))
-        own, taken = self._look_at(name, _numbers(place))
+        own, taken = ring.index.members_of(name, _numbers(place), ring.members)
         if not own:
-            own, more = self._look_at(name, _numbers(memory))
+            own, more = ring.index.members_of(name, _numbers(memory), ring.members)
             taken += more
         if entry is not None and place is None and name not in ring.drained:
-            own = [member for member in ring.members if _node_of(member) == name]
+            own = [member for member in ring.members if node_of(member) == name]
         reply: list[Any] = [
             ring.epoch,
             ring.tag.encode(),
@@ -479,13 +503,8 @@ class RingTwin(Twin):
             ring.index.room.counted + ring.index.full.counted,
             self._order_text(node, holder_of(entry or b"")),
         ]
-        around = ring.index.around()
-        if whole and len(around) <= whole:
-            reply.append([member for _, member in around])
-        elif whole:
-            for point in points:
-                first = bisect_left(around, point, key=lambda each: each[0])
-                reply.append([member for _, member in (around[first:] + around[:first])[:count]])
+        if whole:
+            reply += ring.index.stretches(whole, count, points)
         return reply
 
     def drain(  # noqa: PLR0917 - ARGV of the script, in its order
@@ -505,7 +524,7 @@ class RingTwin(Twin):
             elif other != name and held is None and stale == _OVER:
                 self._write_order(other, "drain", None)
         if others <= 0 and lag > 0:
-            nodes = {_node_of(member) for member in ring.members} - {None, name}
+            nodes = {node_of(member) for member in ring.members} - {None, name}
             others = int(any(other not in ring.nodes for other in nodes))
         stands, _ = self._drain_of(name, holder_of(entry or b""))
         if others <= 0 and force != "1" and stands is None:
@@ -560,22 +579,6 @@ class RingTwin(Twin):
 
     def owner(self, point: int) -> bytes:
         return self.ring.index.owner(point, self.ring.members).encode()
-
-    def _look_at(self, name: bytes, points: Iterable[int]) -> tuple[list[bytes], list[int]]:
-        """The members that a node has at these points, and those of them that another has."""
-        own, taken = [], []
-        for point in points:
-            here = self._here(point)
-            own += [member for member in here if _node_of(member) == name]
-            if any(_node_of(member) != name for member in here):
-                taken.append(point)
-        return own, taken
-
-    def _here(self, point: int, name: bytes | None = None) -> list[bytes]:
-        """The members of the ring at a point; those of one node alone, when it is given."""
-        index, members = self.ring.index, self.ring.members
-        here = [member for member in index.at(point) if member in members]
-        return here if name is None else [m for m in here if _node_of(m) == name]
 
     # --- what the scripts share ---------------------------------------------------------------
 
@@ -688,7 +691,7 @@ class RingTwin(Twin):
         since = None
         ends = []
         for member in expired:
-            node = _node_of(member)
+            node = node_of(member)
             if node is not None:
                 points.setdefault(node, []).append(point_of(member))
                 ends.append(point_of(member))
@@ -715,36 +718,17 @@ class RingTwin(Twin):
         return len(expired)
 
     def _reconcile(self, by: str, history: int) -> int:
-        ring, index = self.ring, self.ring.index
-        indexed = len(index)
-        if len(ring.members) == indexed:
+        ring = self.ring
+        away = ring.index.reconcile(ring.members, ring.nodes, ring.full)
+        if not away:
             return 0
-        for each in (index.room, index.full):
-            for member in each.members:
-                if member not in ring.members or (each is index.full and member in index.room):
-                    each.remove(member)
-        away, gone = [], []
-        for member in sorted(ring.members, key=lambda each: (ring.members[each], each)):
-            if member in index.room or member in index.full:
-                continue
-            node = _node_of(member)
-            if node is None:
-                index.room.add(member, -1)
-                continue
-            entry = ring.nodes.get(node)
-            if entry is not None and (not indexed or told_of(entry).get("ranges") is None):
-                index.put([member], full=node in ring.full)
-                continue
-            away.append(member)
-            if entry is None and node.decode() not in gone:
-                gone.append(node.decode())
-        if away:
-            for member in away:
-                del ring.members[member]
-            body: dict[str, Any] = {"kind": "expire", "reason": "unvouched"}
-            if gone:
-                body["nodes"] = gone
-            self._announce(body, -len(away), by, history)
+        for member in away:
+            del ring.members[member]
+        body: dict[str, Any] = {"kind": "expire", "reason": "unvouched"}
+        nodes = dict.fromkeys(node_of(member) for member in away)
+        if gone := [node.decode() for node in nodes if node and node not in ring.nodes]:
+            body["nodes"] = gone
+        self._announce(body, -len(away), by, history)
         return len(away)
 
     def _tell_neighbours(
@@ -765,39 +749,24 @@ class RingTwin(Twin):
                 ring.index.reach(point, node, is_full=node.encode() in ring.full)[0]
                 for point in sorted(concerned.get(node, ()))
             ]
-            body = json.dumps({**told, "ranges": _text_of(reaches)}).encode()
+            body = json.dumps({**told, "ranges": reaches_text(reaches)}).encode()
             self.publish(channel + node.encode(), b"ranges\n" + body)
 
     def _soonest(self, status: str) -> float | None:
         return None if status == "drained" else min(self.ring.members.values(), default=None)
 
-    def _own_ranges(self, own: Iterable[bytes], node: str) -> tuple[str, float | None]:
+    def _own_ranges(self, own: tuple[bytes, ...], node: str) -> tuple[str, float | None]:
         ring = self.ring
-        while True:
-            found = [
-                ring.index.reach(point_of(member), node, is_full=node.encode() in ring.full)
-                for member in own
-            ]
-            ends = [last for _, last in found if last is not None]
-            stale = [member for member in ends if member not in ring.members]
-            if not stale:
-                break
-            ring.index.take_off(stale)
+        is_full = node.encode() in ring.full
+        reaches, ends = ring.index.own_ranges(own, node, ring.members, is_full=is_full)
         soonest = min(map(ring.members.__getitem__, ends), default=None)
-        return _text_of(reach for reach, _ in found), soonest
+        return reaches_text(reaches), soonest
 
 
 def _texts(members: Iterable[bytes]) -> bytes:
     """Members as one text, which may be any bytes."""
     texts = [member.decode("utf-8", "surrogateescape") for member in members]
     return json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogateescape")
-
-
-def _node_of(member: bytes) -> bytes | None:
-    try:
-        return parse_replica(member).node.encode()
-    except ReplicaFormatError:
-        return None
 
 
 def _placed(told: bytes) -> int:
@@ -848,10 +817,6 @@ def _numbers(text: bytes | None) -> list[int]:
 
 def _sha1(text: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()
-
-
-def _text_of(reaches: Iterable[Reach]) -> str:
-    return ",".join(f"{point} {own} {reach}" for point, own, reach in reaches)
 
 
 def _unserved(told: str | bytes) -> int:

@@ -1,17 +1,20 @@
 """The index of a ring's members by their points, as the twin in memory keeps it.
 
-The decisions are those of the scripts (``_point_index.lua``, ``_neighbours.lua``), in the same
-words.
+The decisions are those of the scripts (``_point_index.lua``, ``_neighbours.lua``, ``look.lua``, and
+``reconcile`` in ``_sweep.lua``), in the same words.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.own_ranges import Reach
+from hashring.core.replica import parse_replica
+from hashring.errors import ReplicaFormatError
+from hashring.store.ring.node_entries import told_of
 
 
 @dataclass
@@ -107,6 +110,67 @@ class Index:
             self.room.remove(member)
             self.full.remove(member)
 
+    def settle(self, looked_at: Iterable[bytes], members: Iterable[bytes], *, full: bool) -> None:
+        """Put a node's members on the one of the indexes, unless those looked at are there."""
+        here = self.full if full else self.room
+        if any(member not in here for member in looked_at):
+            self.put(members, full=full)
+
+    def reconcile(
+        self, members: Mapping[bytes, float], entries: Mapping[bytes, bytes], full: Container[bytes]
+    ) -> list[bytes]:
+        """Hold the ring's members again, when somebody wrote to one of the two alone.
+
+        Args:
+            members: the ring's, with their scores.
+            entries: the nodes' entries, by name.
+            full: the names of the full nodes.
+
+        Returns:
+            The members that nobody vouches for, in order of their scores: they are to be taken off
+            the ring.
+        """
+        indexed = len(self)
+        if len(members) == indexed:
+            return []
+        for each in (self.room, self.full):
+            for member in each.members:
+                if member not in members or (each is self.full and member in self.room):
+                    each.remove(member)
+        away = []
+        for member in sorted(members, key=lambda each: (members[each], each)):
+            if member in self.room or member in self.full:
+                continue
+            node = node_of(member)
+            if node is None:
+                self.room.add(member, -1)
+                continue
+            entry = entries.get(node)
+            if entry is not None and (not indexed or told_of(entry).get("ranges") is None):
+                self.put([member], full=node in full)
+            else:
+                away.append(member)
+        return away
+
+    def own_ranges(
+        self, own: Collection[bytes], node: str, members: Container[bytes], *, is_full: bool
+    ) -> tuple[list[Reach], list[bytes]]:
+        """How far the ranges of a node's replicas go, and the members at the ends of its own ones.
+
+        What stands at an end and is not on the ring is taken off first.
+
+        Args:
+            own: the node's replicas.
+            members: the ring's.
+        """
+        while True:
+            found = [self.reach(point_of(member), node, is_full=is_full) for member in own]
+            ends = [last for _, last in found if last is not None]
+            stale = [member for member in ends if member not in members]
+            if not stale:
+                return [reach for reach, _ in found], ends
+            self.take_off(stale)
+
     def reach(self, point: int, node: str, *, is_full: bool) -> tuple[Reach, bytes | None]:
         """What follows a replica of a node, with the member at the end of its own range."""
         name = node.encode()
@@ -135,7 +199,38 @@ class Index:
         """The members at a point, those of nodes with room first."""
         return [*self.room.at(point), *self.full.at(point)]
 
-    def around(self) -> list[tuple[int, bytes]]:
+    def members_of(
+        self, name: bytes, points: Iterable[int], members: Container[bytes]
+    ) -> tuple[list[bytes], list[int]]:
+        """The members of the ring that a node has at these points, and which of them others have.
+
+        Args:
+            members: the ring's.
+        """
+        own, taken = [], []
+        for point in points:
+            here = [member for member in self.at(point) if member in members]
+            own += [member for member in here if node_of(member) == name]
+            if any(node_of(member) != name for member in here):
+                taken.append(point)
+        return own, taken
+
+    def stretches(self, whole: int, count: int, points: Iterable[int]) -> list[list[bytes]]:
+        """The members around the ring, from each of these points on.
+
+        Args:
+            whole: of an index with up to this many replicas, all of them are the only stretch.
+            count: how many a stretch has.
+        """
+        around = self._around()
+        if len(around) <= whole:
+            return [[member for _, member in around]]
+        firsts = [bisect_left(around, point, key=lambda each: each[0]) for point in points]
+        return [
+            [member for _, member in (around[first:] + around[:first])[:count]] for first in firsts
+        ]
+
+    def _around(self) -> list[tuple[int, bytes]]:
         """All replicas with their points, by rising point, those of nodes with room first."""
         both = [*self.room.items(), *self.full.items()]
         counted = [(point, member) for member, point in both if point >= 0]
@@ -154,6 +249,14 @@ class Index:
 def point_of(member: bytes) -> int:
     """The point of a replica's member."""
     return int(member.partition(b":")[0])
+
+
+def node_of(member: bytes) -> bytes | None:
+    """The name of a member's node; ``None`` for a member that is no replica."""
+    try:
+        return parse_replica(member).node.encode()
+    except ReplicaFormatError:
+        return None
 
 
 def _name_of(member: bytes) -> bytes:

@@ -19,7 +19,7 @@ from hashring.node.node_machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin
-from hashring.store.ring.commands import AWAY
+from hashring.store.ring.node_entries import AWAY
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.ring.history import KINDS, NodeHistory
 from hashring.testing.simulator.shrinking import smallest
