@@ -367,7 +367,7 @@ CHANGE_WAY = {
     "node/own_ranges_machine.py": "is it newer than what is known?",
     "core/own_ranges.py": "the new ranges, from the message's text",
     "node/ring_node.py": "publishes; calls on_change beside it",
-    "node/any_node.py": "the machine's new view",
+    "node/base_node.py": "the machine's new view",
     "node/reader.py": "one assignment: the next answer uses it",
 }
 CHANGE_BESIDE = (
@@ -390,7 +390,7 @@ HANDOFF_WAY = {
     "running/machine_loop.py": "passes the message to the owner's machine",
     "protocol/member_machine.py": "renews at once: store/group/beat.lua",
     "core/groups/held_partitions.py": "revoked, until a deadline; then released",
-    "groups/any_member.py": "puts it into the inbox of the callbacks",
+    "groups/base_member.py": "puts it into the inbox of the callbacks",
     "groups/sync_member.py": "calls on_revoked; its return goes back",
 }
 HANDOFF_BESIDE = (
@@ -406,7 +406,7 @@ HANDOFF_BESIDE = (
     "core/groups/view_changes.py",
     "core/state_table.py",
     "core/value_checks.py",
-    "groups/group_member.py",
+    "groups/base_partition_group.py",
     "protocol/flow.py",
     "protocol/machine.py",
     "protocol/silent_subscription.py",

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from redis import Redis
 
 from hashring import RingNode
-from hashring.groups.any_member import BaseMember
+from hashring.groups.base_member import BaseMember
 from hashring.store.embedded_server import PROGRAM_VARIABLE, RedisServer, find_server
 
 pytest_plugins = ("tests.hosted",)

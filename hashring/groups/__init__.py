@@ -1,1 +1,5 @@
-"""The live partition group: a member in a thread of its own."""
+"""Live members: each keeps its lease by threads of its own.
+
+A member is made of the way it is run (``base_member``, and ``sync_member`` or ``async_member``) and
+of a protocol: ``lease_challenge``, or ``base_partition_group`` with the two facades of it.
+"""

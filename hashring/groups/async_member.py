@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
-from hashring.groups.any_member import BaseMember, Stay
+from hashring.groups.base_member import BaseMember, Stay
 from hashring.store.asyncio_cancellation import callback_over
 
 M = TypeVar("M", bound="AsyncMember")

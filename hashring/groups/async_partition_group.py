@@ -9,7 +9,7 @@ from hashring.core.assignors import Member
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.async_member import AsyncMember
-from hashring.groups.group_member import GroupMember
+from hashring.groups.base_partition_group import BasePartitionGroup
 from hashring.protocol.flow import Flow, run_flow_async
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
@@ -18,7 +18,7 @@ from hashring.store.redis_store import AsyncRedisStore
 T = TypeVar("T")
 
 
-class AsyncPartitionGroup(GroupMember, AsyncMember):
+class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
     """A group of members that share numbered partitions, one owner each, for asyncio.
 
     ::

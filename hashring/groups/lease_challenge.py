@@ -13,15 +13,15 @@ from hashring.core.groups.lease_race import Spans
 from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.state import check_partitions
 from hashring.errors import ConfigError
-from hashring.groups.any_member import (
+from hashring.groups.async_member import AsyncMember
+from hashring.groups.base_member import (
     BaseMember,
     Callbacks,
     OnAssigned,
     OnPartition,
     OnRevoked,
 )
-from hashring.groups.async_member import AsyncMember
-from hashring.groups.sync_member import LiveMember
+from hashring.groups.sync_member import SyncMember
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.challenge.commands import challenge_keys
@@ -39,7 +39,7 @@ def lease_challenge(
     on_assigned: OnAssigned | None = None,
     on_revoked: OnRevoked | None = None,
     on_lost: OnPartition | None = None,
-) -> LiveMember:
+) -> SyncMember:
     """A member of a lease challenge; start it with ``start()`` or ``with``.
 
     Args:
@@ -196,11 +196,11 @@ def _new_suffix() -> str:
     return secrets.token_hex(4)
 
 
-class _Fixed(FixedChallenge, LiveMember):
+class _Fixed(FixedChallenge, SyncMember):
     pass
 
 
-class _Faithful(FaithfulChallenge, LiveMember):
+class _Faithful(FaithfulChallenge, SyncMember):
     pass
 
 

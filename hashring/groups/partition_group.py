@@ -9,15 +9,15 @@ from typing import TypeVar
 from hashring.core.assignors import Member
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.group_status import GroupStatus
-from hashring.groups.group_member import GroupMember
-from hashring.groups.sync_member import LiveMember
+from hashring.groups.base_partition_group import BasePartitionGroup
+from hashring.groups.sync_member import SyncMember
 from hashring.protocol.flow import Flow, run_flow
 from hashring.store.interface import Store
 
 T = TypeVar("T")
 
 
-class PartitionGroup(GroupMember, LiveMember):
+class PartitionGroup(BasePartitionGroup, SyncMember):
     """A group of members that share numbered partitions, one owner each.
 
     ::

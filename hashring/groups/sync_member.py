@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
-from hashring.groups.any_member import BaseMember, Stay, logger
+from hashring.groups.base_member import BaseMember, Stay, logger
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
@@ -18,7 +18,7 @@ from hashring.running.threads_and_greenlets import (
     threads_are_greenlets,
 )
 
-M = TypeVar("M", bound="LiveMember")
+M = TypeVar("M", bound="SyncMember")
 T = TypeVar("T")
 
 _LONG = 3600.0
@@ -28,7 +28,7 @@ END = object()
 """Comes after the last change."""
 
 
-class LiveMember(BaseMember):
+class SyncMember(BaseMember):
     """A member whose callbacks run in a thread or in a greenlet."""
 
     _backend: Backend | None = None

@@ -12,9 +12,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from hashring.errors import ConfigError
-from hashring.groups.any_member import BaseMember
+from hashring.groups.base_member import BaseMember
 from hashring.metrics.metric_families import PROCESS_METRICS, Families, label, one_hot
-from hashring.node.any_node import Node
+from hashring.node.base_node import Node
 from hashring.node.states import NodeState
 
 _STATES: Final = tuple(state.value for state in NodeState)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable, StoreError
-from hashring.node.any_node import Node
+from hashring.node.base_node import Node
 from hashring.node.lock_flows import Asking
 from hashring.node.node_log import NodeLog
 from hashring.node.reader import listed, monotonic

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, StoreError
-from hashring.node.any_node import Node
+from hashring.node.base_node import Node
 from hashring.node.lock_flows import Asking
 from hashring.node.node_loop import Runner
 from hashring.node.reader import listed, monotonic

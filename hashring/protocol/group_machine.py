@@ -479,6 +479,20 @@ class GroupMachine(MemberMachine):
         self._redis_now = 0.0
         self._awaited: int | None = None
 
+    # --- what the application says about a partition ------------------------------------------
+
+    def lag(self, partition: int, behind: float) -> bool:
+        """How far it is behind on a partition; whether it was to warm up for it."""
+        return self._report(self.membership.lag(partition, behind))
+
+    def load(self, partition: int, value: float) -> bool:
+        """How busy a partition is, told with the next renewal; whether it is held."""
+        return self.membership.load(partition, value)
+
+    def drained(self, partition: int, now: float) -> bool:
+        """A removed partition is empty; whether this member was to empty it."""
+        return self._report(self.membership.drained(partition, now))
+
     # --- decisions ----------------------------------------------------------------------------
 
     def _ask(self, brought: Brought | None = None) -> int:

@@ -283,18 +283,6 @@ class MemberMachine(ABC):
         self._report(done and self.membership.has_given_up(partition))
         return done
 
-    def lag(self, partition: int, behind: float) -> bool:
-        """How far it is behind on a partition; whether it was to warm up for it."""
-        return self._report(self.membership.lag(partition, behind))
-
-    def load(self, partition: int, value: float) -> bool:
-        """How busy a partition is, told with the next renewal; whether it is held."""
-        return self.membership.load(partition, value)
-
-    def drained(self, partition: int, now: float) -> bool:
-        """A removed partition is empty; whether this member was to empty it."""
-        return self._report(self.membership.drained(partition, now))
-
     def wake(self) -> None:
         """Renew at the next opportunity."""
         self._woken = True

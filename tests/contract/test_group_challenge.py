@@ -15,7 +15,7 @@ from hashring import async_lease_challenge, lease_challenge
 from hashring.core.groups.lease_race import Spans
 from hashring.core.groups.lease_table import Rules
 from hashring.errors import ConfigError, GroupMismatch
-from hashring.groups.sync_member import LiveMember
+from hashring.groups.sync_member import SyncMember
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, eventually, shared
 
@@ -24,14 +24,14 @@ SPANS = Spans(normal_lease=0.6, max_lease=1.8, max_shutdown=0.5, min_grab=0.3, h
 MODES: list[dict[str, Any]] = [{"rules": RULES}, {"mode": "faithful", "spans": SPANS}]
 every_mode = pytest.mark.parametrize("mode", MODES, ids=["fixed", "faithful"])
 
-Make = Callable[..., LiveMember]
+Make = Callable[..., SyncMember]
 
 
 @pytest.fixture
 def make(redis: Redis) -> Iterator[Make]:
-    made: list[LiveMember] = []
+    made: list[SyncMember] = []
 
-    def build(name: str, partitions: int = 8, **more: Any) -> LiveMember:
+    def build(name: str, partitions: int = 8, **more: Any) -> SyncMember:
         made.append(lease_challenge(redis, "work", partitions, member=name, **more))
         made[-1].start()
         return made[-1]
@@ -64,7 +64,7 @@ def test_fixed_what_is_level_stays_where_it_is(make: Make) -> None:
 
 def test_fixed_a_partition_is_taken_only_when_its_callback_has_returned(make: Make) -> None:
     told: list[tuple[str, int]] = []
-    b: list[LiveMember] = []
+    b: list[SyncMember] = []
 
     def end(partition: int, deadline: float) -> None:
         told.append(("revoked", partition))

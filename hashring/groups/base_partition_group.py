@@ -1,4 +1,4 @@
-"""A member of a partition group, whatever runs the application."""
+"""What a member of a partition group has, whatever runs the application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
 from hashring.core.groups.state import NON_EXCLUSIVE, GroupState, Terms
-from hashring.groups.any_member import (
+from hashring.core.value_checks import is_finite
+from hashring.errors import ConfigError
+from hashring.groups.base_member import (
     BaseMember,
     Callbacks,
     OnActive,
@@ -21,6 +23,7 @@ from hashring.groups.any_member import (
     OnRevoked,
     Stay,
     checked_partition,
+    monotonic,
 )
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_machine import (
@@ -39,7 +42,7 @@ from hashring.store.group.commands import Brought, group_keys
 T = TypeVar("T")
 
 
-class GroupMember(BaseMember):
+class BasePartitionGroup(BaseMember):
     """The protocol of a partition group; arguments as for :class:`hashring.PartitionGroup`."""
 
     def __init__(
@@ -128,6 +131,8 @@ class GroupMember(BaseMember):
         """The name of the group's assignor."""
         return self._group.offered.assignor
 
+    # --- what the application says about a partition -----------------------------------------
+
     def load(self, partition: int, value: float) -> bool:
         """Report how busy a partition is; whether this member holds it.
 
@@ -148,6 +153,49 @@ class GroupMember(BaseMember):
         self.tick()
         with self._lock:
             return self._group.load(partition, checked)
+
+    def ready(self, partition: int) -> bool:
+        """This member is warm for a partition; whether it was to warm up for it.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
+        return self.lag(partition, 0.0)
+
+    def lag(self, partition: int, behind: float) -> bool:
+        """How far this member is behind on a partition; whether it was to warm up for it.
+
+        Raises:
+            ConfigError: ``behind`` is no finite number, 0 or more; or ``partition`` is not a whole
+                number.
+        """
+        partition = checked_partition(partition)
+        if not is_finite(behind) or behind < 0:
+            raise ConfigError("behind", behind, "give a finite number, 0 or more")
+        self.tick()
+        with self._lock:
+            done = self._group.lag(partition, behind)
+        if done:
+            self._wake()
+        return done
+
+    def drained(self, partition: int) -> bool:
+        """A removed partition is empty; whether this member was to empty it.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
+        partition = checked_partition(partition)
+        self.tick()
+        with self._lock:
+            done = self._group.drained(partition, monotonic())
+        if done:
+            self._wake()
+        return done
+
+    def _warms_up(self) -> bool:
+        """Whether any part of the application hears of what to warm up for."""
+        return self._callbacks.on_warmup is not None or bool(self._iterators)
 
     # --- looking ------------------------------------------------------------------------------
 

@@ -273,8 +273,8 @@ class BaseMember(ABC):
     def tick(self) -> None:
         """The application makes progress.
 
-        So do :meth:`release`, :meth:`ready`, :meth:`lag` and :meth:`drained`, a callback that
-        returns, and asking for the next of the changes.
+        So do :meth:`release` and other reports about a partition, a callback that returns, and
+        asking for the next of the changes.
         """
         self._machine.tick(monotonic())
         if self._machine.membership.stalled:
@@ -293,45 +293,6 @@ class BaseMember(ABC):
         with self._lock:
             token = self.token(partition)
             done = token is not None and self._machine.release(partition, token, monotonic())
-        if done:
-            self._wake()
-        return done
-
-    def ready(self, partition: int) -> bool:
-        """This member is warm for a partition; whether it was to warm up for it.
-
-        Raises:
-            ConfigError: ``partition`` is not a whole number.
-        """
-        return self.lag(partition, 0.0)
-
-    def lag(self, partition: int, behind: float) -> bool:
-        """How far this member is behind on a partition; whether it was to warm up for it.
-
-        Raises:
-            ConfigError: ``behind`` is no finite number, 0 or more; or ``partition`` is not a whole
-                number.
-        """
-        partition = checked_partition(partition)
-        if not is_finite(behind) or behind < 0:
-            raise ConfigError("behind", behind, "give a finite number, 0 or more")
-        self.tick()
-        with self._lock:
-            done = self._machine.lag(partition, behind)
-        if done:
-            self._wake()
-        return done
-
-    def drained(self, partition: int) -> bool:
-        """A removed partition is empty; whether this member was to empty it.
-
-        Raises:
-            ConfigError: ``partition`` is not a whole number.
-        """
-        partition = checked_partition(partition)
-        self.tick()
-        with self._lock:
-            done = self._machine.drained(partition, monotonic())
         if done:
             self._wake()
         return done
@@ -466,10 +427,6 @@ class BaseMember(ABC):
             elif self._wanted(change):
                 self._deliver(stay, change)
         self._let_go(*unheard)
-
-    def _warms_up(self) -> bool:
-        """Whether any part of the application hears of what to warm up for."""
-        return self._callbacks.on_warmup is not None or bool(self._iterators)
 
     def _deliver(self, stay: Stay, change: PartitionChange | None) -> None:
         try:
