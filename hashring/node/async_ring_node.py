@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from hashring.core.ring import Ring
-from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable, StoreError
+from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
+from hashring.node.async_node_loop import AsyncRunner
 from hashring.node.base_node import Node
 from hashring.node.lock_flows import Asking
-from hashring.node.node_log import NodeLog
 from hashring.node.reader import listed, monotonic
-from hashring.node.settings import OnChange
-from hashring.node.states import AT_WORK, RENEWING, NodeState
+from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, Verdict
-from hashring.protocol.machine import Finished, Run, Subscribe, Wait
-from hashring.protocol.silent_subscription import Silence, Silent
-from hashring.store.asyncio_cancellation import callback_over
 from hashring.store.command import Command
-from hashring.store.interface import Answered, Message
-from hashring.store.locks.commands import LOCKS_A_CALL
 from hashring.store.redis_store import AsyncRedisStore
 from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
-
-logger = logging.getLogger("hashring")
 
 T = TypeVar("T")
 
@@ -55,7 +45,7 @@ class AsyncRingNode(Node):
     """
 
     _asynchronous = True
-    _run: _Loop | None = None
+    _run: AsyncRunner | None = None
 
     async def start(self) -> None:
         """Join the ring, and stay on it from a task until :meth:`stop`.
@@ -75,7 +65,13 @@ class AsyncRingNode(Node):
         self._adopt_in_child()
         lease = self._begin_lease()
         self._machine.start(monotonic(), strict=True)
-        run = self._run = _Loop(self, lease)
+        run = self._run = AsyncRunner(
+            self._machine,
+            AsyncRedisStore(self._redis, self._machine.config.io_timeout),
+            publish=lambda: self._publish(lease),
+            take=self._take,
+            on_change=self._settings.on_change,
+        )
         try:
             await run.settled.wait()
         except asyncio.CancelledError:
@@ -232,6 +228,12 @@ class AsyncRingNode(Node):
             self._run.take_soon(asked)
         return verdict is Verdict.YES
 
+    async def _take(self, wanted: list[Asked]) -> None:
+        asking = self._locks()
+        await self._run_flow(asking, asking.take(wanted))
+        # What moved away meanwhile is let go.
+        asking.ask_again(wanted)
+
     async def _run_flow(self, asking: Asking, flow: UserFlow[T]) -> T:
         run = self._run
 
@@ -297,208 +299,3 @@ class AsyncRingNode(Node):
 
 # Tasks that let go of locks when nobody waits for them: asyncio itself does not keep them alive.
 _late: Final[set[asyncio.Task[None]]] = set()
-
-
-class _Loop:
-    """One run of a node's protocol, from ``start()`` to its end."""
-
-    def __init__(self, node: AsyncRingNode, lease: list[Any]) -> None:
-        self._node = node
-        self._lease = lease
-        self._machine = node._machine
-        self._config = node._machine.config
-        self.store = AsyncRedisStore(node._redis, self._config.io_timeout)
-        self._log = NodeLog(node._machine)
-        self._woken = asyncio.Event()
-        self._published = asyncio.Event()
-        self._listener: asyncio.Task[None] | None = None
-        self._callback: asyncio.Task[None] | None = None
-        self._changes: asyncio.Queue[Any] = asyncio.Queue()
-        self._wanted: dict[bytes, Asked] = {}
-        self._taker: asyncio.Task[None] | None = None
-        self.settled = asyncio.Event()
-        self.task = asyncio.create_task(self._main(), name=f"hashring {node.name}")
-
-    def stop(self, *, stay: bool = False) -> None:
-        """Make the node leave."""
-        self._machine.stop(stay=stay)
-        self._woken.set()
-
-    def wake(self) -> None:
-        """Make the loop ask the machine what to do."""
-        self._woken.set()
-
-    async def beaten_since(self, moment: float) -> None:
-        """Beat now, and wait for the answer to a heartbeat that was sent after that moment."""
-        machine = self._machine
-        machine.beat_at_once(moment)
-        self.wake()
-        while machine.state in RENEWING and machine.deadline < moment + self._config.ttl:
-            self._published.clear()
-            await self._published.wait()
-
-    def take_soon(self, wanted: Asked) -> None:
-        """Take a lock at the next turn of the event loop, together with others."""
-        limit = self._config.locks.limit if self._config.locks else None
-        if limit is not None and len(self._wanted) >= max(limit, LOCKS_A_CALL):
-            return  # Far more than there can be places for: the rest is asked for again.
-        self._wanted[wanted[0]] = wanted
-        if self._taker is None:
-            self._taker = asyncio.create_task(self._take_wanted())
-
-    async def _take_wanted(self) -> None:
-        asking = self._node._locks()
-        try:
-            while self._wanted:
-                await asyncio.sleep(0)
-                wanted, self._wanted = list(self._wanted.values()), {}
-                for first in range(0, len(wanted), LOCKS_A_CALL):
-                    part = wanted[first : first + LOCKS_A_CALL]
-                    await self._node._run_flow(asking, asking.take(part))
-                    # What moved away meanwhile is let go.
-                    asking.ask_again(part)
-        except Exception:
-            logger.exception("hashring %s: unexpected error in taking locks", self._node.name)
-        finally:
-            self._taker = None
-
-    async def _main(self) -> None:
-        if self._node._settings.on_change is not None:
-            self._callback = asyncio.create_task(self._call_back(self._node._settings.on_change))
-        cancelled = False
-        try:
-            while True:
-                try:
-                    if not await self._try_step():
-                        break
-                except asyncio.CancelledError:
-                    # With all that runs, when the event loop is closed; before Python 3.11, that
-                    # is also what Ctrl-C does. It leaves the ring first, unless cancelled again.
-                    if cancelled:
-                        raise
-                    cancelled = True
-                    self.stop()
-                self._log.state()
-                if self._machine.state is not NodeState.JOINING:
-                    self.settled.set()
-        finally:
-            self.settled.set()
-            self._publish()
-            self._log.state()
-            self._changes.put_nowait(None)
-            if self._taker is not None:
-                self._wanted.clear()
-                await asyncio.wait([self._taker])
-            await self._drop_listener()
-            await self.store.close()
-
-    async def _try_step(self) -> bool:
-        try:
-            return await self._step()
-        except Exception:
-            # A fault of this package. The node must live on, or fence itself: try again after
-            # a while, and say so.
-            logger.exception("hashring %s: unexpected error in the node's loop", self._node.name)
-            await asyncio.sleep(self._config.io_timeout)
-            return True
-
-    async def _step(self) -> bool:
-        # Messages that have arrived go first.
-        await asyncio.sleep(0)
-        self._woken.clear()
-        step = self._machine.next(monotonic())
-        self._publish()
-        if isinstance(step, Wait):
-            await self._wait(step.until)
-        elif isinstance(step, Run):
-            await self._run(step)
-        elif isinstance(step, Subscribe):
-            await self._drop_listener()
-            self._listener = asyncio.create_task(self._listen(step))
-        elif isinstance(step, Finished):
-            return False
-        self._publish()
-        return True
-
-    async def _wait(self, until: float) -> None:
-        timeout = max(0.0, min(until - monotonic(), 3600.0))
-        handle = asyncio.get_running_loop().call_later(timeout, self._woken.set)
-        try:
-            await self._woken.wait()
-        finally:
-            handle.cancel()
-
-    async def _run(self, step: Run) -> None:
-        sent = monotonic()
-        failing = self._machine.failing
-        try:
-            reply = await self.store.run(step.command)
-        except StoreError as error:
-            step.failed(error, monotonic())
-            self._log.failure(failing, error)
-            return
-        step.done(reply, sent, monotonic())
-        self._log.success(failing)
-
-    def _publish(self) -> None:
-        change = self._node._publish(self._lease)
-        self._published.set()
-        if change is not None and self._callback is not None:
-            self._changes.put_nowait(change)
-
-    async def _call_back(self, on_change: OnChange) -> None:
-        while (change := await self._changes.get()) is not None:
-            try:
-                result = on_change(*change)
-                if inspect.isawaitable(result):
-                    await callback_over(asyncio.ensure_future(result))
-            except Exception:
-                logger.exception("on_change raised")
-
-    # --- the subscription ---------------------------------------------------------------------
-
-    async def _listen(self, step: Subscribe) -> None:
-        machine, number = self._machine, step.number
-        subscription = None
-        error: StoreError | None = None
-        try:
-            subscription = await self.store.subscribe(*machine.channels)
-            silence = Silence(step, monotonic())
-            while True:
-                notice = await subscription.wait(silence.wait(monotonic()))
-                if notice is None:
-                    silent = silence.nothing(monotonic())
-                    if silent is Silent.ASK:
-                        await subscription.ask()
-                    elif silent is Silent.LOST:
-                        error = silence.error
-                        break
-                    continue
-                silence.heard(monotonic())
-                if isinstance(notice, Answered):
-                    continue
-                if isinstance(notice, Message):
-                    machine.told(number, notice.channel, notice.payload, monotonic())
-                else:
-                    machine.subscribed(number, monotonic())
-                # The main task may be waiting for an answer of Redis: readers need not.
-                self._publish()
-                self._woken.set()
-        except StoreError as failure:
-            error = failure
-        except Exception:
-            logger.exception("hashring %s: unexpected error while listening", self._node.name)
-        finally:
-            failing = machine.failed_since is not None
-            machine.unsubscribed(number, error, monotonic())
-            if error is not None:
-                self._log.failure(failing, error)
-            self._woken.set()
-            if subscription is not None:
-                await subscription.close()
-
-    async def _drop_listener(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
-            await asyncio.wait([listener])

@@ -1,0 +1,246 @@
+"""The loop that runs a node in a task of an event loop, beside users who ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+
+from hashring.errors import StoreError
+from hashring.node.node_log import NodeLog
+from hashring.node.node_machine import NodeMachine
+from hashring.node.reader import Change, monotonic
+from hashring.node.settings import OnChange
+from hashring.node.states import RENEWING, NodeState
+from hashring.protocol.locks.lock_book import Asked
+from hashring.protocol.machine import Finished, Run, Subscribe, Wait
+from hashring.protocol.silent_subscription import Silence, Silent
+from hashring.store.asyncio_cancellation import callback_over
+from hashring.store.interface import Answered, Message
+from hashring.store.locks.commands import LOCKS_A_CALL
+from hashring.store.redis_store import AsyncRedisStore
+
+logger = logging.getLogger("hashring")
+
+
+class AsyncRunner:
+    """One run of a node's protocol, from ``start()`` to its end.
+
+    Args:
+        machine: the protocol; only this runner drives it while it runs.
+        store: where the ring lives; closed at the end.
+        publish: shows readers the machine's view; what changed, for ``on_change``.
+        take: takes locks, as many as one call of Redis does.
+        on_change: the application's callback, a plain function or a coroutine function.
+
+    Attributes:
+        settled: set when the node is on the ring and knows its ranges, or will never be.
+        task: runs the protocol; done when the node has left.
+    """
+
+    def __init__(
+        self,
+        machine: NodeMachine,
+        store: AsyncRedisStore,
+        *,
+        publish: Callable[[], Change | None],
+        take: Callable[[list[Asked]], Awaitable[None]],
+        on_change: OnChange | None,
+    ) -> None:
+        self._machine = machine
+        self._config = machine.config
+        self.store = store
+        self._show = publish
+        self._take = take
+        self._on_change = on_change
+        self._log = NodeLog(machine)
+        self._woken = asyncio.Event()
+        self._published = asyncio.Event()
+        self._listener: asyncio.Task[None] | None = None
+        self._callback: asyncio.Task[None] | None = None
+        self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
+        self._wanted: dict[bytes, Asked] = {}
+        self._taker: asyncio.Task[None] | None = None
+        self.settled = asyncio.Event()
+        self.task = asyncio.create_task(self._main(), name=f"hashring {machine.name}")
+
+    def stop(self, *, stay: bool = False) -> None:
+        """Make the node leave."""
+        self._machine.stop(stay=stay)
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Make the loop ask the machine what to do."""
+        self._woken.set()
+
+    async def beaten_since(self, moment: float) -> None:
+        """Beat now, and wait for the answer to a heartbeat that was sent after that moment."""
+        machine = self._machine
+        machine.beat_at_once(moment)
+        self.wake()
+        while machine.state in RENEWING and machine.deadline < moment + self._config.ttl:
+            self._published.clear()
+            await self._published.wait()
+
+    def take_soon(self, wanted: Asked) -> None:
+        """Take a lock at the next turn of the event loop, together with others."""
+        limit = self._config.locks.limit if self._config.locks else None
+        if limit is not None and len(self._wanted) >= max(limit, LOCKS_A_CALL):
+            return  # Far more than there can be places for: the rest is asked for again.
+        self._wanted[wanted[0]] = wanted
+        if self._taker is None:
+            self._taker = asyncio.create_task(self._take_wanted())
+
+    async def _take_wanted(self) -> None:
+        try:
+            while self._wanted:
+                await asyncio.sleep(0)
+                wanted, self._wanted = list(self._wanted.values()), {}
+                for first in range(0, len(wanted), LOCKS_A_CALL):
+                    await self._take(wanted[first : first + LOCKS_A_CALL])
+        except Exception:
+            logger.exception("hashring %s: unexpected error in taking locks", self._machine.name)
+        finally:
+            self._taker = None
+
+    async def _main(self) -> None:
+        if self._on_change is not None:
+            self._callback = asyncio.create_task(self._call_back(self._on_change))
+        cancelled = False
+        try:
+            while True:
+                try:
+                    if not await self._try_step():
+                        break
+                except asyncio.CancelledError:
+                    # With all that runs, when the event loop is closed; before Python 3.11, that
+                    # is also what Ctrl-C does. It leaves the ring first, unless cancelled again.
+                    if cancelled:
+                        raise
+                    cancelled = True
+                    self.stop()
+                self._log.state()
+                if self._machine.state is not NodeState.JOINING:
+                    self.settled.set()
+        finally:
+            self.settled.set()
+            self._publish()
+            self._log.state()
+            self._changes.put_nowait(None)
+            if self._taker is not None:
+                self._wanted.clear()
+                await asyncio.wait([self._taker])
+            await self._drop_listener()
+            await self.store.close()
+
+    async def _try_step(self) -> bool:
+        try:
+            return await self._step()
+        except Exception:
+            # A fault of this package. The node must live on, or fence itself: try again after
+            # a while, and say so.
+            logger.exception("hashring %s: unexpected error in the node's loop", self._machine.name)
+            await asyncio.sleep(self._config.io_timeout)
+            return True
+
+    async def _step(self) -> bool:
+        # Messages that have arrived go first.
+        await asyncio.sleep(0)
+        self._woken.clear()
+        step = self._machine.next(monotonic())
+        self._publish()
+        if isinstance(step, Wait):
+            await self._wait(step.until)
+        elif isinstance(step, Run):
+            await self._run(step)
+        elif isinstance(step, Subscribe):
+            await self._drop_listener()
+            self._listener = asyncio.create_task(self._listen(step))
+        elif isinstance(step, Finished):
+            return False
+        self._publish()
+        return True
+
+    async def _wait(self, until: float) -> None:
+        timeout = max(0.0, min(until - monotonic(), 3600.0))
+        handle = asyncio.get_running_loop().call_later(timeout, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            handle.cancel()
+
+    async def _run(self, step: Run) -> None:
+        sent = monotonic()
+        failing = self._machine.failing
+        try:
+            reply = await self.store.run(step.command)
+        except StoreError as error:
+            step.failed(error, monotonic())
+            self._log.failure(failing, error)
+            return
+        step.done(reply, sent, monotonic())
+        self._log.success(failing)
+
+    def _publish(self) -> None:
+        change = self._show()
+        self._published.set()
+        if change is not None and self._callback is not None:
+            self._changes.put_nowait(change)
+
+    async def _call_back(self, on_change: OnChange) -> None:
+        while (change := await self._changes.get()) is not None:
+            try:
+                result = on_change(*change)
+                if inspect.isawaitable(result):
+                    await callback_over(asyncio.ensure_future(result))
+            except Exception:
+                logger.exception("on_change raised")
+
+    # --- the subscription ---------------------------------------------------------------------
+
+    async def _listen(self, step: Subscribe) -> None:
+        machine, number = self._machine, step.number
+        subscription = None
+        error: StoreError | None = None
+        try:
+            subscription = await self.store.subscribe(*machine.channels)
+            silence = Silence(step, monotonic())
+            while True:
+                notice = await subscription.wait(silence.wait(monotonic()))
+                if notice is None:
+                    silent = silence.nothing(monotonic())
+                    if silent is Silent.ASK:
+                        await subscription.ask()
+                    elif silent is Silent.LOST:
+                        error = silence.error
+                        break
+                    continue
+                silence.heard(monotonic())
+                if isinstance(notice, Answered):
+                    continue
+                if isinstance(notice, Message):
+                    machine.told(number, notice.channel, notice.payload, monotonic())
+                else:
+                    machine.subscribed(number, monotonic())
+                # The main task may be waiting for an answer of Redis: readers need not.
+                self._publish()
+                self._woken.set()
+        except StoreError as failure:
+            error = failure
+        except Exception:
+            logger.exception("hashring %s: unexpected error while listening", self._machine.name)
+        finally:
+            failing = machine.failed_since is not None
+            machine.unsubscribed(number, error, monotonic())
+            if error is not None:
+                self._log.failure(failing, error)
+            self._woken.set()
+            if subscription is not None:
+                await subscription.close()
+
+    async def _drop_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.cancel()
+            await asyncio.wait([listener])
