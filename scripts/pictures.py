@@ -399,7 +399,7 @@ HANDOFF_BESIDE = (
     "core/assignors/quotas.py",
     "core/groups/json_codec.py",
     "core/groups/partition_column.py",
-    "core/groups/target_progress.py",
+    "core/groups/pending_moves.py",
     "core/groups/reported_loads.py",
     "core/groups/partition_map.py",
     "core/groups/state.py",

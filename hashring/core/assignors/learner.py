@@ -34,13 +34,17 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import compress, count
-from operator import ne
 
 from hashring.core.assignors.balanced import by_need
 from hashring.core.assignors.learner_standbys import standby_interim, standby_target
-from hashring.core.assignors.learner_warmups import COPY, WARM, Warmth, chosen_warmups
-from hashring.core.assignors.protocol import Member, Owners, Situation, Target
+from hashring.core.assignors.learner_warmups import (
+    COPY,
+    WARM,
+    Warmth,
+    chosen_warmups,
+    warmup_interim,
+)
+from hashring.core.assignors.protocol import Member, Situation, Target
 from hashring.core.assignors.quotas import fair_shares, quotas, round_down, round_up
 from hashring.errors import ConfigError
 
@@ -94,7 +98,7 @@ class Learner:
         warmth = Warmth(situation, self.acceptable_lag)
         members = situation.candidates()
         owners = _Targeting(situation, members, warmth, self.balancing_factor).owners()
-        interim, waiting = _interim(situation, owners, members, warmth)
+        interim, waiting = warmup_interim(situation, owners, members, warmth)
         warmups = chosen_warmups(situation, owners, waiting, members, self.warmups)
         standbys: dict[int, set[str]] = {}
         copies = min(self.standbys, len(members) - 1)
@@ -309,35 +313,3 @@ class _Targeting:
 
     def _ends_a_warm_up(self, partition: int, donor: str) -> bool:
         return self._situation.warming.get(partition) == donor
-
-
-def _interim(
-    situation: Situation,
-    owners: list[str | None],
-    members: Sequence[Member],
-    warmth: Warmth,
-) -> tuple[Owners, list[int]]:
-    """Who should own now, and which partitions wait for a warm-up."""
-    alive = {member.name for member in situation.members}
-    takers = {member.name: order for order, member in enumerate(members)}
-    before = situation.owners_before()
-    interim = [*owners]
-    waiting = []
-    # Of thousands mostly a few: those that are not where they should end.
-    for partition in compress(count(), map(ne, owners, before)):
-        now, target = before[partition], owners[partition]
-        if target is None or warmth.is_warm(target, partition):
-            now = target
-        elif now not in alive:
-            best = min(
-                (name for name in warmth.members(partition) if name in takers),
-                key=lambda n, p=partition: (*warmth.place(n, p), takers[n]),  # type: ignore[misc]
-                default=target,
-            )
-            kind = warmth.place(best, partition)[0]
-            better = kind <= COPY and kind < warmth.place(target, partition)[0]
-            now = best if better else target
-        interim[partition] = now
-        if now != target:
-            waiting.append(partition)
-    return tuple(interim), waiting

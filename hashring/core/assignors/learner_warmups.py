@@ -1,13 +1,15 @@
-"""Who is warm, how soon each member could take a partition over, and who should warm up now."""
+"""Who is warm, who takes over now, which partitions wait for a warm-up, and who warms up now."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from itertools import compress, count
+from operator import ne
 from typing import Final
 
-from hashring.core.assignors.protocol import Member, Situation
+from hashring.core.assignors.protocol import Member, Owners, Situation
 
 WARM: Final = 0
 """Could take over at once."""
@@ -62,6 +64,46 @@ class Warmth:
         found = self._copies.get(partition, ())
         learner = self._warming.get(partition)
         return found if learner is None or learner in found else (*found, learner)
+
+
+def warmup_interim(
+    situation: Situation,
+    owners: list[str | None],
+    members: Sequence[Member],
+    warmth: Warmth,
+) -> tuple[Owners, list[int]]:
+    """Who should own now, and which partitions wait for a warm-up.
+
+    A warm member takes over; a live owner keeps its partition until the target is warm. Without a
+    live owner, the best copy takes over, if the target has none.
+
+    Args:
+        owners: who should own in the end.
+        members: those that may take partitions.
+    """
+    alive = {member.name for member in situation.members}
+    takers = {member.name: order for order, member in enumerate(members)}
+    before = situation.owners_before()
+    interim = [*owners]
+    waiting = []
+    # Of thousands mostly a few: those that are not where they should end.
+    for partition in compress(count(), map(ne, owners, before)):
+        now, target = before[partition], owners[partition]
+        if target is None or warmth.is_warm(target, partition):
+            now = target
+        elif now not in alive:
+            best = min(
+                (name for name in warmth.members(partition) if name in takers),
+                key=lambda n, p=partition: (*warmth.place(n, p), takers[n]),  # type: ignore[misc]
+                default=target,
+            )
+            kind = warmth.place(best, partition)[0]
+            better = kind <= COPY and kind < warmth.place(target, partition)[0]
+            now = best if better else target
+        interim[partition] = now
+        if now != target:
+            waiting.append(partition)
+    return tuple(interim), waiting
 
 
 def chosen_warmups(

@@ -71,6 +71,7 @@ from hashring.core.assignors.protocol import (
 )
 from hashring.core.groups import heirs, reported_loads
 from hashring.core.groups.partition_column import Column, Draft
+from hashring.core.groups.pending_moves import PendingMoves, Queue, Wanted
 from hashring.core.groups.state import (
     EXCLUSIVE,
     PHASES,
@@ -87,7 +88,6 @@ from hashring.core.groups.state import (
     Terms,
     check_partitions,
 )
-from hashring.core.groups.target_progress import Ledger, Queue, Wanted
 
 HELD_ALREADY: Final = "held it already"
 """Why a member is granted what it claims after Redis lost what was decided."""
@@ -122,14 +122,14 @@ class Rebalance:
         assignor: whose target it is.
         situation: for which it was given.
         target: the target.
-        ledger: how far it was carried out. It is brought up to date by every step, and changes
+        pending_moves: what of it is still to be done. Every step brings it up to date; it changes
             nothing of what a step decides.
     """
 
     assignor: Assignor
     situation: Situation
     target: Target
-    ledger: Ledger
+    pending_moves: PendingMoves
 
 
 def step(
@@ -282,7 +282,7 @@ class _Step:
         # For members that are gone, who took their place in this step.
         self.heirs: dict[str, str] = {}
         # Where the partitions were, against the target, when it was known.
-        self.ledger: Ledger | None = None
+        self.pending_moves: PendingMoves | None = None
         self.goes_on = False
 
     def run(self) -> StepOutcome:
@@ -606,15 +606,15 @@ class _Step:
         standbys = {p: names for p, names in self.standbys.items() if p < size}
         plan = self.plan
         if plan is not None:
-            plan.ledger.follow(owners)
+            plan.pending_moves.follow(owners)
             if (
                 plan.assignor.name == self.assignor.name
                 and plan.situation.members == members
                 and plan.situation.partitions == size
                 and not (warming or standbys or self.heirs)
-                and not plan.ledger.strays(granted)
+                and not plan.pending_moves.strays(granted)
             ):
-                self.ledger = plan.ledger
+                self.pending_moves = plan.pending_moves
                 return plan.target
         previous = [*owners[:size]]
         for partition, to in granted.items():
@@ -632,17 +632,19 @@ class _Step:
             len(reported_loads.recent(self.load_moves, self.now)),
         )
         target = checked_target(self.assignor, situation)
-        self.ledger = Ledger(situation.previous, target.interim, owners)
+        self.pending_moves = PendingMoves(situation.previous, target.interim, owners)
         lasting = getattr(self.assignor, "lasting", False)
-        self.plan = Rebalance(self.assignor, situation, target, self.ledger) if lasting else None
+        self.plan = (
+            Rebalance(self.assignor, situation, target, self.pending_moves) if lasting else None
+        )
         return target
 
     # --- 4: whether it may begin --------------------------------------------------------------
 
     def _moves(self, wanted: Wanted) -> list[int]:
         """Held partitions that should go elsewhere, and have not been asked for yet."""
-        assert self.ledger is not None
-        apart = {*self.ledger.apart, *self.owners.changes, *self.draining}
+        assert self.pending_moves is not None
+        apart = {*self.pending_moves.apart, *self.owners.changes, *self.draining}
         return sorted(partition for partition in apart if self._is_to_move(partition, wanted))
 
     def _is_to_move(self, partition: int, wanted: Wanted) -> bool:
@@ -655,11 +657,13 @@ class _Step:
 
     def _having(self) -> Counter[str | None]:
         """How many partitions each member holds that holds any."""
-        if self.ledger is None:
+        if self.pending_moves is None:
             having = Counter(self.owners)
         else:
-            having = self.ledger.counts.copy()
-            having.subtract(self.ledger.owners[partition] for partition in self.owners.changes)
+            having = self.pending_moves.counts.copy()
+            having.subtract(
+                self.pending_moves.owners[partition] for partition in self.owners.changes
+            )
             having.update(self.owners.changes.values())
         having.subtract(self.owners[partition] for partition in self.free)
         return +having
@@ -804,8 +808,8 @@ class _Step:
 
     def _pending(self, wanted: Wanted) -> dict[str, dict[str, Queue]]:
         """For each owner and taker the partitions that are to go from the one to the other."""
-        assert self.ledger is not None
-        # Those that the ledger does not know of: few, but in a step that grants many.
+        assert self.pending_moves is not None
+        # Those that are not among the pending moves: few, but in a step that grants many.
         more: dict[tuple[str, str], list[int]] = {}
         for partition in {*self.owners.changes, *self.draining}:
             if self._is_to_move(partition, wanted):
@@ -813,7 +817,7 @@ class _Step:
                 more.setdefault(route, []).append(partition)
         passed = {*self.owners.changes, *self.free, *self.handoffs}
         pending: dict[str, dict[str, Queue]] = {}
-        for (owner, to), partitions in self.ledger.routes.items():
+        for (owner, to), partitions in self.pending_moves.routes.items():
             queue = Queue(partitions, passed)
             if queue and owner is not None and to is not None:
                 pending.setdefault(owner, {})[to] = queue

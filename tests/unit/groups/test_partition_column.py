@@ -1,4 +1,4 @@
-"""Columns and what is kept up to date from them: the same as if everything was looked at."""
+"""Columns: the same as if everything was looked at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.groups.partition_column import BUCKET, Column, Draft
-from hashring.core.groups.target_progress import Ledger, Queue
 
 names = st.sampled_from([None, "a", "b", "c"])
 sizes = st.sampled_from([1, 2, BUCKET - 1, BUCKET, BUCKET + 1, 3 * BUCKET])
@@ -64,30 +63,3 @@ def test_what_did_not_change_is_shared() -> None:
 def test_buckets_of_other_sizes_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="other sizes"):
         Column.of((0,) * size for size in sizes)
-
-
-@given(st.data(), columns)
-def test_a_ledger_that_follows_is_as_one_made_anew(
-    data: st.DataObject, owners: Column[str | None]
-) -> None:
-    size = data.draw(st.integers(1, len(owners)))
-    some = st.lists(names, min_size=size, max_size=size)
-    start, wanted = data.draw(some), data.draw(some)
-    ledger = Ledger(start, wanted, owners)
-    for _ in range(4):
-        places = st.integers(0, len(owners) - 1)
-        owners = owners.with_(data.draw(st.dictionaries(places, names, max_size=9)))
-        ledger.follow(owners)
-        anew = Ledger(start, wanted, owners)
-        granted = data.draw(st.dictionaries(places, names.filter(bool), max_size=3))
-        assert (ledger.apart, ledger.routes) == (anew.apart, anew.routes)
-        assert +ledger.counts == +anew.counts
-        assert ledger.strays(granted) == any(
-            owner not in (start[at], wanted[at])
-            for at, owner in enumerate([granted.get(p, owners[p]) for p in range(size)])
-        )
-
-
-@given(st.lists(st.integers(0, 20), unique=True).map(sorted), st.sets(st.integers(0, 20)))
-def test_a_queue_gives_what_is_not_passed_in_order(partitions: list[int], passed: set[int]) -> None:
-    assert [*Queue(partitions, passed)] == [p for p in partitions if p not in passed]

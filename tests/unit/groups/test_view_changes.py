@@ -9,8 +9,8 @@ import pytest
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import next_decision
 from hashring.core.groups.json_codec import dump_view_change, load_view_change
+from hashring.core.groups.pending_moves import PendingMoves
 from hashring.core.groups.state import MemberView, Phase
-from hashring.core.groups.target_progress import Ledger
 from hashring.core.groups.view_changes import changed_view, changed_views
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.world import GroupWorld
@@ -57,7 +57,7 @@ def test_a_plan_that_was_followed_decides_as_one_that_is_looked_at_anew() -> Non
             anew = plan
             if plan is not None and len(state.owners) >= len(plan.situation.previous):
                 start, wanted = plan.situation.previous, plan.target.interim
-                anew = replace(plan, ledger=Ledger(start, wanted, state.owners))
+                anew = replace(plan, pending_moves=PendingMoves(start, wanted, state.owners))
             expected = next_decision.step(state, reading.facts, assignor, anew)
             outcome = next_decision.step(state, reading.facts, assignor, plan)
             assert (outcome.state, outcome.events) == (expected.state, expected.events)

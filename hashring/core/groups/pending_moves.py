@@ -1,4 +1,7 @@
-"""How far a target was carried out; what it costs to know that is what has changed."""
+"""The partitions that are not yet where the target wants them, and who should have each.
+
+To know them costs as much as has changed since the last decision.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Final
 from hashring.core.groups.partition_column import Column
 
 _REBUILT_FROM: Final = 1 / 8
-"""If a larger part of the partitions has changed, the ledger is made anew, which costs less."""
+"""If a larger part of the partitions has changed, all of it is made anew, which costs less."""
 
 Route = tuple[str | None, str | None]
 """The owner of a partition, and who should own it."""
@@ -76,8 +79,8 @@ class Queue:
             yield self.take()
 
 
-class Ledger:
-    """Where the partitions are, against where they should be.
+class PendingMoves:
+    """The partitions that are not where they should be.
 
     It follows the owners from decision to decision. Everything in it is a function of the
     arguments and of the owners that it followed last, whatever it saw in between.
