@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         return _USAGE
     mode, directory, *command = arguments
     os.chdir(directory)
-    keeper_lock = _open(KEEPER_LOCK)
+    keeper_lock = open_lock(KEEPER_LOCK)
     if not _lock_soon(keeper_lock):
         return ANOTHER_KEEPER
     server_lock = _server_lock()
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
         # locks go on: they belong to the open files, which the child has as well.
         os._exit(0)
     _note_pid(keeper_lock)
-    users_lock = _open(USERS_LOCK)
+    users_lock = open_lock(USERS_LOCK)
     server = _spawn(command, server_lock)
     signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
 
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
             _end(server, signals)
             return 0
         status = _status(server)
-        if _lock(users_lock):
+        if lock_now(users_lock):
             if status is None:
                 _end(server, signals)
             if mode == PRIVATE:
@@ -103,13 +103,19 @@ def main(arguments: list[str]) -> int:
             server = _spawn(command, server_lock)
 
 
-def _open(name: str) -> int:
-    return os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+def open_lock(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a lock file, which is created when missing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def _lock(descriptor: int) -> bool:
+def lock_now(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file, if that can be at once; whether it could.
+
+    Args:
+        operation: ``fcntl.LOCK_EX`` to have it alone, ``fcntl.LOCK_SH`` to share it.
+    """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -118,7 +124,7 @@ def _lock(descriptor: int) -> bool:
 def _lock_soon(descriptor: int) -> bool:
     # Somebody who only looks whether there is a keeper holds the lock for a moment.
     for _ in range(50):
-        if _lock(descriptor):
+        if lock_now(descriptor):
             return True
         time.sleep(0.01)
     return False
@@ -131,8 +137,8 @@ def _note_pid(descriptor: int) -> None:
 
 def _server_lock() -> int:
     """The lock on the server, free of any server that lost its keeper."""
-    descriptor = _open(SERVER_LOCK)
-    if not _lock(descriptor):
+    descriptor = open_lock(SERVER_LOCK)
+    if not lock_now(descriptor):
         # The holder is alive and is the server, so its pid cannot be somebody else's by now.
         with contextlib.suppress(ValueError, ProcessLookupError):
             os.kill(int(os.pread(descriptor, 32, 0)), signal.SIGKILL)

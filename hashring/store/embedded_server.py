@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from urllib.parse import quote
 
 from hashring.errors import ConfigError, ServerFailed, ServerNotFound
 from hashring.store import embedded_keeper as keeper
+from hashring.store.embedded_locks import is_kept, only_starter
 
 PROGRAM_VARIABLE: Final = "HASHRING_REDIS_SERVER"
 """The environment variable that names the server program."""
@@ -44,7 +45,6 @@ DIRECTORY_VARIABLE: Final = "HASHRING_RUNTIME_DIR"
 
 _CONFIG: Final = "redis.conf"
 _LOG: Final = "redis.log"
-_START_LOCK: Final = "start.lock"
 _PATIENCE: Final = 30.0  # seconds until a server that does not answer counts as failed
 _PAUSE: Final = 0.005  # seconds between two looks
 _LOG_LINES: Final = 12
@@ -200,7 +200,7 @@ class RedisServer:
             self._creator = os.getpid()
             try:
                 _check_socket_path(self.socket, "TMPDIR", self._home.parent)
-                self._users = _open(self._home / keeper.USERS_LOCK)
+                self._users = keeper.open_lock(self._home / keeper.USERS_LOCK)
                 fcntl.flock(self._users, fcntl.LOCK_SH)
                 self._start_somewhere()
             except BaseException:
@@ -368,7 +368,7 @@ def shared_server() -> SharedServer:
     directory = runtime_directory()
     path = directory / keeper.SOCKET
     _check_socket_path(path, DIRECTORY_VARIABLE, directory)
-    users = _open(directory / keeper.USERS_LOCK)
+    users = keeper.open_lock(directory / keeper.USERS_LOCK)
     try:
         started = _join_or_start(directory, path, users)
     except BaseException:
@@ -439,16 +439,16 @@ def _join_or_start(directory: Path, path: Path, users: int) -> bool:
     while True:
         # Refused only by a keeper that found nobody left and is ending its server. Once we have
         # it, no keeper ends.
-        if _lock_now(users, fcntl.LOCK_SH):
-            if _is_kept(directory):
+        if keeper.lock_now(users, fcntl.LOCK_SH):
+            if is_kept(directory):
                 if _answers(path):
                     return started
             elif started:
                 raise ServerFailed(str(program), "ended at its start", _tail(log))
             else:
-                with _only_starter(directory) as alone:
+                with only_starter(directory) as alone:
                     # Looked at again, since the starter before us may have just finished.
-                    if alone and not _is_kept(directory):
+                    if alone and not is_kept(directory):
                         started = _launch_shared(directory, path, program, log)
         if time.monotonic() > deadline:
             raise ServerFailed(
@@ -482,32 +482,6 @@ def _launch_shared(directory: Path, path: Path, program: Path, log: Path) -> boo
     return launched.returncode == 0
 
 
-def _is_kept(directory: Path) -> bool:
-    probe = _open(directory / keeper.KEEPER_LOCK)
-    try:
-        if not _lock_now(probe, fcntl.LOCK_SH):
-            return True
-        # Unlocked, not only closed: a child forked by another thread meanwhile has it open, too.
-        fcntl.flock(probe, fcntl.LOCK_UN)
-        return False
-    finally:
-        os.close(probe)
-
-
-@contextlib.contextmanager
-def _only_starter(directory: Path) -> Iterator[bool]:
-    lock = _open(directory / _START_LOCK)
-    try:
-        alone = _lock_now(lock, fcntl.LOCK_EX)
-        try:
-            yield alone
-        finally:
-            if alone:
-                fcntl.flock(lock, fcntl.LOCK_UN)
-    finally:
-        os.close(lock)
-
-
 # --- both -------------------------------------------------------------------------------------
 
 
@@ -523,18 +497,6 @@ def _keeper_command(mode: str, directory: Path, program: Path, *arguments: str) 
         str(program),
         *arguments,
     ]
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-
-
-def _lock_now(descriptor: int, operation: int) -> bool:
-    try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _answers(path: Path) -> bool:
