@@ -306,6 +306,7 @@ ABOUT = {
     "protocol": "machines: what to do next",
     "store": "Lua scripts, commands",
     "files": "ring files",
+    "atomic_writes": "files, whole or not at all",
     "core": "ring, hashing, assignors",
     "errors": "one tree of errors",
 }
@@ -371,10 +372,9 @@ CHANGE_WAY = {
     "node/reader.py": "one assignment: the next answer uses it",
 }
 CHANGE_BESIDE = (
-    "core/select_keys.py",
-    "core/ring_change.py",
     "core/ranges.py",
-    "core/ring.py",
+    "core/ring_change.py",
+    "core/select_keys.py",
     "core/value_checks.py",
     "node/node_log.py",
     "node/node_loop.py",
@@ -384,7 +384,7 @@ CHANGE_BESIDE = (
 )
 HANDOFF_WAY = {
     "core/groups/next_decision.py": "asks the owner for a partition",
-    "protocol/group_machine.py": "commits that, and renews",
+    "protocol/group_decider.py": "commits that",
     "store/group/commands.py": "the decision: store/group/commit.lua",
     "store/redis_store.py": "one call; and the message to the owner",
     "running/machine_loop.py": "passes the message to the owner's machine",
@@ -408,6 +408,7 @@ HANDOFF_BESIDE = (
     "core/value_checks.py",
     "groups/base_partition_group.py",
     "protocol/flow.py",
+    "protocol/group_machine.py",
     "protocol/machine.py",
     "protocol/silent_subscription.py",
     "running/threads_and_greenlets.py",

@@ -19,8 +19,8 @@ from hashring.cli.orders import (
 )
 from hashring.cli.output import local_time
 from hashring.core.printable import printable
-from hashring.store.ring.node_facts import drained_ring
 from hashring.store.ring.node_orders import drain
+from hashring.store.ring.ring_after_orders import drained_ring
 
 
 @click.command("drain")

@@ -16,8 +16,8 @@ from hashring.cli.orders import (
     show_order_plan,
 )
 from hashring.core.printable import printable
-from hashring.store.ring.node_facts import undrained_ring
 from hashring.store.ring.node_orders import undrain
+from hashring.store.ring.ring_after_orders import undrained_ring
 
 
 @click.command("undrain")

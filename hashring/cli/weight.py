@@ -17,8 +17,8 @@ from hashring.cli.orders import (
 from hashring.cli.output import document
 from hashring.core.printable import printable
 from hashring.errors import ConfigError, UnknownNodeError
-from hashring.store.ring.node_facts import known_nodes, weighed_ring
 from hashring.store.ring.node_orders import checked_weight, weigh
+from hashring.store.ring.ring_after_orders import known_nodes, weighed_ring
 
 
 @click.command("weight", context_settings=WITH_A_WEIGHT)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hashring.core.replica import check_node_name
-from hashring.core.value_checks import is_finite
+from hashring.core.value_checks import check_node_name, is_finite
 from hashring.errors import ConfigError
 
 LONGEST: Final = 1e9

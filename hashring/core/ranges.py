@@ -5,7 +5,7 @@ Many ranges are rising and disjoint, unless a function says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import NamedTuple
@@ -90,18 +90,6 @@ def ranges_of_spans(spans: Iterable[tuple[int, int]]) -> tuple[Range, ...]:
         else:
             found.append(Range(start, end))
     return tuple(found)
-
-
-def joined_ranges(ranges: Sequence[Range], most: int) -> list[Range]:
-    """At most ``most`` ranges, as tight as can be, that cover these rising, disjoint ones."""
-    if not ranges:
-        return []
-    gaps = sorted(
-        range(1, len(ranges)), key=lambda i: ranges[i].start - ranges[i - 1].end, reverse=True
-    )
-    cuts = sorted(gaps[: most - 1])
-    firsts, lasts = [0, *cuts], [*cuts, len(ranges)]
-    return [Range(ranges[a].start, ranges[b - 1].end) for a, b in zip(firsts, lasts, strict=True)]
 
 
 def ranges_fingerprint(ranges: Iterable[Range]) -> str:

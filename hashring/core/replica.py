@@ -8,13 +8,9 @@ colon, so a node's name may hold colons itself (``[::1]:8080``, ``host:1234``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from hashring.core.hashing import RING_SIZE
-from hashring.errors import ConfigError, ReplicaFormatError
-
-MAX_NAME_BYTES: Final = 512
-"""A name travels in every replica and every message, so it is kept short."""
+from hashring.errors import ReplicaFormatError
 
 
 @dataclass(frozen=True, order=True)
@@ -81,38 +77,3 @@ def parse_parts(member: bytes | str) -> tuple[int, str, str]:
     if not id_:
         raise ReplicaFormatError(member, "has no replica id")
     return int(start), node, id_
-
-
-def check_node_name(name: str) -> str:
-    """The name itself, when a node may have it.
-
-    Raises:
-        ConfigError: it is not text, empty, too long, not encodable as UTF-8, or holds a control
-            character (which would garble every table and log line that shows it).
-    """
-    return _checked_text("name", name, "a node's name is a non-empty str")
-
-
-def check_zone(zone: str) -> str:
-    """The zone itself, when a node may report it.
-
-    Raises:
-        ConfigError: as :func:`check_node_name`.
-    """
-    return _checked_text("zone", zone, "a zone is a non-empty str, as in 'eu-1a'; leave it out")
-
-
-def _checked_text(setting: str, text: str, remedy: str) -> str:
-    if not isinstance(text, str) or not text:
-        raise ConfigError(setting, text, remedy)
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise ConfigError(setting, text, "cannot be encoded as UTF-8") from None
-    if size > MAX_NAME_BYTES:
-        raise ConfigError(
-            setting, text[:40] + "…", f"{size} bytes long; at most {MAX_NAME_BYTES} are allowed"
-        )
-    if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise ConfigError(setting, text, "holds a control character; use printable text")
-    return text

@@ -16,10 +16,10 @@ from hashring.core.placement import (
     points_of_weight,
     random_points,
 )
-from hashring.core.replica import check_node_name
 from hashring.core.replica_ranges import replica_lengths
 from hashring.core.ring import Ring
 from hashring.core.ring_balance import Balance, balance
+from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError, EmptyRingError, UnknownNodeError
 
 

@@ -26,8 +26,7 @@ from typing import Any, Final
 
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
-from hashring.core.replica import check_node_name
-from hashring.core.value_checks import is_finite
+from hashring.core.value_checks import check_node_name, is_finite
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.protocol.member_machine import MemberMachine, Stage

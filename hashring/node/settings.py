@@ -12,8 +12,7 @@ from hashring._version import __version__
 from hashring.core.hashing import HashAlgorithm, hash_algorithm
 from hashring.core.placement import MAX_POINTS, check_placement
 from hashring.core.ranges import Range
-from hashring.core.replica import check_node_name, check_zone
-from hashring.core.value_checks import is_number, is_whole
+from hashring.core.value_checks import check_node_name, check_zone, is_number, is_whole
 from hashring.errors import ConfigError
 from hashring.node.node_machine import NodeConfig
 from hashring.protocol.locks.lock_book import LockConfig

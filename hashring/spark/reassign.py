@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.ranges import Range, joined_ranges
+from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
@@ -89,7 +89,7 @@ def may_move(before: Ring, after: Ring, point: str = "point") -> Column:
         ConfigError: the rings hash keys differently.
     """
     check_alike(before, after)
-    ranges = joined_ranges([Range(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
+    ranges = joined([Range(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
     return within(F.col(quoted(point)), ranges)
 
 
@@ -99,6 +99,18 @@ def within(point: Column, ranges: Iterable[Range]) -> Column:
     while len(parts) > 1:  # a balanced tree: Spark descends into it by recursion
         parts = [reduce(lambda a, b: a | b, parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0] if parts else F.lit(False)
+
+
+def joined(ranges: Sequence[Range], most: int) -> list[Range]:
+    """At most ``most`` ranges, as tight as can be, that cover these rising, disjoint ones."""
+    if not ranges:
+        return []
+    gaps = sorted(
+        range(1, len(ranges)), key=lambda i: ranges[i].start - ranges[i - 1].end, reverse=True
+    )
+    cuts = sorted(gaps[: most - 1])
+    firsts, lasts = [0, *cuts], [*cuts, len(ranges)]
+    return [Range(ranges[a].start, ranges[b - 1].end) for a, b in zip(firsts, lasts, strict=True)]
 
 
 def check_alike(before: Ring, after: Ring) -> None:

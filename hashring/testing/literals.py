@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hashring.core.hashing import HashAlgorithm
-from hashring.core.replica import check_node_name
 from hashring.core.ring import Ring
+from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError
 
 

@@ -14,13 +14,13 @@ from hashring.core.hashing import key_bytes
 from hashring.core.order_terms import checked_by
 from hashring.errors import UnknownNodeError
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_machine import change
+from hashring.protocol.group_flows import change
 from hashring.store.command import Command
 from hashring.store.group.commands import group_keys
 from hashring.store.locks.commands import check_locked_key, look, take_away
 from hashring.store.ring.commands import FORGET, LeaveStatus, forget, leave
-from hashring.store.ring.node_facts import known_nodes
 from hashring.store.ring.node_orders import OrderStatus, check_order, drain, undrain, weigh
+from hashring.store.ring.ring_after_orders import known_nodes
 from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
 from hashring.web.page_templates import day, shown

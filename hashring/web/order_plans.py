@@ -14,13 +14,13 @@ from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.node_facts import (
+from hashring.store.ring.node_orders import checked_weight
+from hashring.store.ring.ring_after_orders import (
     drained_ring,
     known_nodes,
     undrained_ring,
     weighed_ring,
 )
-from hashring.store.ring.node_orders import checked_weight
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import shown

@@ -281,7 +281,7 @@ def _table(data: bytes) -> object:
 
 @_either(GroupFormatError)
 def _terms(data: bytes) -> object:
-    return group_commands.load_terms(data)
+    return json_codec.load_terms(data)
 
 
 def _grab(data: bytes) -> object:
@@ -357,7 +357,7 @@ def _group_targets() -> list[Target]:
         Target("members' views", [json_codec.dump_view_change(view).encode()], _view),
         Target("group events", [json_codec.dump_events(events).encode()], _group_events),
         Target("lease tables", [table], _table),
-        Target("terms", [group_commands.dump_terms(Terms(6)).encode()], _terms),
+        Target("terms", [json_codec.dump_terms(Terms(6)).encode()], _terms),
         Target("grabs", [b"7", b"99", b"0"], _grab),
         Target("decisions", [b"3 " + json_codec.dump_events(events).encode()], _decision),
     ]

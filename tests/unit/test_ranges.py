@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.ranges import Range, bounds_of, joined_ranges, ranges_of_spans, subtract
+from hashring.core.ranges import Range, bounds_of, ranges_of_spans, subtract
 
 cuts = st.lists(st.integers(0, 40), unique=True, max_size=12).map(sorted)
 ranges = cuts.map(lambda c: tuple(Range(s, e) for s, e in zip(c[::2], c[1::2], strict=False)))
@@ -37,15 +37,6 @@ def test_one_search_in_the_bounds_says_whether_a_point_is_inside(
     bounds = bounds_of(found)
     for p in range(42):
         assert bisect_right(bounds, p) % 2 == inside(found, p)
-
-
-@given(ranges, st.integers(1, 12))
-def test_joined_ranges_cover_all_and_are_few(found: tuple[Range, ...], most: int) -> None:
-    few = joined_ranges(found, most)
-    assert len(few) == min(most, len(found))
-    assert all(any(a.start <= r.start and r.end <= a.end for a in few) for r in found)
-    assert {a.start for a in few} <= {r.start for r in found}
-    assert {a.end for a in few} <= {r.end for r in found}
 
 
 spans = st.lists(st.tuples(st.integers(RING_SIZE - 20, RING_SIZE - 1), st.integers(0, 30)))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.replica import MAX_NAME_BYTES, Replica, check_node_name, parse_replica
-from hashring.errors import ConfigError, ReplicaFormatError
+from hashring.core.replica import Replica, parse_replica
+from hashring.errors import ReplicaFormatError
 
 points = st.integers(0, RING_SIZE - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -84,34 +84,3 @@ def test_replicas_are_ordered_by_point_then_node() -> None:
     rising = [Replica(1, "b", "x"), Replica(2, "a", "y"), Replica(2, "b", "a")]
     falling = [Replica(2, "b", "a"), Replica(2, "a", "y"), Replica(1, "b", "x")]
     assert sorted(falling) == rising
-
-
-@pytest.mark.parametrize("name", ["a", "host:1", "[::1]:80", "北京", "a b", "x" * MAX_NAME_BYTES])
-def test_a_good_name_is_returned_as_it_is(name: str) -> None:
-    assert check_node_name(name) == name
-
-
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("", "a node's name is a non-empty str"),
-        (None, "a node's name is a non-empty str"),
-        (b"bytes", "a node's name is a non-empty str"),
-        (7, "a node's name is a non-empty str"),
-        ("a\udc80", "cannot be encoded as UTF-8"),
-        ("tab\t", "holds a control character; use printable text"),
-        ("\x7f", "holds a control character; use printable text"),
-    ],
-)
-def test_a_bad_name_is_refused_with_the_remedy(name: object, remedy: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_node_name(name)  # type: ignore[arg-type]
-    assert str(caught.value) == f"name={name!r}: {remedy}"
-
-
-def test_a_long_name_is_refused_by_its_bytes_and_shown_in_part() -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_node_name("ü" * 257)
-    assert str(caught.value) == (
-        f"name={'ü' * 40 + '…'!r}: 514 bytes long; at most 512 are allowed"
-    )

@@ -12,7 +12,7 @@ import pytest
 from hashring.core.groups import next_decision
 from hashring.core.groups.state import PHASES, Phase
 from hashring.core.state_table import StateTable
-from hashring.protocol import group_machine, member_machine
+from hashring.protocol import group_decider, member_machine
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import ROOT
 
@@ -65,7 +65,7 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
     (member_machine, member_machine.LIFE, member_machine.Stage),
-    (group_machine, group_machine.DECIDER_LIFE, group_machine.DeciderStage),
+    (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
     (next_decision, PHASES, Phase),
 ]
 
@@ -96,7 +96,7 @@ SEEDS = (42, 241, 5, 32, 8, 30, 69, 370)
 """Histories that went every way when they were chosen; they only save time."""
 
 
-@pytest.mark.parametrize("table", [member_machine.LIFE, group_machine.DECIDER_LIFE, PHASES])
+@pytest.mark.parametrize("table", [member_machine.LIFE, group_decider.DECIDER_LIFE, PHASES])
 def test_histories_of_faults_go_every_way_that_a_table_has(
     table: StateTable[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

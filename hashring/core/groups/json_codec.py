@@ -1,4 +1,4 @@
-"""Decisions, facts, views and tables of leases as JSON text, as they stand in Redis."""
+"""Terms, decisions, facts, views and tables of leases as JSON text, as they stand in Redis."""
 
 from __future__ import annotations
 
@@ -232,6 +232,23 @@ _PARTS: Final[Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] =
         lambda body: {name: _order(order) for name, order in _a(dict, body).items()},
     ),
 }
+
+
+def dump_terms(terms: Terms) -> str:
+    """Terms as JSON text."""
+    return json.dumps(asdict(terms), sort_keys=True)
+
+
+def load_terms(text: str | bytes) -> Terms:
+    """Terms from JSON text.
+
+    Raises:
+        GroupFormatError: the text holds none.
+    """
+    try:
+        return Terms(**json.loads(text))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise GroupFormatError("terms", text, "are not whole") from error
 
 
 def _dump_core(state: GroupState) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hashring.core.groups.json_codec import (
     dump_events,
     dump_facts,
     dump_state,
+    dump_terms,
     dump_view_change,
     load_events,
     load_facts,
     load_state,
+    load_terms,
     load_view_change,
 )
 from hashring.core.groups.next_decision import StepOutcome, deputies
@@ -112,23 +113,6 @@ class Taken:
     """
 
     expires_in: float
-
-
-def dump_terms(terms: Terms) -> str:
-    """Terms as JSON text."""
-    return json.dumps(asdict(terms), sort_keys=True)
-
-
-def load_terms(text: str | bytes) -> Terms:
-    """Terms from JSON text.
-
-    Raises:
-        GroupFormatError: the text holds none.
-    """
-    try:
-        return Terms(**json.loads(text))
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise GroupFormatError("terms", text, "are not whole") from error
 
 
 def join(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,20 +11,22 @@ from typing import Any, Final
 
 from hashring.core.even_weights import Weighed
 from hashring.core.hashing import RING_SIZE, hash_algorithm, hash_algorithm_names
-from hashring.core.placement import free_points, points_of_weight
+from hashring.core.printable import printable
 from hashring.core.ranges import ranges_fingerprint
 from hashring.core.ring import Ring
-from hashring.core.ring_plan import NodeShape, reweighed_ring
+from hashring.core.ring_plan import NodeShape
 from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, HashringError
-from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.printed_tables import delay_of, host_and_pid, oldest_replicas
+from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
 
 DEFAULT_ALGORITHM: Final = "crc-32"
 REDIS_HASHRING_ALGORITHM: Final = "xxh32"
 
-_USUAL_POINTS: Final = 16  # of a node that does not tell, of weight 1
+USUAL_POINTS: Final = 16
+"""Points of a node of weight 1 that does not report how many it has."""
 
+# For nodes that do not report a ttl, as those of redis-hashring.
+_ASSUMED_TTL: Final = 60.0
 _FAR: Final = 1e9  # seconds; a score written by hand may be infinite, which JSON cannot hold
 
 
@@ -143,6 +144,42 @@ def node_facts(snapshot: Snapshot, scoring: Scoring, ring: Ring | None = None) -
     return found
 
 
+def oldest_replicas(snapshot: Snapshot) -> dict[str, tuple[ReplicaRecord, int]]:
+    """Of each node the replica that expires first, and how many there are; in order of each node's
+    first point."""
+    found: dict[str, tuple[ReplicaRecord, int]] = {}
+    for record in snapshot.replicas:
+        name = record.replica.node
+        oldest, count = found.get(name, (record, 0))
+        found[name] = (record if record.expires_in < oldest.expires_in else oldest, count + 1)
+    return found
+
+
+def host_and_pid(name: str, told: Mapping[str, Any]) -> tuple[str, str]:
+    """A node's host and pid as it reports them, or from its name; printable."""
+    host, _, pid = name.rpartition(":")
+    return (
+        printable(str(told.get("host") or host or name)),
+        printable(str(told.get("pid") or (pid if host else "-"))),
+    )
+
+
+def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
+    """Seconds since the replica's last heartbeat, as far as its score and its node's ttl tell."""
+    if scoring is not None and scoring.lag:
+        return _bounded(snapshot.now - record.score)
+    told = snapshot.nodes.get(record.replica.node)
+    ttl = told.told.get("ttl") if told else None
+    if not is_number(ttl) or not 0 < ttl < _FAR:
+        ttl = _ASSUMED_TTL
+    return _bounded(ttl - record.expires_in)
+
+
+def _bounded(delay: float) -> float:
+    # A score written by hand may be infinite.
+    return min(max(0.0, delay), _FAR)
+
+
 def _told(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
     """What a node reports in its entry; empty without one."""
     node = snapshot.nodes.get(name)
@@ -182,7 +219,7 @@ def node_shapes(snapshot: Snapshot) -> dict[str, NodeShape]:
     for name in snapshot.nodes.keys() | points.keys():
         told = _told(snapshot, name)
         weight = _positive(told.get("weight")) or 1.0
-        usual = _count(told.get("n_replicas")) or round((points[name] or _USUAL_POINTS) / weight)
+        usual = _count(told.get("n_replicas")) or round((points[name] or USUAL_POINTS) / weight)
         found[name] = NodeShape(
             n_replicas=max(1, usual),
             own_weight=_positive(told.get("own_weight")) or weight,
@@ -337,67 +374,3 @@ def _positive(value: Any) -> float | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def known_nodes(snapshot: Snapshot) -> list[str]:
-    """The nodes about which an order may be given, by name."""
-    on_ring = {record.replica.node for record in snapshot.replicas}
-    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
-
-
-def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
-    """The ring after a node is drained, and others have obeyed the orders to drain that stand.
-
-    Args:
-        ring: the snapshot's.
-    """
-    going = [node]
-    for name, order in snapshot.standing_drains.items():
-        record = snapshot.nodes.get(name)
-        if order.session in ("", record.session if record else ""):
-            going.append(name)
-    return ring.without_nodes(*going)
-
-
-def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> tuple[Ring, bool]:
-    """The ring after the order to drain a node is lifted, and whether that is exact.
-
-    It is for a node whose points Redis remembers, which has a name of its own, if it is to have as
-    many as before. Otherwise the points are an example, the same each time.
-
-    Args:
-        snapshot: read with the node's name as ``remembered``.
-        ring: the snapshot's.
-    """
-    if node not in snapshot.drained:
-        return ring, True
-    shape = node_shapes(snapshot).get(node, NodeShape(_USUAL_POINTS))
-    order = snapshot.weights.get(node)
-    count = points_of_weight(shape.n_replicas, order.weight if order else shape.own_weight)
-    taken = {point for point, _ in ring.replicas()}
-    points = [point for point in snapshot.remembered if point not in taken]
-    exact = len(points) == count
-    points = points[:count]
-    rng = random.Random(f"{ring.fingerprint}:{node}")
-    if missing := count - len(points):
-        points += free_points({*taken, *points}, missing, rng)
-    return ring.with_node(node, points), exact
-
-
-def weighed_ring(snapshot: Snapshot, ring: Ring, weights: Mapping[str, float | None]) -> Ring:
-    """The ring after orders about nodes' weights are obeyed.
-
-    Exact for a node that gives points up. Points that a node adds are an example, the same each
-    time.
-
-    Args:
-        ring: the snapshot's.
-        weights: by node; ``None`` for the node's own. Known nodes only; one that is not on the ring
-            changes nothing now.
-    """
-    return reweighed_ring(
-        ring,
-        weights,
-        node_shapes(snapshot),
-        lambda name: random.Random(f"{ring.fingerprint}:{name}"),
-    )

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
-from hashring.core.value_checks import is_number
 from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
-
-# For nodes that do not report a ttl, as those of redis-hashring.
-_ASSUMED_TTL: Final = 60.0
-_LONGEST: Final = 1e9  # seconds
+from hashring.store.ring.node_facts import delay_of, host_and_pid, oldest_replicas
 
 
 @dataclass(frozen=True)
@@ -102,32 +98,12 @@ def node_rows(snapshot: Snapshot, scoring: Scoring | None = None) -> list[NodeRo
     return rows
 
 
-def oldest_replicas(snapshot: Snapshot) -> dict[str, tuple[ReplicaRecord, int]]:
-    """Of each node the replica that expires first, and how many there are; in order of each node's
-    first point."""
-    found: dict[str, tuple[ReplicaRecord, int]] = {}
-    for record in snapshot.replicas:
-        name = record.replica.node
-        oldest, count = found.get(name, (record, 0))
-        found[name] = (record if record.expires_in < oldest.expires_in else oldest, count + 1)
-    return found
-
-
 def _sized(snapshot: Snapshot) -> Iterator[tuple[ReplicaRecord, int]]:
     """Each replica with the points of its range."""
     records = snapshot.replicas
     for record, following in zip(records, (*records[1:], *records[:1]), strict=True):
         size = (following.replica.point - record.replica.point) % RING_SIZE
         yield record, RING_SIZE if len(records) == 1 else size
-
-
-def host_and_pid(name: str, told: Mapping[str, Any]) -> tuple[str, str]:
-    """A node's host and pid as it reports them, or from its name; printable."""
-    host, _, pid = name.rpartition(":")
-    return (
-        printable(str(told.get("host") or host or name)),
-        printable(str(told.get("pid") or (pid if host else "-"))),
-    )
 
 
 def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -> Iterator[str]:
@@ -150,22 +126,6 @@ def ring_tables(name: str, snapshot: Snapshot, scoring: Scoring | None = None) -
             f"{_percent(node.size):>6} {node.replicas:8} {int(node.delay):6}s "
             f"{node.host:20} {node.pid:>5}{_mark(node.expired)}"
         )
-
-
-def delay_of(snapshot: Snapshot, record: ReplicaRecord, scoring: Scoring | None) -> float:
-    """Seconds since the replica's last heartbeat, as far as its score and its node's ttl tell."""
-    if scoring is not None and scoring.lag:
-        return _bounded(snapshot.now - record.score)
-    told = snapshot.nodes.get(record.replica.node)
-    ttl = told.told.get("ttl") if told else None
-    if not is_number(ttl) or not 0 < ttl < _LONGEST:
-        ttl = _ASSUMED_TTL
-    return _bounded(ttl - record.expires_in)
-
-
-def _bounded(delay: float) -> float:
-    # A score written by hand may be infinite.
-    return min(max(0.0, delay), _LONGEST)
 
 
 def _percent(points: int) -> str:

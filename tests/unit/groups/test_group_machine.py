@@ -11,7 +11,8 @@ from hashring.core.assignors import Assignor, Balanced, Learner
 from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.errors import AssignorError, RedisUnavailable
-from hashring.protocol.group_machine import Decided, Decider, GroupMachine, OwnDecision
+from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_machine import GroupMachine
 from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
 from hashring.store.group.commands import STEP, Brought, Left, agreed, group_keys, leave, read

@@ -23,7 +23,8 @@ from hashring.core.groups.held_partitions import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
-from hashring.protocol.group_machine import NAME_POLL, Decider, GroupMachine
+from hashring.protocol.group_decider import Decider
+from hashring.protocol.group_machine import NAME_POLL, GroupMachine
 from hashring.protocol.member_machine import RETRY, Stage, Turn
 from hashring.store.group.commands import CLAIM, Committed
 from hashring.store.group.twin import GroupTwin

@@ -1,7 +1,8 @@
 """Members of a lease challenge in virtual time, in either mode.
 
-The members are the machines that ship (:mod:`hashring.protocol.lease_challenge_machines`), each on
-a loop; the table, or the article's two hashes, are the twin's.
+The members are the machines that ship (:mod:`hashring.protocol.lease_table_machine`,
+:mod:`hashring.protocol.lease_race_machine`), each on a loop; the table, or the article's two
+hashes, are the twin's.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import reported_loads
-from hashring.protocol.group_machine import Decider, GroupMachine
+from hashring.protocol.group_decider import Decider
+from hashring.protocol.group_machine import GroupMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.fault_effects import GROUP_FAULTS
 from hashring.testing.simulator.groups.history import GroupHistory

@@ -18,13 +18,9 @@ from hashring.core.groups.next_decision import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
-from hashring.protocol.group_machine import (
-    Decided,
-    Decider,
-    GroupMachine,
-    OwnDecision,
-    change,
-)
+from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_flows import change
+from hashring.protocol.group_machine import GroupMachine
 from hashring.protocol.member_machine import ENDED, Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Reading, group_keys, read

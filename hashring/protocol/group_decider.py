@@ -1,0 +1,334 @@
+"""The steps of a partition group that are one member's to take; without I/O.
+
+What a decider does:
+
+=================  =============================================  ====================
+state              meaning                                        event -> next state
+=================  =============================================  ====================
+``idle``           nothing is asked of it                         asked -> deciding
+\\                                                                 end -> last decision
+``deciding``       reads the group, runs the assignor, commits    asked -> deciding
+\\                                                                 done -> idle
+\\                                                                 end -> last decision
+``last decision``  ends what it does; for a member that has left  done -> ended
+``ended``          its member has left                            the end
+=================  =============================================  ====================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from hashring.core.assignors import Assignor, assignor_named
+from hashring.core.groups import next_decision
+from hashring.core.groups.state import GroupState, Phase, Terms
+from hashring.core.groups.view_changes import ViewChange
+from hashring.core.state_table import StateTable
+from hashring.errors import ConfigError, GroupMismatch, StoreError
+from hashring.protocol.flow import TRIES, Flow, FlowRun
+from hashring.protocol.machine import Finished, Step, Wait
+from hashring.store.group.commands import (
+    CLAIM,
+    Brought,
+    Committed,
+    Conflict,
+    GroupKeys,
+    Reading,
+    Reports,
+    commit,
+    read,
+)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """How a decider's turn went.
+
+    Attributes:
+        number: of the last ask that it answers.
+        terms: the group's, as far as they were read.
+        error: why nothing could be decided.
+        news: whether anything was decided.
+        due: monotonic time of the next step; ``None`` when none is due by itself.
+        look: monotonic time at which to look whether the step was taken, which was left to
+            another member that is at work on it; ``None`` when it was not left.
+    """
+
+    number: int
+    terms: Terms | None
+    error: Exception | None
+    news: bool
+    due: float | None
+    look: float | None = None
+
+
+@dataclass(frozen=True)
+class OwnDecision:
+    """A decision of a decider's, as far as its member has to know it.
+
+    Attributes:
+        tag, generation, phase: its own.
+        part: the tag of the decision that changed the member's part before; empty when other
+            deciders may have done so since.
+        session: the member's, that it is about.
+        change: what it changes for that one.
+        sent: monotonic time before it was sent.
+        redis_now: Redis time at which it was written.
+    """
+
+    tag: str
+    generation: int
+    phase: Phase
+    part: str
+    session: str
+    change: ViewChange
+    sent: float
+    redis_now: float
+
+
+class DeciderStage(str, Enum):
+    """What a decider is doing."""
+
+    IDLE = "idle"
+    DECIDING = "deciding"
+    LAST = "last decision"
+    ENDED = "ended"
+
+
+class DeciderTurn(str, Enum):
+    """What leads from one stage of a decider to the next."""
+
+    ASKED = "asked"
+    DONE = "done"
+    END = "end"
+
+
+DECIDER_LIFE: Final = StateTable(
+    {
+        DeciderStage.IDLE: "nothing is asked of it",
+        DeciderStage.DECIDING: "reads the group, runs the assignor, commits",
+        DeciderStage.LAST: "ends what it does; for a member that has left",
+        DeciderStage.ENDED: "its member has left",
+    },
+    {
+        DeciderStage.IDLE: {
+            DeciderTurn.ASKED: DeciderStage.DECIDING,
+            DeciderTurn.END: DeciderStage.LAST,
+        },
+        DeciderStage.DECIDING: {
+            DeciderTurn.ASKED: DeciderStage.DECIDING,
+            DeciderTurn.DONE: DeciderStage.IDLE,
+            DeciderTurn.END: DeciderStage.LAST,
+        },
+        DeciderStage.LAST: {DeciderTurn.DONE: DeciderStage.ENDED},
+    },
+)
+
+
+class Decider:
+    """Takes the steps of the group that are one member's to take.
+
+    Args:
+        group, keys: the group's name, and its keys.
+        member: who decides, for the history.
+        assignor: the member's; another one of this project's when the group is migrated to it.
+        report: told how each turn went.
+        tell: told of each decision that changes something for the member, once it stands.
+    """
+
+    channels = ()
+
+    def __init__(
+        self,
+        group: str,
+        keys: GroupKeys,
+        member: str,
+        assignor: Assignor,
+        *,
+        report: Callable[[Decided], None],
+        tell: Callable[[OwnDecision], None],
+    ) -> None:
+        self.assignor = assignor
+        self.stage = DeciderStage.IDLE
+        self._group = group
+        self._keys = keys
+        self._member = member
+        self._report = report
+        self._tell = tell
+        self._flow: FlowRun[bool] | None = None
+        # The decision that stood last, and what the assignor wanted then.
+        self._known: tuple[str, GroupState | None] = ("", None)
+        self._plan: next_decision.Rebalance | None = None
+        # The last decision that changed something for the member, if no other decider's came after.
+        self._part = ""
+        # What members reported last.
+        self._reports: Reports = {}
+        self._again = False
+        # What the last ask brought, to go by.
+        self._brought: Brought | None = None
+        self._asked = self._answers = 0
+        self._terms: Terms | None = None
+        self._due: float | None = None
+        self._look: float | None = None
+
+    @property
+    def decision(self) -> str:
+        """The tag of the decision that it can go on from; empty when there is none."""
+        return self._known[0] if self.stage is DeciderStage.IDLE else ""
+
+    def ask(self, number: int, brought: Brought | None = None) -> None:
+        """A step is due.
+
+        Args:
+            number: greater than all before; the report says which asks it answers.
+            brought: what to go by; read when there is nothing, or something newer is known.
+        """
+        if DECIDER_LIFE.may(self.stage, DeciderTurn.ASKED):
+            # What is under way may have read too early.
+            self._again = True
+            self._asked = number
+            self._brought = brought
+            self._turn(DeciderTurn.ASKED)
+
+    def end(self, *, last: bool = True) -> None:
+        """Take a last step, if nobody else does, and end."""
+        if DECIDER_LIFE.may(self.stage, DeciderTurn.END):
+            self._turn(DeciderTurn.END)
+            self._again = last
+            if not last and self._flow is None:
+                self._turn(DeciderTurn.DONE)
+
+    def follow(self, assignor: str) -> None:
+        """Go by the assignor that the group was migrated to, if it is one of this project's.
+
+        Raises:
+            GroupMismatch: it is not.
+        """
+        if assignor != self.assignor.name:
+            # Two rules in one group would undo each other's decisions for ever.
+            try:
+                self.assignor = assignor_named(assignor)
+            except ConfigError:
+                raise GroupMismatch(self._group, "assignor", self.assignor.name, assignor) from None
+
+    def _turn(self, turn: DeciderTurn) -> None:
+        self.stage = DECIDER_LIFE.after(self.stage, turn)
+
+    # --- asked by the loop --------------------------------------------------------------------
+
+    def next(self, now: float) -> Step:
+        """What to do now."""
+        while self._flow is None and self._again:
+            self._again = False
+            self._answers, self._due, self._look = self._asked, None, None
+            self._flow = FlowRun(self._decide(), self._done, self._failed)
+            self._flow.begin(now)
+        if self._flow is not None and self._flow.step is not None:
+            return self._flow.step
+        return Finished() if self.stage is DeciderStage.ENDED else Wait(math.inf)
+
+    def subscribed(self, number: int, now: float) -> None:
+        """It subscribes to nothing."""
+
+    def unsubscribed(self, number: int, error: StoreError | None, now: float) -> None:
+        """It subscribes to nothing."""
+
+    def told(self, number: int, channel: bytes, payload: bytes, now: float) -> None:
+        """It subscribes to nothing."""
+
+    def _decide(self) -> Flow[bool]:
+        """Take the next steps of the group; whether anything was decided.
+
+        Raises:
+            StoreError: Redis did not do it.
+            AssignorError: the assignor's answer is none.
+            GroupMismatch: the group goes by a rule that is not known here.
+        """
+        decided = False
+        for _ in range(TRIES):
+            reading = self._read_already()
+            if reading is None:
+                reading = yield read(self._keys, *self._known, self._reports)
+            if reading.tag != self._known[0]:
+                self._part = ""
+            state = reading.standing()
+            if state is None:
+                return decided
+            self._terms = state.terms
+            self.follow(state.terms.assignor)
+            outcome = next_decision.step(state, reading.facts, self.assignor, self._plan)
+            self._plan = outcome.plan
+            stays = self.stage is not DeciderStage.LAST
+            done = yield commit(
+                self._keys, reading, outcome, self._member, goes_on=True, stays=stays
+            )
+            if isinstance(done, Conflict):
+                if done.left:
+                    # Two at once would only overtake each other. That one may be gone by then.
+                    self._look = self._flow_now + CLAIM
+                    break
+                continue
+            self._known = done.tag, done.state
+            self._tell_of(done)
+            decided = decided or outcome.state is not state
+            if not done.again:
+                self._due = self._wait_for(outcome.due, done.now)
+                break
+        return decided
+
+    def _tell_of(self, done: Committed) -> None:
+        """Tell the member what was decided about it."""
+        if done.own is None:
+            return
+        assert self._flow is not None
+        part, self._part = self._part, done.tag
+        state, session = done.state, done.state.roster[self._member].session
+        own = OwnDecision(
+            done.tag,
+            state.generation,
+            state.phase,
+            part,
+            session,
+            done.own,
+            self._flow.sent,
+            done.now,
+        )
+        self._tell(own)
+
+    def _read_already(self) -> Reading | None:
+        """What the last ask brought, once; ``None`` if that is not of the decision known here.
+
+        Raises:
+            GroupFormatError: what stands in Redis cannot be read.
+        """
+        brought, self._brought = self._brought, None
+        tag, state = self._known
+        if brought is None or brought.since != tag:
+            return None
+        return brought.reading(state, self._reports)
+
+    @property
+    def _flow_now(self) -> float:
+        assert self._flow is not None
+        return self._flow.now
+
+    def _wait_for(self, due: float | None, redis_now: float) -> float | None:
+        return None if due is None else self._flow_now + due - redis_now
+
+    def _done(self, decided: bool, now: float) -> None:
+        self._finish(Decided(self._answers, self._terms, None, decided, self._due, self._look))
+
+    def _failed(self, error: Exception, now: float) -> None:
+        # If it is what stands in Redis that cannot be read, the rest of it may not be known either.
+        self._known = ("", None)
+        self._finish(Decided(self._answers, self._terms, error, news=False, due=None))
+
+    def _finish(self, decided: Decided) -> None:
+        self._flow = None
+        if not self._again:
+            self._turn(DeciderTurn.DONE)
+        self._report(decided)

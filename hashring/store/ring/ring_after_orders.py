@@ -1,0 +1,76 @@
+"""The ring after orders about its nodes are obeyed, and about which nodes one may be given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from hashring.core.placement import free_points, points_of_weight
+from hashring.core.ring import Ring
+from hashring.core.ring_plan import NodeShape, reweighed_ring
+from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.node_facts import USUAL_POINTS, node_shapes
+
+
+def known_nodes(snapshot: Snapshot) -> list[str]:
+    """The nodes about which an order may be given, by name."""
+    on_ring = {record.replica.node for record in snapshot.replicas}
+    return sorted(on_ring | set(snapshot.nodes) | set(snapshot.drains) | set(snapshot.weights))
+
+
+def drained_ring(snapshot: Snapshot, ring: Ring, node: str) -> Ring:
+    """The ring after a node is drained, and others have obeyed the orders to drain that stand.
+
+    Args:
+        ring: the snapshot's.
+    """
+    going = [node]
+    for name, order in snapshot.standing_drains.items():
+        record = snapshot.nodes.get(name)
+        if order.session in ("", record.session if record else ""):
+            going.append(name)
+    return ring.without_nodes(*going)
+
+
+def undrained_ring(snapshot: Snapshot, ring: Ring, node: str) -> tuple[Ring, bool]:
+    """The ring after the order to drain a node is lifted, and whether that is exact.
+
+    It is for a node whose points Redis remembers, which has a name of its own, if it is to have as
+    many as before. Otherwise the points are an example, the same each time.
+
+    Args:
+        snapshot: read with the node's name as ``remembered``.
+        ring: the snapshot's.
+    """
+    if node not in snapshot.drained:
+        return ring, True
+    shape = node_shapes(snapshot).get(node, NodeShape(USUAL_POINTS))
+    order = snapshot.weights.get(node)
+    count = points_of_weight(shape.n_replicas, order.weight if order else shape.own_weight)
+    taken = {point for point, _ in ring.replicas()}
+    points = [point for point in snapshot.remembered if point not in taken]
+    exact = len(points) == count
+    points = points[:count]
+    rng = random.Random(f"{ring.fingerprint}:{node}")
+    if missing := count - len(points):
+        points += free_points({*taken, *points}, missing, rng)
+    return ring.with_node(node, points), exact
+
+
+def weighed_ring(snapshot: Snapshot, ring: Ring, weights: Mapping[str, float | None]) -> Ring:
+    """The ring after orders about nodes' weights are obeyed.
+
+    Exact for a node that gives points up. Points that a node adds are an example, the same each
+    time.
+
+    Args:
+        ring: the snapshot's.
+        weights: by node; ``None`` for the node's own. Known nodes only; one that is not on the ring
+            changes nothing now.
+    """
+    return reweighed_ring(
+        ring,
+        weights,
+        node_shapes(snapshot),
+        lambda name: random.Random(f"{ring.fingerprint}:{name}"),
+    )

@@ -1,0 +1,39 @@
+"""Which names nodes, members and zones may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from hashring.core.value_checks import MAX_NAME_BYTES, check_node_name
+from hashring.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ["a", "host:1", "[::1]:80", "北京", "a b", "x" * MAX_NAME_BYTES])
+def test_a_good_name_is_returned_as_it_is(name: str) -> None:
+    assert check_node_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("", "a node's name is a non-empty str"),
+        (None, "a node's name is a non-empty str"),
+        (b"bytes", "a node's name is a non-empty str"),
+        (7, "a node's name is a non-empty str"),
+        ("a\udc80", "cannot be encoded as UTF-8"),
+        ("tab\t", "holds a control character; use printable text"),
+        ("\x7f", "holds a control character; use printable text"),
+    ],
+)
+def test_a_bad_name_is_refused_with_the_remedy(name: object, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_node_name(name)  # type: ignore[arg-type]
+    assert str(caught.value) == f"name={name!r}: {remedy}"
+
+
+def test_a_long_name_is_refused_by_its_bytes_and_shown_in_part() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_node_name("ü" * 257)
+    assert str(caught.value) == (
+        f"name={'ü' * 40 + '…'!r}: 514 bytes long; at most 512 are allowed"
+    )
