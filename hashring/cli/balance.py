@@ -13,7 +13,7 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.orders import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
-from hashring.cli.plan import plan_as_json, plan_lines
+from hashring.cli.plan_text import plan_as_json, plan_lines
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
 from hashring.core.printable import printable
 from hashring.core.readable import counted

@@ -21,23 +21,29 @@ except ImportError as error:
 
 from hashring.spark.audit import Audit, audit, work_slices
 from hashring.spark.compaction import compact
-from hashring.spark.histogram import load_of_histogram, moves_of_histogram, point_histogram
+from hashring.spark.history_from_events import history_of
+from hashring.spark.hot_keys import hot_keys
 from hashring.spark.key_points import point
-from hashring.spark.load import hot_keys, load
 from hashring.spark.moves import moves
-from hashring.spark.owner_at_time import history_of
+from hashring.spark.node_load import load
 from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
+from hashring.spark.owner_in_sql import register_functions
 from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
-from hashring.spark.reassign import may_move, reassign
+from hashring.spark.point_histogram import (
+    load_of_histogram,
+    moves_of_histogram,
+    point_histogram,
+)
+from hashring.spark.range_filter import may_move
+from hashring.spark.reassign import reassign
+from hashring.spark.replicas_for import replicas_for
 from hashring.spark.simulate import (
     Scenario,
     drawn_within,
-    replicas_for,
     scenarios,
     simulate,
     summarise,
 )
-from hashring.spark.sql_functions import register_functions
 
 __all__ = [
     "Audit",

@@ -25,6 +25,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
+from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.hot_key_slices import (
     BEFORE,
     SLICE,
@@ -33,7 +34,7 @@ from hashring.spark.hot_key_slices import (
     find_slices,
     sampled_fraction,
 )
-from hashring.spark.key_points import column_type, key_point, key_text, quoted
+from hashring.spark.key_points import key_point, key_text
 from hashring.spark.owner_at_time import AsOf, as_of
 from hashring.spark.range_lookup import look_up, one_row
 from hashring.spark.row_counts import Counts

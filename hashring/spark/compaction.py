@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
+from hashring.spark.directory_lock import alone
 from hashring.spark.input import local_path
-from hashring.spark.output import alone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

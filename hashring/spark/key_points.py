@@ -31,8 +31,8 @@ from pyspark.sql.types import (
 )
 
 from hashring.core.hashing import hash_algorithm
-from hashring.core.printable import printable
 from hashring.errors import ColumnError
+from hashring.spark.column_checks import column_type, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,57 +42,7 @@ logger = logging.getLogger("hashring.spark")
 NATIVE_ALGORITHMS: Final = ("crc-32", "jamcrc")
 """The hash algorithms that Spark computes in generated code; others go through Python."""
 
-_SHOWN_NAMES: Final = 40
-_SHOWN_NAME: Final = 60
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark reads it, whatever dots and backticks it holds."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def column_type(df: DataFrame, name: str) -> DataType:
-    """The type of a column.
-
-    Raises:
-        ColumnError: there is none of that name, or more than one.
-    """
-    found = [field.dataType for field in df.schema.fields if field.name == name]
-    if not found:
-        raise ColumnError(name, f"is missing; the columns are {_names(df)}")
-    if len(found) > 1:
-        raise ColumnError(name, "is there more than once: rename one of them")
-    return found[0]
-
-
-def _names(df: DataFrame) -> str:
-    shown = [printable(column)[:_SHOWN_NAME] for column in df.columns[:_SHOWN_NAMES]]
-    more = len(df.columns) - len(shown)
-    return ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "none"
-
-
-def check_free(df: DataFrame, *names: str) -> None:
-    """Check that the columns about to be added are not there.
-
-    Raises:
-        ColumnError: one is; Spark compares names without case, and so does this.
-    """
-    present = {column.lower() for column in df.columns}
-    for name in names:
-        if name.lower() in present:
-            raise ColumnError(name, "is there already, and would be hidden: rename or drop it")
-
-
-def check_number(df: DataFrame, name: str) -> None:
-    """Check that a column is of a numeric type, or of text, as each column of a CSV is.
-
-    Raises:
-        ColumnError: it is missing, or of another type.
-    """
-    kind = column_type(df, name)
-    if not isinstance(kind, NumericType | StringType):
-        raise ColumnError(name, f"is {kind.simpleString()}; a weight is a number: cast it")
 
 
 def key_text(df: DataFrame, key: str) -> Column:

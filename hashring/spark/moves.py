@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
-from hashring.spark.load import CODE, counted_by_code
 from hashring.spark.ring_columns import pair_columns
+from hashring.spark.weight_sums import CODE, counted_by_code
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import time
 import uuid
@@ -17,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.input import FORMATS, format_of, local_path
-from hashring.spark.key_points import quoted
 from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ MODES: Final = ("error", "append", "overwrite")
 FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 """Spark deletes what files of these formats held before it writes the new ones."""
 _ENDING: Final = 10.0  # seconds
-_LOCK: Final = "_lock"
 
 
 @dataclass(frozen=True)
@@ -291,43 +289,12 @@ def _cancelled(spark: SparkSession) -> Iterator[None]:
         raise
 
 
-def check_distinct(df: DataFrame) -> None:
-    """Check that no two columns have one name, which no file can hold.
-
-    Raises:
-        ColumnError: two have; Spark compares names without case, and so does this.
-    """
-    seen: set[str] = set()
-    for name in df.columns:
-        if name.lower() in seen:
-            raise ColumnError(name, "is there more than once: rename one of them")
-        seen.add(name.lower())
-
-
 def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     """Whether a path is of a disk that each worker may have for itself."""
     if path is None or (":" in path and not path.startswith("file:")):
         return False
     master = spark.conf.get("spark.master", "local") or "local"
     return master.startswith("local-cluster") or not master.startswith("local")
-
-
-@contextmanager
-def alone(place: Path, path: str, doing: str) -> Iterator[None]:
-    """Keep other processes from rewriting the same files; the system ends it with the process.
-
-    Args:
-        doing: what the other process does, as a verb, for the error.
-
-    Raises:
-        OutputRefused: another process does it.
-    """
-    with (place / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputRefused(path, f"another process {doing} it") from None
-        yield
 
 
 def _remove(path: Path) -> None:

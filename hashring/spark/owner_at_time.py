@@ -15,29 +15,18 @@ the ring times the number of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegralType,
-    NullType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from hashring.core.owner_periods import NOBODY, Period
-from hashring.core.ring_change import ChangeKind, RingChange, Stamp
-from hashring.core.ring_file import RingFile
-from hashring.core.ring_history import RingHistory, Version, ring_history
-from hashring.errors import ColumnError, ConfigError, HistoryError
-from hashring.spark.key_points import column_type, quoted
+from hashring.core.ring_history import RingHistory, Version
+from hashring.errors import ConfigError, HistoryError
+from hashring.spark.column_checks import quoted
 from hashring.spark.range_lookup import look_up, told_of
 from hashring.spark.range_table import DEEP_STEP, Longs, RangeTable, range_table
 
@@ -283,81 +272,3 @@ def _full(history: RingHistory, nodes: Sequence[str], version_bits: int) -> Rang
     starts = sorted(edges)
     bits = version_bits + len(number).bit_length()
     return range_table(starts, [edges[start] for start in starts], bits)
-
-
-def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
-    return lambda kind: (
-        isinstance(kind, ArrayType) and isinstance(kind.elementType, (items, NullType))
-    )
-
-
-_EVENTS: Final[Mapping[str, Callable[[DataType], bool]]] = {
-    "epoch": lambda kind: isinstance(kind, IntegralType),
-    "at": lambda kind: isinstance(kind, TimestampType | TimestampNTZType),
-    "kind": lambda kind: isinstance(kind, StringType),
-    "nodes": _is_list(StringType),
-    "points": _is_list(IntegralType),
-}
-"""The columns that a history is made of, and which types they may have."""
-
-
-def history_of(
-    events: DataFrame, base: RingFile | None = None, hash_algorithm: str = "crc-32"
-) -> RingHistory:
-    """The history that a frame of events tells, collected to this process.
-
-    Args:
-        events: the columns of the table ``events`` of the ``hashring`` data source; needed are
-            ``epoch``, ``at`` (a timestamp), ``kind``, ``nodes`` and ``points``; ``id``, ``tag``
-            and ``prev`` tell more faults apart. Rows that are no changes of the ring (``unserved``,
-            ``release``, and what later versions may add) are passed over.
-        base: the ring before the events; without it they must begin with the ring's first change.
-        hash_algorithm: that of the ring, when there is no base.
-
-    Raises:
-        ColumnError: a column is missing, or of a type that no event has.
-        HistoryError: changes are missing or garbled.
-    """
-    for name, fits in _EVENTS.items():
-        kind = column_type(events, name)
-        if not isinstance(kind, NullType) and not fits(kind):
-            raise ColumnError(name, f"is {kind.simpleString()}; export the table events anew")
-    optional = [name for name in ("id", "tag", "prev") if name in events.columns]
-    rows = (
-        events.where(F.col("kind").isin([kind.value for kind in ChangeKind]))
-        .select("epoch", F.unix_micros("at").alias("at"), "kind", "nodes", "points", *optional)
-        .collect()
-    )
-    changes = [_change(row.asDict()) for row in rows]
-    order = sorted(
-        range(len(rows)),
-        key=lambda i: _place(rows[i].asDict(), changes[i]),
-    )
-    return ring_history(
-        [changes[i] for i in order],
-        base.ring if base else None,
-        base.epoch if base else 0,
-        base.at if base else 0,
-        hash_algorithm=hash_algorithm,
-    )
-
-
-def _place(row: dict[str, Any], change: RingChange) -> tuple[int, ...]:
-    if row.get("id"):
-        return tuple(int(part) for part in row["id"].split("-"))
-    return change.stamp.at, change.stamp.epoch
-
-
-def _change(row: dict[str, Any]) -> RingChange:
-    nodes: Sequence[str] = row["nodes"] or ()
-    points: Sequence[int] = row["points"] or ()
-    if row["epoch"] is None or row["at"] is None or (row["kind"] == "join" and not points):
-        raise HistoryError(f"an event is not whole: {row}; export the events anew")
-    tag, prev = row.get("tag") or "", row.get("prev") or ""
-    return RingChange(
-        ChangeKind(row["kind"]),
-        tuple(nodes),
-        tuple(sorted(points)),
-        prev,
-        Stamp(row["epoch"], tag, 0, row["at"]),
-    )

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.key_points import check_free, is_native, key_point, point
+from hashring.spark.column_checks import check_free
+from hashring.spark.key_points import is_native, key_point, point
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 

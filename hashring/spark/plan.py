@@ -11,8 +11,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core import ring_plan
 from hashring.core.ring import Ring
-from hashring.spark.histogram import NodeFlow, NodeFlows, flows_of_histogram
 from hashring.spark.moves import flows
+from hashring.spark.point_histogram import NodeFlow, NodeFlows, flows_of_histogram
 from hashring.spark.report import Report
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
@@ -38,8 +38,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from hashring.spark.key_points import quoted
+from hashring.spark.column_checks import quoted
 from hashring.spark.range_table import RESOLVED, RangeTable
+from hashring.spark.sql_expressions import Expression, Sql, SqlFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -111,74 +112,7 @@ def _level(index: int) -> str:
     return f"__hashring_level{index}"
 
 
-class _Expression(Protocol):
-    """What a column of Spark and a piece of SQL have in common."""
-
-    def __add__(self, other: Any, /) -> Any: ...
-    def __lt__(self, other: Any, /) -> Any: ...
-    def __mul__(self, other: Any, /) -> Any: ...
-    def bitwiseAND(self, other: Any, /) -> Any: ...  # noqa: N802 - Spark's name
-    def cast(self, kind: str, /) -> Any: ...
-
-
-class Sql(str):
-    """A piece of SQL, with the operators of a column."""
-
-    __slots__ = ()
-
-    def __add__(self, other: object) -> Sql:
-        return Sql(f"({self} + {other})")
-
-    def __lt__(self, other: object) -> Sql:  # type: ignore[override]
-        return Sql(f"({self} < {other})")
-
-    def __mul__(self, other: object) -> Sql:
-        return Sql(f"({self} * {other})")
-
-    def bitwiseAND(self, other: object) -> Sql:  # noqa: N802 - as of a column
-        """Its bits that the other has, too."""
-        return Sql(f"({self} & {other})")
-
-    def cast(self, kind: str) -> Sql:
-        """It, as another type."""
-        return Sql(f"CAST({self} AS {kind})")
-
-
-class SqlFunctions:
-    """The functions of ``pyspark.sql.functions`` that a lookup uses, for pieces of SQL."""
-
-    @staticmethod
-    def get(array: object, index: object) -> Sql:
-        """An element of an array, null beyond its end."""
-        return Sql(f"get({array}, {index})")
-
-    @staticmethod
-    def shiftright(number: object, bits: int) -> Sql:
-        """The number without its low bits."""
-        return Sql(f"shiftright({number}, {bits})")
-
-    @staticmethod
-    def call_function(name: str, *arguments: object) -> Sql:
-        """Any function, by its name."""
-        return Sql(f"{name}({', '.join(map(str, arguments))})")
-
-    @staticmethod
-    def least(*numbers: object) -> Sql:
-        """The least of them."""
-        return Sql(f"least({', '.join(map(str, numbers))})")
-
-    @staticmethod
-    def coalesce(*values: object) -> Sql:
-        """The first that is not null."""
-        return Sql(f"coalesce({', '.join(map(str, values))})")
-
-    @staticmethod
-    def lit(number: int) -> Sql:
-        """A BIGINT."""
-        return Sql(f"{number}L")
-
-
-_E = TypeVar("_E", bound=_Expression)
+_E = TypeVar("_E", bound=Expression)
 
 
 def code_at(number: _E, table: RangeTable, arrays: Mapping[str, _E], functions: Any = F) -> _E:

@@ -13,121 +13,28 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.files import read_ring, write_ring
+from hashring.spark.column_checks import quoted
+from hashring.spark.directory_lock import alone
 from hashring.spark.input import local_path
-from hashring.spark.key_points import quoted
-from hashring.spark.output import alone
+from hashring.spark.point_cells import CELL, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-CELL: Final = "cell"
-MOST_CELLS: Final = 2**16
-MOST_RANGES: Final = 64
-"""The most parts of a filter, which Spark compiles; above it, neighbouring ranges are joined."""
 _CODE: Final = "__hashring_code"
 _RING, _COUNT = "_ring.json", "_cells"
-
-
-def check_cells(cells: int) -> None:
-    """Check a number of cells.
-
-    Raises:
-        ConfigError: it is no power of two, or not in 1 to 65,536.
-    """
-    if not 1 <= cells <= MOST_CELLS or cells & (cells - 1):
-        raise ConfigError("cells", cells, f"give a power of two, up to {MOST_CELLS:,}")
-
-
-def by_cell(df: DataFrame, cells: int) -> DataFrame:
-    """A frame with a column ``point``, in order of cells and points, and its column ``cell`` INT.
-
-    Written with ``.write.partitionBy("cell")``, each cell is one file. Rows without a point have a
-    null cell.
-    """
-    placed = df.withColumn(CELL, F.shiftright("point", _shift(cells)).cast("int"))
-    return placed.repartition(CELL).sortWithinPartitions(CELL, "point")
-
-
-def _shift(cells: int) -> int:
-    return 32 - (cells.bit_length() - 1)
-
-
-def touched_cells(rings: Iterable[Ring], after: Ring, cells: int) -> list[int]:
-    """The cells in which some owner on one of the rings is not the owner on ``after``."""
-    shift = _shift(cells)
-    return sorted(
-        {
-            cell
-            for ring in rings
-            for move in ring.moves(after)
-            for cell in range(move.start >> shift, ((move.end - 1) >> shift) + 1)
-        }
-    )
-
-
-def may_move(before: Ring, after: Ring, point: str = "point") -> Column:
-    """Whether a point may have another owner, as BETWEENs that Spark pushes down to files.
-
-    True for every point that moves. Of more than 64 ranges that move, those close to each other
-    are joined, and it is true for some points between them, too.
-
-    Raises:
-        ConfigError: the rings hash keys differently.
-    """
-    check_alike(before, after)
-    ranges = joined([Range(m.start, m.end) for m in before.moves(after)], MOST_RANGES)
-    return within(F.col(quoted(point)), ranges)
-
-
-def within(point: Column, ranges: Iterable[Range]) -> Column:
-    """Whether a point is in one of the ranges."""
-    parts = [point.between(start, end - 1) for start, end in ranges]
-    while len(parts) > 1:  # a balanced tree: Spark descends into it by recursion
-        parts = [reduce(lambda a, b: a | b, parts[i : i + 2]) for i in range(0, len(parts), 2)]
-    return parts[0] if parts else F.lit(False)
-
-
-def joined(ranges: Sequence[Range], most: int) -> list[Range]:
-    """At most ``most`` ranges, as tight as can be, that cover these rising, disjoint ones."""
-    if not ranges:
-        return []
-    gaps = sorted(
-        range(1, len(ranges)), key=lambda i: ranges[i].start - ranges[i - 1].end, reverse=True
-    )
-    cuts = sorted(gaps[: most - 1])
-    firsts, lasts = [0, *cuts], [*cuts, len(ranges)]
-    return [Range(ranges[a].start, ranges[b - 1].end) for a, b in zip(firsts, lasts, strict=True)]
-
-
-def check_alike(before: Ring, after: Ring) -> None:
-    """Check that two rings hash keys alike.
-
-    Raises:
-        ConfigError: they do not, so that every key may move.
-        EmptyRingError: the second has no nodes.
-    """
-    if not after.node_count:
-        raise EmptyRingError
-    if before.hash_algorithm.name != after.hash_algorithm.name:
-        raise ConfigError(
-            "ring",
-            after.hash_algorithm.name,
-            f"the owners were assigned by {before.hash_algorithm.name}; assign them anew",
-        )
 
 
 def keep_ring(place: Path, ring: RingFile, cells: int) -> None:
@@ -179,7 +86,7 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         _put_back(place)
         cells = int((place / _COUNT).read_text(encoding="ascii"))
         found = Reassigned(read_ring(place / _RING).ring, cells)
-        check_alike(found.before, after.ring)
+        _check_alike(found.before, after.ring)
         begun = list(place.glob("_next-*.json"))
         rings = [found.before, *(read_ring(file).ring for file in begun)]
         touched = [
@@ -204,6 +111,17 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         finally:
             _put_back(place)
     return found
+
+
+def _check_alike(before: Ring, after: Ring) -> None:
+    if not after.node_count:
+        raise EmptyRingError
+    if before.hash_algorithm.name != after.hash_algorithm.name:
+        raise ConfigError(
+            "ring",
+            after.hash_algorithm.name,
+            f"the owners were assigned by {before.hash_algorithm.name}; assign them anew",
+        )
 
 
 def _write_aside(  # noqa: PLR0917 - one caller

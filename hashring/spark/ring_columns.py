@@ -182,8 +182,8 @@ def ring_columns(spark: SparkSession, ring: Ring) -> CodeColumns:
     return _columns(spark, ring, make)
 
 
-def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
-    """Two rings at once: a code is a pair of nodes, with the attributes ``before`` and ``after``.
+def check_pair(before: Ring, after: Ring) -> None:
+    """Check that the owners on two rings can be compared.
 
     Raises:
         EmptyRingError: a ring has no nodes.
@@ -198,6 +198,16 @@ def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
         )
     if not before.node_count or not after.node_count:
         raise EmptyRingError
+
+
+def pair_columns(spark: SparkSession, before: Ring, after: Ring) -> CodeColumns:
+    """Two rings at once: a code is a pair of nodes, with the attributes ``before`` and ``after``.
+
+    Raises:
+        EmptyRingError: a ring has no nodes.
+        ConfigError: the rings hash keys differently.
+    """
+    check_pair(before, after)
 
     def make() -> tuple[Longs, Longs, dict[str, Any]]:
         old_starts, old_codes, old_nodes = ring_ranges(before)

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
-from hashring.spark.key_points import quoted
+from hashring.spark.column_checks import quoted
 from hashring.spark.older_pyspark import can_observe, is_told
 
 if TYPE_CHECKING:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import re
-import shlex
-import shutil
 import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from tempfile import TemporaryFile, mkdtemp
 from threading import Thread
-from typing import IO, Final
+from typing import Final
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hashring.errors import ConfigError, HashringError, JavaNotFound, OutputRefused
+from hashring.errors import ConfigError
+from hashring.spark.java import (
+    LARGE_PAGES,
+    has_pages_on_request,
+    java_has_own_files,
+    java_prints_to,
+    java_version,
+)
+from hashring.spark.progress_bar import draw_operation, draw_stages
 
-OLDEST_JAVA: Final = 17
 _ANSWER: Final = 30.0  # seconds
-_BETWEEN_BARS: Final = 0.5  # seconds
-_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
-"""The environment's variable of options for the Java that spark-submit starts."""
-_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_LARGE_PAGES: Final = "-XX:+UseTransparentHugePages"
 
 
 def spark_session(
@@ -90,119 +85,26 @@ def spark_session(
             if (master or "local").startswith("local"):
                 # Workers must run the Python that has this package.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-                if _has_pages_on_request():
-                    builder = builder.config("spark.driver.defaultJavaOptions", _LARGE_PAGES)
+                if has_pages_on_request():
+                    builder = builder.config("spark.driver.defaultJavaOptions", LARGE_PAGES)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
     starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
     with ExitStack() as around:
         if starts_java:
-            around.enter_context(_java_prints_to(log))
+            around.enter_context(java_prints_to(log))
             if SparkContext._gateway is None and is_ours:
-                around.enter_context(_java_has_own_files())
+                around.enter_context(java_has_own_files())
         session = builder.getOrCreate()
     if is_connect(session):
         if progress:
-            session.registerProgressHandler(_bar)  # type: ignore[arg-type]
+            session.registerProgressHandler(draw_operation)  # type: ignore[arg-type]
     elif not was_there:
         # What goes wrong comes as an exception; the log would tell it again, in a hundred lines.
         session.sparkContext.setLogLevel(session.conf.get("spark.log.level", "FATAL") or "FATAL")
         if progress:
-            Thread(target=_show_stages, args=(session.sparkContext,), daemon=True).start()
+            Thread(target=draw_stages, args=(session.sparkContext,), daemon=True).start()
     return session
-
-
-@contextmanager
-def _java_prints_to(log: str | Path | None) -> Iterator[None]:
-    """Give the processes that are started meanwhile another standard error than this terminal.
-
-    Java writes some lines there at its start, which no setting of Spark keeps back.
-
-    Raises:
-        OutputRefused: the file cannot be written.
-    """
-    with _opened(log) as file:
-        sys.stderr.flush()
-        terminal = os.dup(2)
-        try:
-            os.dup2(file.fileno(), 2)
-            yield
-        except BaseException:
-            if log is None:
-                file.seek(0)
-                os.write(terminal, file.read())
-            raise
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
-
-
-def _opened(log: str | Path | None) -> IO[bytes]:
-    try:
-        return TemporaryFile() if log is None else Path(log).open("ab")
-    except OSError as error:
-        raise _refusal(log, error) from error
-
-
-def _refusal(log: str | Path | None, error: OSError) -> HashringError:
-    why = error.strerror or str(error)
-    if log is not None:
-        return OutputRefused(str(log), why)
-    return ConfigError(
-        "TMPDIR",
-        os.environ.get("TMPDIR"),
-        f"no temporary file can be made ({why}): make room there, or name another directory",
-    )
-
-
-@contextmanager
-def _java_has_own_files() -> Iterator[None]:
-    """Give the Java that is started meanwhile a directory of its own for its temporary files.
-
-    Java removes what it has made there when it ends; the system may kill it before.
-    """
-    try:
-        folder = mkdtemp(prefix="hashring-spark-")
-    except OSError as error:
-        raise _refusal(None, error) from error
-    before = os.environ.get(_JAVA_OPTIONS)
-    # The first, so that the user's own such option has the last word.
-    options = [shlex.quote(f"-Djava.io.tmpdir={folder}"), before]
-    os.environ[_JAVA_OPTIONS] = " ".join(filter(None, options))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_JAVA_OPTIONS]
-        else:
-            os.environ[_JAVA_OPTIONS] = before
-        gateway = SparkContext._gateway
-        if gateway is None:  # no Java has started
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            atexit.register(_remove_of_ended, gateway.proc, folder)
-            # Java does this last, after it has removed what is in there.
-            gateway.jvm.java.io.File(folder).deleteOnExit()
-
-
-def _remove_of_ended(java: subprocess.Popen[bytes], folder: str) -> None:
-    if java.poll() is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _show_stages(context: SparkContext) -> None:
-    """Show a bar for the stages that run, until Spark ends."""
-    tracker = context.statusTracker()
-    shown = False
-    with suppress(Exception):  # whatever is asked of a Java that has ended
-        while True:
-            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            stages = [stage for stage in found if stage is not None]
-            if stages or shown:
-                total = sum(stage.numTasks for stage in stages)
-                _draw(sum(stage.numCompletedTasks for stage in stages), total, not stages)
-            shown = bool(stages)
-            time.sleep(_BETWEEN_BARS)
 
 
 def _is_ours(conf: Mapping[str, str]) -> bool:
@@ -214,17 +116,6 @@ def _is_ours(conf: Mapping[str, str]) -> bool:
         return False
     homes = [os.environ.get("SPARK_CONF_DIR"), os.environ.get("SPARK_HOME", "") + "/conf"]
     return not any(home and (Path(home) / "spark-defaults.conf").exists() for home in homes)
-
-
-def _has_pages_on_request() -> bool:
-    """Whether Linux gives large pages of memory to programs that request them.
-
-    A processor finds a place in the lookup table of a large ring sooner with them. Where they are
-    switched off, Java would print a warning about the request.
-    """
-    with suppress(OSError):
-        return "[madvise]" in _PAGES.read_text()
-    return False
 
 
 def _check_master(master: str) -> None:
@@ -281,42 +172,3 @@ def _check_remote(remote: str) -> None:
 def is_connect(session: SparkSession) -> bool:
     """Whether the session speaks to a server through Spark Connect."""
     return type(session).__module__.startswith("pyspark.sql.connect")
-
-
-def _bar(stages, inflight_tasks, operation_id, done):  # type: ignore[no-untyped-def]
-    # The parameters' names are Spark's: it passes them by keyword.
-    total = sum(stage.num_tasks for stage in stages)
-    _draw(sum(stage.num_completed_tasks for stage in stages), total, done)
-
-
-def _draw(completed: int, total: int, done: bool) -> None:
-    width = 40 * completed // max(total, 1)
-    end = "\r" + " " * 70 + "\r" if done else ""
-    sys.stderr.write(f"\r[{'=' * width}{' ' * (40 - width)}] {completed}/{total} tasks{end}")
-    sys.stderr.flush()
-
-
-def java_version() -> int:
-    """The major version of the Java that Spark will run on.
-
-    Raises:
-        JavaNotFound: there is none, it does not start, or it is older than 17.
-    """
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if program is None:
-        raise JavaNotFound("no Java found: neither JAVA_HOME is set nor is java on the PATH")
-    try:
-        told = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=60, check=True
-        ).stderr
-    except (OSError, subprocess.SubprocessError) as error:
-        raise JavaNotFound(f"the Java at {program} does not start ({error})") from error
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', told)
-    if not found:
-        raise JavaNotFound(f"the Java at {program} does not tell its version: {told[:80]!r}")
-    # Java 8 calls itself 1.8.
-    major = int(found[2] if found[1] == "1" and found[2] else found[1])
-    if major < OLDEST_JAVA:
-        raise JavaNotFound(f"the Java at {program} is version {major}", str(major))
-    return major

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from flask import Blueprint, Response, abort, request
-from werkzeug.exceptions import BadRequest
 
 from hashring.core.hashing import key_bytes
-from hashring.store.ring.ring_events import RingEvent, event_json
 from hashring.web import api_answers
 from hashring.web import api_types as api
-from hashring.web.actions import Actions
+from hashring.web.actions import ACTIONS, Actions, plan_path
 from hashring.web.change_plans import group_after, group_change, ring_after, ring_change
 from hashring.web.costly_requests import Turns
-from hashring.web.event_stream import KEEPALIVE, Streams, event_bytes
+from hashring.web.event_stream import Streams, changes_after, live_changes
+from hashring.web.group_actions import PlannedGroupAction
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
-from hashring.web.openapi import (
-    MOST_NODES,
-    document,
-)
-from hashring.web.order_plans import GroupOrder, OrderPlans, RingOrder, weight_of
+from hashring.web.openapi import document
 from hashring.web.request_parameters import (
+    MOST_NODES,
     address_of,
     group_of,
     number_of,
     ring_of,
     text_of,
 )
+from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.ring_view import RingView
 from hashring.web.service import MOST, Service
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
@@ -63,7 +59,6 @@ class ApiRoutes:
     ) -> None:
         self._service = service
         self._actions = actions
-        self._orders = OrderPlans(service)
         self._login = login
         self._streams = streams
         self._turns = turns
@@ -80,17 +75,17 @@ class ApiRoutes:
             ("/api/changes", self._changes),
             ("/api/changes/live", self._live),
             ("/api/plan", self._plan),
-            ("/api/plan/drain", self._plan_drain),
-            ("/api/plan/undrain", self._plan_undrain),
-            ("/api/plan/weight", self._plan_weight),
             ("/api/groups", self._groups),
             ("/api/group", self._group),
             ("/api/group/plan", self._group_plan),
-            ("/api/group/plan/drain", self._group_plan_drain),
-            ("/api/group/plan/undrain", self._group_plan_undrain),
-            ("/api/group/plan/weight", self._group_plan_weight),
         ):
             add(rule, view_func=view, methods=["GET"])
+        for name in ACTIONS:
+            action = actions.named(name)
+            if isinstance(action, PlannedRingAction):
+                add(plan_path(name), f"plan-{name}", partial(self._ring_order, action))
+            elif isinstance(action, PlannedGroupAction):
+                add(plan_path(name), f"plan-{name}", partial(self._group_order, action))
         add("/api/owners", view_func=self._owners, methods=["POST"])
         add("/api/act/<what>", view_func=self._act, methods=["POST"])
 
@@ -110,7 +105,7 @@ class ApiRoutes:
         )
 
     def _asked(self) -> tuple[RingWatcher, RingView]:
-        return ring_of(self._service, text_of(request, "ring"))
+        return ring_of(self._service, text_of(request.args, "ring"))
 
     def _ring(self) -> Response:
         watcher, view = self._asked()
@@ -133,7 +128,7 @@ class ApiRoutes:
 
     def _owner(self) -> Response:
         watcher, view = self._asked()
-        found = looked_up(self._service, watcher, view, text_of(request, "key"))
+        found = looked_up(self._service, watcher, view, text_of(request.args, "key"))
         return _json(api_answers.owner(watcher, view, found))
 
     def _owners(self) -> Response:
@@ -161,16 +156,8 @@ class ApiRoutes:
             after = ring_after(view, change)
             return _json(api_answers.plan(watcher, view, after))
 
-    def _plan_drain(self) -> Response:
-        return self._ring_order(self._orders.drain(*_texts("ring", "node")))
-
-    def _plan_undrain(self) -> Response:
-        return self._ring_order(self._orders.undrain(*_texts("ring", "node")))
-
-    def _plan_weight(self) -> Response:
-        return self._ring_order(self._orders.weight(*_texts("ring", "node"), _weight()))
-
-    def _ring_order(self, order: RingOrder) -> Response:
+    def _ring_order(self, action: PlannedRingAction[Any]) -> Response:
+        order = action.order(request.args)
         with self._turns.turn():
             after, exact = order.ring_after()
             found = api_answers.plan(order.watcher, order.view, after, exact=exact, note=order.note)
@@ -181,7 +168,7 @@ class ApiRoutes:
     def _changes(self) -> Response:
         watcher, view = self._asked()
         count = number_of(request, "count", 100, 1, EVENTS)
-        events = _after(view.events, request.args.get("after", ""))[-count:]
+        events = changes_after(view.events, request.args.get("after", ""))[-count:]
         return _json(
             api.Changes(
                 ring=view.name,
@@ -195,25 +182,7 @@ class ApiRoutes:
         since = request.headers.get("Last-Event-ID") or request.args.get("after")
         if since is None:
             since = view.events[-1].id if view.events else "0-0"
-        _id(since)
-        return self._streams.response(self._follow(watcher, since))
-
-    def _follow(self, watcher: RingWatcher, since: str) -> Iterator[bytes]:
-        yield b"retry: 1000\n\n"
-        looks = -1
-        told = time.monotonic()
-        while not watcher.stopping:
-            looks = watcher.wait_for_look(looks, KEEPALIVE)
-            view = watcher.view
-            new = _after(view.events, since) if view else ()
-            for event in new:
-                since = event.id
-                yield event_bytes(event.id, event_json(event))
-            if new:
-                told = time.monotonic()
-            elif time.monotonic() - told > KEEPALIVE:
-                told = time.monotonic()
-                yield b":\n\n"
+        return self._streams.response(live_changes(watcher, since))
 
     # --- groups -------------------------------------------------------------------------------
 
@@ -224,26 +193,18 @@ class ApiRoutes:
         return _json(api.Groups(groups=found, next=following))
 
     def _group(self) -> Response:
-        watcher, view = group_of(self._service, text_of(request, "group"))
+        watcher, view = group_of(self._service, text_of(request.args, "group"))
         return _json(api_answers.group(watcher, view))
 
     def _group_plan(self) -> Response:
-        watcher, view = group_of(self._service, text_of(request, "group"))
+        watcher, view = group_of(self._service, text_of(request.args, "group"))
         change = group_change()
         with self._turns.turn():
             found = group_after(view, change)
             return _json(api_answers.group_plan(watcher, found))
 
-    def _group_plan_drain(self) -> Response:
-        return self._group_order(self._orders.group_drain(*_texts("group", "member")))
-
-    def _group_plan_undrain(self) -> Response:
-        return self._group_order(self._orders.group_undrain(*_texts("group", "member")))
-
-    def _group_plan_weight(self) -> Response:
-        return self._group_order(self._orders.group_weight(*_texts("group", "member"), _weight()))
-
-    def _group_order(self, order: GroupOrder) -> Response:
+    def _group_order(self, action: PlannedGroupAction[Any]) -> Response:
+        order = action.order(request.args)
         with self._turns.turn():
             return _json(api_answers.group_plan(order.watcher, order.plan(), order.note))
 
@@ -251,23 +212,16 @@ class ApiRoutes:
 
     def _act(self, what: str) -> Response:
         user = self._login.bearer()
-        asked = _body(self._actions.asked(what))
+        action = self._actions.named(what)
+        asked = _body(action.asked)
         if user:
             asked = msgspec.structs.replace(asked, by=user)
-        deed = self._actions.do(asked, address_of(request))
+        deed = action.do(asked, address_of(request))
         return _json(api.Done(done=deed.text, event=deed.event or None))
 
 
 def _json(answer: Any) -> Response:
     return Response(msgspec.json.encode(answer), mimetype="application/json")
-
-
-def _texts(first: str, second: str) -> tuple[str, str]:
-    return text_of(request, first), text_of(request, second)
-
-
-def _weight() -> float | None:
-    return weight_of(request.args.get("weight", ""))
 
 
 W = TypeVar("W", RingWatcher, GroupWatcher)
@@ -299,19 +253,3 @@ def _body(kind: type[T]) -> T:
         abort(400, f"the body is not as described in /openapi.json: {error}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         abort(400, f"the body is not JSON: {error}")
-
-
-def _after(events: tuple[RingEvent, ...], id_: str) -> tuple[RingEvent, ...]:
-    if not id_:
-        return events
-    since = _id(id_)
-    return tuple(event for event in events if _id(event.id) > since)
-
-
-def _id(text: str) -> tuple[int, int]:
-    first, _, second = text.partition("-")
-    if all(
-        part.isascii() and part.isdigit() and len(part) <= 20 for part in (first, second or "0")
-    ):
-        return int(first), int(second or "0")
-    raise BadRequest("after: give the id of a change, such as 1700000000000-0")

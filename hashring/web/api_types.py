@@ -399,98 +399,92 @@ class GroupPlan(Answer):
     failure: FailureAnswer | None
 
 
-By = Annotated[
-    str, Meta(min_length=1, max_length=LONGEST_NAME, description="Who asks; the history shows it.")
-]
+class ActionAsked(Answer):
+    """What every action needs."""
+
+    by: Annotated[
+        str,
+        Meta(min_length=1, max_length=LONGEST_NAME, description="Who asks; the history shows it."),
+    ]
 
 
-class RemoveAsked(Answer):
+class RemoveAsked(ActionAsked):
     """A node to take off a ring."""
 
-    by: By
     ring: Name
     node: Name
 
 
-class ReleaseAsked(Answer):
+class ReleaseAsked(ActionAsked):
     """A lock to take away from its holder, by its fencing token."""
 
-    by: By
     ring: Name
     key: Text
     token: Annotated[str, Meta(pattern="^[0-9]{1,20}$")]
 
 
-class ForgetAsked(Answer):
+class ForgetAsked(ActionAsked):
     """A ring that was stopped for good."""
 
-    by: By
     ring: Name
 
 
-class RebalanceAsked(Answer):
+class RebalanceAsked(ActionAsked):
     """A group that shall move partitions without the rest of its delay."""
 
-    by: By
     group: Name
 
 
 Seconds = Annotated[float, Meta(gt=0, le=LONGEST)]
 
 
-class DrainAsked(Answer):
+class DrainAsked(ActionAsked):
     """A node that is to run on and own nothing.
 
     ``seconds`` is for how long, ``null`` until somebody lifts it; ``force`` orders it although no
     other node is left.
     """
 
-    by: By
     ring: Name
     node: Name
     seconds: Seconds | None = None
     force: bool = False
 
 
-class UndrainAsked(Answer):
+class UndrainAsked(ActionAsked):
     """A drained node that is to own keys again."""
 
-    by: By
     ring: Name
     node: Name
 
 
-class WeightAsked(Answer):
+class WeightAsked(ActionAsked):
     """A node's new weight; ``null`` is its own."""
 
-    by: By
     ring: Name
     node: Name
     weight: Annotated[float, Meta(gt=0)] | None = None
 
 
-class GroupDrainAsked(Answer):
+class GroupDrainAsked(ActionAsked):
     """A member that is to hand over what it has; as DrainAsked."""
 
-    by: By
     group: Name
     member: Name
     seconds: Seconds | None = None
     force: bool = False
 
 
-class GroupUndrainAsked(Answer):
+class GroupUndrainAsked(ActionAsked):
     """A drained member that is to have partitions again."""
 
-    by: By
     group: Name
     member: Name
 
 
-class GroupWeightAsked(Answer):
+class GroupWeightAsked(ActionAsked):
     """A member's new weight; ``null`` is the one that it started with."""
 
-    by: By
     group: Name
     member: Name
     weight: Annotated[float, Meta(gt=0)] | None = None

@@ -20,8 +20,14 @@ from hashring.core.ring_plan import RingPlan, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture
 from hashring.errors import ConfigError
 from hashring.web.group_view import GroupView
-from hashring.web.openapi import MOST_JOINING, MOST_LEAVING, MOST_PARTITIONS, MOST_REPLICAS
-from hashring.web.request_parameters import list_of, number_of
+from hashring.web.request_parameters import (
+    MOST_JOINING,
+    MOST_LEAVING,
+    MOST_PARTITIONS,
+    MOST_REPLICAS,
+    list_of,
+    number_of,
+)
 from hashring.web.ring_view import RingView
 
 MOST_PLACED: Final = 500_000

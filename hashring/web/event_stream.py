@@ -1,4 +1,4 @@
-"""Server-sent events: the changes of a page, from one sender to any number of readers.
+"""Server-sent events: what changed on a page, for its readers, and the API's changes of a ring.
 
 A sender publishes the parts of a page; a reader receives what changed since its version. A message
 is made once for all readers, and nothing is queued for one of them: a reader that was away for
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from flask import Response, abort
+from werkzeug.exceptions import BadRequest
+
+from hashring.store.ring.ring_events import RingEvent, event_json
+from hashring.web.watchers import RingWatcher
 
 KEEPALIVE: Final = 15.0
 """Seconds after which a reader is sent a comment, so that it is found out when it is gone."""
@@ -170,13 +175,65 @@ class Feed:
         return [self._whole[1]]
 
     def _chunk(self, message: Mapping[str, Any]) -> Chunk:
-        return Chunk(event_bytes(f"{_BORN}.{self._number}", message))
+        return Chunk(_event_bytes(f"{_BORN}.{self._number}", message))
 
 
-def event_bytes(id_: str, data: Any) -> bytes:
+def _event_bytes(id_: str, data: Any) -> bytes:
     """A server-sent event."""
     # JSON has no line feed of its own, so the data is one line.
     return f"id: {id_}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
+    """A ring's changes as they happen, as server-sent events; ends when nobody watches the ring.
+
+    Args:
+        since: the id of a change; those after it are sent.
+
+    Raises:
+        BadRequest: it is no such id.
+    """
+    _id(since)
+    return _live_changes(watcher, since)
+
+
+def _live_changes(watcher: RingWatcher, since: str) -> Iterator[bytes]:
+    yield _RETRY
+    looks = -1
+    told = time.monotonic()
+    while not watcher.stopping:
+        looks = watcher.wait_for_look(looks, KEEPALIVE)
+        view = watcher.view
+        new = changes_after(view.events, since) if view else ()
+        for event in new:
+            since = event.id
+            yield _event_bytes(event.id, event_json(event))
+        if new:
+            told = time.monotonic()
+        elif time.monotonic() - told > KEEPALIVE:
+            told = time.monotonic()
+            yield _SIGN_OF_LIFE
+
+
+def changes_after(events: tuple[RingEvent, ...], id_: str) -> tuple[RingEvent, ...]:
+    """The events after the one with this id; all of them when it is empty.
+
+    Raises:
+        BadRequest: it is no id of a change.
+    """
+    if not id_:
+        return events
+    since = _id(id_)
+    return tuple(event for event in events if _id(event.id) > since)
+
+
+def _id(text: str) -> tuple[int, int]:
+    first, _, second = text.partition("-")
+    if all(
+        part.isascii() and part.isdigit() and len(part) <= 20 for part in (first, second or "0")
+    ):
+        return int(first), int(second or "0")
+    raise BadRequest("after: give the id of a change, such as 1700000000000-0")
 
 
 class Streams:

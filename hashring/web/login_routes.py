@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response
 
 from hashring.core.order_terms import checked_by
 from hashring.errors import ConfigError
+from hashring.web.actions import ACTIONS
 from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of
 from hashring.web.sessions import Session, Sessions
@@ -19,19 +20,6 @@ from hashring.web.token_guard import Guard
 from hashring.web.users import Users, current_user
 
 _COOKIE: Final = "hashring"
-_ASKED: Final = {
-    "remove": "take {node} off the ring {ring}",
-    "forget": "forget the ring {ring}",
-    "release": "release the lock of {key}",
-    "rebalance": "let {group} move partitions now",
-    "drain": "drain {node} of the ring {ring}",
-    "undrain": "let {node} own keys of the ring {ring} again",
-    "weight": "give {node} of the ring {ring} another weight",
-    "group-drain": "drain {member} of the group {group}",
-    "group-undrain": "let {member} have partitions of the group {group} again",
-    "group-weight": "give {member} of the group {group} another weight",
-}
-"""What comes after the login, in words."""
 
 
 class Login:
@@ -177,7 +165,7 @@ class Login:
         parts = urlsplit(following)
         what = parts.path.removeprefix(f"{self._templates.base_path}/act/")
         given = defaultdict(str, parse_qsl(parts.query))
-        return _ASKED[what].format_map(given) if what in _ASKED else ""
+        return ACTIONS[what].words.format_map(given) if what in ACTIONS else ""
 
     def _login(self) -> Any:
         self.required_guard()

@@ -9,32 +9,25 @@ import msgspec
 from hashring._version import __version__
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.web import api_types as api
+from hashring.web.action_parts import Action
+from hashring.web.actions import ACTIONS, plan_path
+from hashring.web.request_parameters import (
+    MOST_JOINING,
+    MOST_LEAVING,
+    MOST_NODES,
+    MOST_PARTITIONS,
+    MOST_REPLICAS,
+)
 from hashring.web.service import MOST
 from hashring.web.watchers import EVENTS
-
-MOST_JOINING: Final = 100
-"""How many nodes or members may join in one plan."""
-MOST_LEAVING: Final = 1000
-"""How many may leave in one plan."""
-MOST_NODES: Final = 1000
-"""How many nodes one answer lists."""
-MOST_REPLICAS: Final = 4096
-"""How many points a node of a plan may have."""
-MOST_PARTITIONS: Final = 100_000
-"""Partitions that a group may have to be planned for."""
 
 _TYPES: Final = (
     api.Alive,
     api.Changes,
     api.Done,
-    api.DrainAsked,
     api.Error,
-    api.ForgetAsked,
     api.Group,
-    api.GroupDrainAsked,
     api.GroupPlan,
-    api.GroupUndrainAsked,
-    api.GroupWeightAsked,
     api.Groups,
     api.Nodes,
     api.Overview,
@@ -43,13 +36,9 @@ _TYPES: Final = (
     api.OwnersAsked,
     api.PlanAnswer,
     api.Ready,
-    api.RebalanceAsked,
-    api.ReleaseAsked,
-    api.RemoveAsked,
     api.RingAnswer,
     api.Rings,
-    api.UndrainAsked,
-    api.WeightAsked,
+    *(kind.asked for kind in ACTIONS.values()),
 )
 _ERRORS: Final = {
     400: "A parameter that cannot work.",
@@ -141,8 +130,10 @@ def _post(
     }
 
 
-def _act(about: str, asked: type[api.Answer]) -> dict[str, Any]:
-    found = _post(about, asked, api.Done, 401, 403, 429)
+def _act(name: str, kind: type[Action[Any]]) -> dict[str, Any]:
+    plan = plan_path(name)
+    about = f"{kind.about} GET {plan} says what moves." if plan else kind.about
+    found = _post(about, kind.asked, api.Done, 401, 403, 429)
     found["post"]["security"] = [{"token": []}]
     return found
 
@@ -277,43 +268,7 @@ def _paths() -> dict[str, Any]:
             _WEIGHT,
             errors=(*_READ, 422),
         ),
-        "/api/act/remove": _act("Take a node off a ring.", api.RemoveAsked),
-        "/api/act/drain": _act(
-            "Order a node to run on and own nothing. GET /api/plan/drain says what moves.",
-            api.DrainAsked,
-        ),
-        "/api/act/undrain": _act(
-            "Let a drained node own keys again. GET /api/plan/undrain says what moves.",
-            api.UndrainAsked,
-        ),
-        "/api/act/weight": _act(
-            "Give a node another weight. GET /api/plan/weight says what moves.",
-            api.WeightAsked,
-        ),
-        "/api/act/release": _act("Take a lock away from its holder.", api.ReleaseAsked),
-        "/api/act/forget": _act(
-            "Note that a ring without nodes was stopped for good: it is not shown any more, until "
-            "a node joins it.",
-            api.ForgetAsked,
-        ),
-        "/api/act/rebalance": _act(
-            "Let a group move partitions without the rest of its rebalance delay.",
-            api.RebalanceAsked,
-        ),
-        "/api/act/group-drain": _act(
-            "Order a member to hand over what it has, and give it nothing new. "
-            "GET /api/group/plan/drain says what moves.",
-            api.GroupDrainAsked,
-        ),
-        "/api/act/group-undrain": _act(
-            "Let a drained member have partitions again. GET /api/group/plan/undrain says what "
-            "moves.",
-            api.GroupUndrainAsked,
-        ),
-        "/api/act/group-weight": _act(
-            "Give a member another weight. GET /api/group/plan/weight says what moves.",
-            api.GroupWeightAsked,
-        ),
+        **{f"/api/act/{name}": _act(name, kind) for name, kind in ACTIONS.items()},
         "/healthz": _get("Whether the service lives.", api.Alive),
         "/readyz": ready,
     }

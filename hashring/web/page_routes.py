@@ -1,4 +1,4 @@
-"""The addresses of the pages, of health, and of the metrics."""
+"""The addresses of the pages of rings and groups, and of the list of them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from typing import Any, Final
 
 from flask import Blueprint, Response, abort, jsonify, request
 from markupsafe import Markup
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    PlatformCollector,
-    ProcessCollector,
-)
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from hashring.errors import KeyValueError
 from hashring.health import State
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import Streams
 from hashring.web.key_lookup import Lookup, looked_up
-from hashring.web.live_pages import ICONS, LivePage, LivePages, mark
+from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
+from hashring.web.page_updates import LivePages
 from hashring.web.request_parameters import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
+from hashring.web.state_marks import icon, mark
 from hashring.web.watchers import RingWatcher
 
 _FIRST_ROWS: Final = 40
@@ -61,7 +55,6 @@ class PageRoutes:
         self._login = login
         self._streams = streams
         self._turns = turns
-        self._registry = metrics_registry(service.metrics)
         self.blueprint = Blueprint("site", __name__)
         for rule, view in (
             ("/", self._index),
@@ -71,9 +64,6 @@ class PageRoutes:
             ("/ring/asked", self._ring_asked),
             ("/group", self._group),
             ("/group/feed", self._group_feed),
-            ("/healthz", self._alive),
-            ("/readyz", self._ready),
-            ("/metrics", self._metrics),
             ("/icon/<state>.svg", icon),
         ):
             self.blueprint.add_url_rule(rule, view_func=view, methods=["GET"])
@@ -98,7 +88,7 @@ class PageRoutes:
     # --- a ring -------------------------------------------------------------------------------
 
     def _ring(self) -> Response:
-        name = text_of(request, "name")
+        name = text_of(request.args, "name")
         watcher = self._service.ring(name)
         if watcher is None:
             abort(404, f"There is no ring {name!r}. A ring appears once its first node has joined.")
@@ -143,13 +133,13 @@ class PageRoutes:
         )
 
     def _ring_feed(self) -> Response:
-        watcher = self._service.ring(text_of(request, "name"))
+        watcher = self._service.ring(text_of(request.args, "name"))
         if watcher is None:
             abort(404, "there is no such ring")
         return self._stream(self._pages.ring(watcher), _redis_time(watcher, watcher.view))
 
     def _ring_asked(self) -> Response:
-        watcher, view = ring_of(self._service, text_of(request, "name"))
+        watcher, view = ring_of(self._service, text_of(request.args, "name"))
         page = self._pages.ring(watcher)
         page.current()
         key, node = request.args.get("key"), request.args.get("node")
@@ -173,7 +163,7 @@ class PageRoutes:
     # --- a group ------------------------------------------------------------------------------
 
     def _group(self) -> Response:
-        name = text_of(request, "name")
+        name = text_of(request.args, "name")
         watcher = self._service.group(name)
         if watcher is None:
             abort(404, f"There is no group {name!r}. It appears once its first member has joined.")
@@ -199,27 +189,8 @@ class PageRoutes:
         )
 
     def _group_feed(self) -> Response:
-        watcher, view = group_of(self._service, text_of(request, "name"))
+        watcher, view = group_of(self._service, text_of(request.args, "name"))
         return self._stream(self._pages.group(watcher), view.now + watcher.since_seen)
-
-    # --- health -------------------------------------------------------------------------------
-
-    def _alive(self) -> dict[str, str]:
-        return {"status": "alive"}
-
-    def _ready(self) -> Any:
-        if self._service.ready:
-            return {"status": "ready", "redis": "answers"}
-        failure = self._service.failure
-        told: dict[str, Any] = {"status": "not ready", "redis": "has not answered yet"}
-        if failure is not None:
-            told |= {"redis": str(failure.error), "since": failure.since}
-        elif self._service.fault:
-            told |= {"redis": "answers", "fault": self._service.fault}
-        return told, 503
-
-    def _metrics(self) -> Response:
-        return metrics_response(self._registry)
 
     # --- all of them --------------------------------------------------------------------------
 
@@ -243,30 +214,6 @@ class PageRoutes:
             response.set_data(gzip.compress(text.encode(), 3))
             response.headers["Content-Encoding"] = "gzip"
         return response
-
-
-def metrics_registry(collector: Collector) -> CollectorRegistry:
-    """What the collector has, and what there is of any process."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    for each in (ProcessCollector, PlatformCollector, GCCollector):
-        each(registry=registry)
-    return registry
-
-
-def metrics_response(registry: CollectorRegistry) -> Response:
-    """All metrics, in the form that the request asks for."""
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return Response(encode(registry), content_type=content_type)
-
-
-def icon(state: str) -> Response:
-    """The icon of a state."""
-    if state not in ICONS:
-        abort(404)
-    return Response(
-        ICONS[state], mimetype="image/svg+xml", headers={"Cache-Control": "max-age=3600"}
-    )
 
 
 def _redis_time(watcher: RingWatcher, view: RingView | None) -> float:

@@ -50,7 +50,7 @@ class PlanRoutes:
         self.blueprint.add_url_rule("/plan/group", "group", self._group, methods=["GET"])
 
     def _ring(self) -> Any:
-        _, view = ring_of(self._service, text_of(request, "ring"))
+        _, view = ring_of(self._service, text_of(request.args, "ring"))
         plan: PicturedPlan | None = None
         wrong: HashringError | HTTPException | None = None
         change = PlannedRingChange()
@@ -64,7 +64,7 @@ class PlanRoutes:
         return self._page("plan_ring.html", view, change, plan, wrong)
 
     def _group(self) -> Any:
-        _, view = group_of(self._service, text_of(request, "group"))
+        _, view = group_of(self._service, text_of(request.args, "group"))
         found: Foresight | None = None
         wrong: HashringError | HTTPException | None = None
         change = PlannedGroupChange()

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from flask import Request, abort
+from werkzeug.datastructures import MultiDict
 
 from hashring.errors import (
     ConfigError,
@@ -25,6 +26,16 @@ from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MAX_BODY: Final = 1 << 20
 """Bytes that a request's body may have."""
+MOST_JOINING: Final = 100
+"""How many nodes or members may join in one plan."""
+MOST_LEAVING: Final = 1000
+"""How many may leave in one plan."""
+MOST_NODES: Final = 1000
+"""How many nodes one answer lists."""
+MOST_REPLICAS: Final = 4096
+"""How many points a node of a plan may have."""
+MOST_PARTITIONS: Final = 100_000
+"""Partitions that a group may have to be planned for."""
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),
@@ -50,12 +61,12 @@ def check_query(request: Request) -> None:
         abort(400, "the query is not UTF-8: encode it as UTF-8, and then with percent signs")
 
 
-def text_of(request: Request, name: str) -> str:
-    """A part of the query that must be there."""
-    value = request.args.get(name)
+def text_of(given: MultiDict[str, str], name: str) -> str:
+    """A part of a query or of a form that must be there."""
+    value = given.get(name)
     if not value:
-        abort(400, f"say which {name}: ?{name}=…")
-    return str(value)
+        abort(400, f"say which {name}: {name}=…")
+    return value
 
 
 def number_of(request: Request, name: str, default: int, least: int, most: int) -> int:
@@ -74,6 +85,20 @@ def list_of(request: Request, name: str, most: int) -> list[str]:
     if len(values) > most:
         abort(422, f"{name}: at most {most} in one request, and these are {len(values)}")
     return values
+
+
+def weight_of(text: str) -> float | None:
+    """A weight in a form or an address; ``None`` when it is empty.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError("weight", shown(text), "give a number above 0") from None
 
 
 def address_of(request: Request) -> str:

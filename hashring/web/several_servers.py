@@ -14,10 +14,11 @@ from prometheus_client.registry import Collector
 from hashring.errors import ConfigError
 from hashring.health import exit_status, worst, worst_first
 from hashring.web import api_answers
-from hashring.web.live_pages import mark, verdict_on_all
-from hashring.web.page_routes import icon, metrics_registry, metrics_response
+from hashring.web.monitoring_routes import alive, metrics_registry, metrics_response
 from hashring.web.page_templates import Templates
 from hashring.web.service import Service
+from hashring.web.state_marks import icon, mark
+from hashring.web.verdicts import verdict_on_all
 from hashring.web.wsgi_app import Access, Wsgi, application, create_app, mounted
 
 PATH: Final = "/server"
@@ -119,10 +120,6 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
         }
         return Response(msgspec.json.encode(told), mimetype="application/json")
 
-    @routes.get("/healthz")
-    def _alive() -> dict[str, str]:
-        return {"status": "alive"}
-
     @routes.get("/readyz")
     def _ready() -> Any:
         ready = {name: site.service.ready for name, site in sites.items()}
@@ -135,6 +132,7 @@ def _front(sites: Mapping[str, Site], base_path: str, access: Access) -> Wsgi:
     def _metrics() -> Response:
         return metrics_response(registry)
 
+    routes.add_url_rule("/healthz", view_func=alive)
     routes.add_url_rule("/icon/<state>.svg", view_func=icon)
     app.register_blueprint(routes)
     return mounted(app, base_path, access)

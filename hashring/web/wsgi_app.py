@@ -16,16 +16,17 @@ from hashring.drawing.charts import SMALL_CHART_CSS
 from hashring.drawing.partition_grid import GRID_CSS
 from hashring.drawing.ring_picture import PICTURE_CSS
 from hashring.errors import ConfigError, HashringError
-from hashring.web.action_routes import ActionRoutes
 from hashring.web.actions import Actions
 from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
+from hashring.web.confirm_routes import ConfirmRoutes
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import Streams
-from hashring.web.live_pages import LivePages
 from hashring.web.login_routes import Login
+from hashring.web.monitoring_routes import MonitoringRoutes
 from hashring.web.page_routes import PageRoutes
 from hashring.web.page_templates import Templates, shown
+from hashring.web.page_updates import LivePages
 from hashring.web.plan_routes import PlanRoutes
 from hashring.web.request_parameters import MAX_BODY, check_query, status_of
 from hashring.web.service import Service
@@ -123,12 +124,13 @@ def create_app(
     pages = LivePages(service, templates)
     service.listen(pages)
     login = Login(templates, guard, Sessions(monotonic), users)
-    actions, streams, turns = Actions(service), Streams(), Turns()
+    actions, streams, turns = Actions(service, templates), Streams(), Turns()
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
         ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
-        ActionRoutes(service, templates, actions, login, turns),
+        ConfirmRoutes(templates, actions, login, turns),
         PlanRoutes(service, templates, login, turns),
+        MonitoringRoutes(service),
         login,
     ):
         app.register_blueprint(routes.blueprint)

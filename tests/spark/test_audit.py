@@ -13,7 +13,8 @@ from hashring.core.ring_file import RingFile
 from hashring.core.ring_history import ring_history
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.audit import PROBLEMS, audit, work_slices
-from hashring.spark.owner_at_time import as_of, history_of
+from hashring.spark.history_from_events import history_of
+from hashring.spark.owner_at_time import as_of
 from tests.spark.conftest import rows
 from tests.unit.test_ring_history import change
 

@@ -11,7 +11,7 @@ from hashring import RingNode
 from hashring.core.ring import Ring
 from hashring.errors import EventsLost, RedisUnavailable
 from hashring.spark.datasource import _EventStream, live_ring, register
-from hashring.spark.owner_at_time import history_of
+from hashring.spark.history_from_events import history_of
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore

@@ -1,12 +1,10 @@
 """The jobs: whole outputs, counted losses, and a word instead of a traceback."""
 
-import errno
 import gzip
 import io
 import json
 import os
 import re
-import stat
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
@@ -26,7 +23,6 @@ from hashring.errors import (
     ConfigError,
     EmptyRingError,
     InputDamaged,
-    JavaNotFound,
     NoDataError,
     OutputExists,
     OutputRefused,
@@ -39,7 +35,6 @@ from hashring.spark.input import Input, read_frame
 from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output
 from hashring.spark.row_counts import Counts
-from hashring.spark.session import _has_pages_on_request, java_version, spark_session
 from hashring.spark.spark_failures import failure
 from tests.spark.test_owner import random_ring
 
@@ -726,100 +721,6 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
 )
 def test_a_wrong_command_line_is_said(spark, arguments, text):
     assert text in refused(*arguments)
-
-
-# --- Java and sessions ------------------------------------------------------------------------
-
-
-def fake_java(tmp_path, says):
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n{says}\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return str(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("says", "text"),
-    [
-        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is version 11; Spark 4 runs on"),
-        ("echo 'java version \"1.8.0_202\"' >&2", "is version 8; Spark 4 runs on Java 17"),
-        ("echo hello >&2", "does not tell its version: 'hello"),
-        ("exit 3", "does not start"),
-    ],
-)
-def test_a_java_that_is_too_old_or_none_is_said(tmp_path, monkeypatch, says, text):
-    monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path, says))
-    with pytest.raises(JavaNotFound, match=re.escape(text)):
-        java_version()
-
-
-def test_no_java_at_all_is_said(tmp_path, monkeypatch):
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaNotFound, match=r"no Java found.*apt-get install openjdk-17"):
-        java_version()
-
-
-def test_this_machine_s_java_is_good():
-    assert java_version() >= 17
-
-
-def test_a_remote_or_master_that_is_none_is_refused():
-    with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
-        spark_session(remote="http://x")
-    with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
-        spark_session(remote="sc://x:y")
-    with pytest.raises(ConfigError, match=r"master='locl': say local\[2\], spark://"):
-        spark_session(master="locl")
-    with pytest.raises(ConfigError, match=r"master=.*: none answers \(.*refused\): is it up"):
-        spark_session(master="spark://127.0.0.1:1,127.0.0.1:2")
-    with pytest.raises(ConfigError, match=r"remote='sc://127.0.0.1:1': nobody answers there"):
-        spark_session(remote="sc://127.0.0.1:1/;token=secret")
-    with pytest.raises(ConfigError, match="give either a master or"):
-        spark_session(master="local", remote="sc://x")
-
-
-def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeypatch):
-    # As if no session ran.
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    log = tmp_path / "no" / "log"
-    with pytest.raises(OutputRefused, match=r"no/log cannot be written \(No such file or dir"):
-        spark_session(log=log)
-
-    def full():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("hashring.spark.session.TemporaryFile", full)
-    monkeypatch.setenv("TMPDIR", "/full")
-    text = r"TMPDIR='/full': no temporary file can be made \(No space left on device\): make room"
-    with pytest.raises(ConfigError, match=text):
-        spark_session()
-
-
-def test_a_session_that_runs_is_used_as_it_is(spark):
-    def level():
-        return spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
-
-    before = level()
-    plans = spark.conf.get("spark.sql.ui.explainMode")
-    assert spark_session() is spark
-    assert level() == before == "ERROR"
-    assert spark.conf.get("spark.sql.ui.explainMode") == plans != "simple"
-
-
-@pytest.mark.parametrize(
-    ("setting", "asked"),
-    [("always [madvise] never\n", True), ("always madvise [never]\n", False), (None, False)],
-)
-def test_large_pages_are_requested_where_linux_gives_them_on_request(
-    tmp_path, monkeypatch, setting, asked
-):
-    # Where they are off, Java prints a warning beside the job's answer.
-    if setting is not None:
-        (tmp_path / "enabled").write_text(setting)
-    monkeypatch.setattr("hashring.spark.session._PAGES", tmp_path / "enabled")
-    assert _has_pages_on_request() is asked
 
 
 def test_outputs_on_other_file_systems_are_left_to_spark(spark, tmp_path):

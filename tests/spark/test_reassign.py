@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
@@ -20,7 +17,8 @@ from hashring.spark import may_move, with_owner
 from hashring.spark.input import Input
 from hashring.spark.jobs import assign_job, reassign_job
 from hashring.spark.output import Output
-from hashring.spark.reassign import joined, reassign, touched_cells
+from hashring.spark.point_cells import touched_cells
+from hashring.spark.reassign import reassign
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -156,17 +154,3 @@ def test_a_filter_on_points_that_move_reaches_the_files(spark, place):
     assert {row.key: row.owner for row in found} == wanted
     plan = moving._jdf.queryExecution().executedPlan().toString()
     assert "GreaterThanOrEqual(point," in plan
-
-
-ranges = st.lists(st.integers(0, 2**32), min_size=2, max_size=40, unique=True).map(
-    lambda ends: [Range(a, b) for a, b in zip(*[iter(sorted(ends))] * 2, strict=False)]
-)
-
-
-@given(ranges, st.integers(1, 12))
-def test_joined_ranges_cover_all_and_are_few(found, most):
-    few = joined(found, most)
-    assert len(few) == min(most, len(found))
-    assert all(any(a.start <= r.start and r.end <= a.end for a in few) for r in found)
-    assert {a.start for a in few} <= {r.start for r in found}
-    assert {a.end for a in few} <= {r.end for r in found}

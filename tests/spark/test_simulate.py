@@ -1,40 +1,21 @@
 """Simulated rings are measured as rings are, and the answers are those of the mathematics."""
 
-import random
 import re
 import sys
 
-import numpy as np
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from hashring.core.ring import Ring
 from hashring.errors import ConfigError
+from hashring.spark.replicas_for import _peaks, replicas_for
 from hashring.spark.simulate import (
     Scenario,
-    _peaks,
-    _Points,
-    _served,
     drawn_within,
-    replicas_for,
     scenarios,
     simulate,
     summarise,
 )
 from tests.spark.conftest import rows
-
-
-def test_shares_are_those_of_a_ring():
-    rng = random.Random(3)
-    points = {str(i): [rng.randrange(2**32) for _ in range(5)] for i in range(7)}
-    ring = Ring(points)
-    flat = [(p, int(node)) for node, own in points.items() for p in own]
-    drawn = _Points.of(np.array([p for p, _ in flat]), np.array([n for _, n in flat]))
-    assert list(drawn.shares(7)) == [ring.share(str(i)) for i in range(7)]
-    without = ring.without_nodes("3")
-    assert list(np.delete(drawn.without(3).shares(7), 3)) == [
-        without.share(str(i)) for i in range(7) if i != 3
-    ]
 
 
 def test_equal_seeds_give_equal_rings_and_others_do_not(spark):
@@ -87,15 +68,6 @@ def test_a_limit_cuts_the_peak_and_spills_the_rest(spark):
     assert found[1.25].peak_p99 <= 1.26 < found[None].peak_mean
     assert 0 < found[1.25].spilled_mean < 0.2
     assert found[None].spilled_mean is None
-
-
-def test_refused_keys_go_to_the_next_node_with_room():
-    ring = _Points.of(np.array([0, 100, 200]), np.array([0, 1, 2]))
-    keys = np.array([1, 2, 3, 101, 102, 250])
-    served, spilled = _served(ring, keys, np.array([1 / 3, 1 / 3, 1 / 3]), 1.0)
-    # Room for two each: 0 refuses its third key, 1 is full, 2 takes it.
-    assert list(served) == [0, 0, 2, 1, 1, 2]
-    assert spilled == pytest.approx(1 / 6)
 
 
 def test_how_many_replicas_for_a_peak():

@@ -11,8 +11,9 @@ from hashring import PartitionGroup, RingNode
 from hashring.errors import RedisUnavailable
 from hashring.web import service as service_module
 from hashring.web import watchers
-from hashring.web.live_pages import GroupPage, LivePages
+from hashring.web.group_page import GroupPage
 from hashring.web.page_templates import Templates
+from hashring.web.page_updates import LivePages
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service
 from hashring.web.watchers import Failure, RingWatcher, until_turn

@@ -69,9 +69,9 @@ def command(
       hashring spark audit --input work.parquet --url redis://redis.internal:6379/0 --ring accounts
       hashring spark audit --input work.parquet --events events.parquet --base ring.json
     """
+    from hashring.spark.history_from_events import history_of  # noqa: PLC0415 - optional
     from hashring.spark.input import format_of, read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import audit_job  # noqa: PLC0415 - optional
-    from hashring.spark.owner_at_time import history_of  # noqa: PLC0415 - optional
 
     output = output_of(options)
     job = Job(ctx, options)

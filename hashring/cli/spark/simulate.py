@@ -96,7 +96,8 @@ def command(
       hashring spark simulate --nodes 50 --peak 1.2 --confidence 0.99
     """
     from hashring.spark.jobs import replicas_job, simulate_job  # noqa: PLC0415 - optional
-    from hashring.spark.simulate import replicas_for, scenarios  # noqa: PLC0415 - optional
+    from hashring.spark.replicas_for import replicas_for  # noqa: PLC0415 - optional
+    from hashring.spark.simulate import scenarios  # noqa: PLC0415
 
     job = Job(ctx, options)
     if peak is not None:

@@ -7,8 +7,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from hashring.errors import NoDataError
+from hashring.spark.column_checks import quoted
 from hashring.spark.input import Input
-from hashring.spark.key_points import key_text, quoted
+from hashring.spark.key_points import key_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,8 +9,9 @@ from hashring.spark.jobs.frames import kept
 from hashring.spark.jobs.wording import decimals
 from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
+from hashring.spark.replicas_for import ReplicasAnswer
 from hashring.spark.report import Report
-from hashring.spark.simulate import ReplicasAnswer, Scenario, drawn_within, simulate, summarise
+from hashring.spark.simulate import Scenario, drawn_within, simulate, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,13 +10,12 @@ from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
 
 from hashring.errors import ConfigError
+from hashring.web.action_parts import Question
 from hashring.web.actions import Actions
-from hashring.web.confirm_questions import Question, Questions
 from hashring.web.costly_requests import Turns
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates
 from hashring.web.request_parameters import address_of
-from hashring.web.service import Service
 from hashring.web.sessions import Notice
 
 _LASTING: Final = {
@@ -32,11 +31,10 @@ _LONGEST: Final = 32_768  # characters of an address that browsers and proxies l
 _ROWS: Final = 20  # of the table of what moves
 
 
-class ActionRoutes:
+class ConfirmRoutes:
     """Asks, acts, and leads back to where the visitor came from.
 
     Args:
-        service: what it is done to.
         templates: what renders.
         actions: what can be done.
         login: who may do it.
@@ -45,7 +43,6 @@ class ActionRoutes:
 
     def __init__(
         self,
-        service: Service,
         templates: Templates,
         actions: Actions,
         login: Login,
@@ -56,7 +53,6 @@ class ActionRoutes:
         self._actions = actions
         self._login = login
         self._turns = turns
-        self._questions = Questions(service, templates)
         self.blueprint = Blueprint("actions", __name__)
         add = self.blueprint.add_url_rule
         add("/act/<what>", "confirm", self._confirm, methods=["GET"])
@@ -78,14 +74,13 @@ class ActionRoutes:
             wrong = "This form was not from your session. If you mean it, answer again."
             return self._page(what, question, wrong), 403
         sent = {k: v for k, v in request.form.items() if v and k not in ("csrf", "by", "next")}
+        action = self._actions.named(what)
         try:
-            asked = msgspec.convert(
-                {**sent, "by": session.by}, self._actions.asked(what), strict=False
-            )
+            asked = msgspec.convert({**sent, "by": session.by}, action.asked, strict=False)
         except msgspec.ValidationError as error:
             abort(400, f"this form cannot be what the service sent: {error}")
         try:
-            deed = self._actions.do(asked, address_of(request))
+            deed = action.do(asked, address_of(request))
         except ConfigError as error:
             # What somebody else did meanwhile, or a box that was not ticked.
             return self._page(what, self._question(what, request.form), str(error)), 400
@@ -125,7 +120,7 @@ class ActionRoutes:
         )
 
     def _question(self, what: str, given: MultiDict[str, str]) -> Question:
-        found = self._questions.ask(what, given)
+        found = self._actions.named(what).question(given)
         following = given.get("next")
         if not following:
             return found

@@ -9,8 +9,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.key_points import NATIVE_ALGORITHMS, is_native
-from hashring.spark.range_lookup import Sql, SqlFunctions, code_at, one_row, table_arrays
+from hashring.spark.range_lookup import code_at, one_row, table_arrays
 from hashring.spark.ring_columns import ring_table
+from hashring.spark.sql_expressions import Sql, SqlFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

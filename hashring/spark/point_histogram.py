@@ -20,12 +20,13 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import Range
 from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
-from hashring.spark.key_points import column_type, key_point, quoted
-from hashring.spark.load import CODE, weighed
+from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.key_points import key_point
+from hashring.spark.range_filter import MOST_RANGES, within
 from hashring.spark.range_lookup import array_columns, code_steps, table_arrays, with_code
 from hashring.spark.range_table import Longs, Pairs, overlay, ring_ranges
-from hashring.spark.reassign import MOST_RANGES, check_alike, within
-from hashring.spark.ring_columns import points_table
+from hashring.spark.ring_columns import check_pair, points_table
+from hashring.spark.weight_sums import CODE, weighed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -256,9 +257,7 @@ def flows_of_histogram(  # noqa: PLR0917 - as those of moves
 
 def _overlaid(before: Ring, after: Ring) -> tuple[Pairs, tuple[str, ...], tuple[str, ...]]:
     """The ranges of two rings as pairs of owners, and the nodes of each."""
-    if not before.node_count:
-        raise EmptyRingError
-    check_alike(before, after)
+    check_pair(before, after)
     old_starts, old_codes, old_nodes = ring_ranges(before)
     new_starts, new_codes, new_nodes = ring_ranges(after)
     return overlay(old_starts, old_codes, new_starts, new_codes), old_nodes, new_nodes

@@ -1,0 +1,76 @@
+"""How much each node has to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.ring import Ring
+from hashring.spark.ring_columns import CodeColumns, ring_columns
+from hashring.spark.weight_sums import CODE, counted_by_code
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_ROWS = "__hashring_rows"
+_TOTAL = "__hashring_total"
+_FEW = 2**10
+"""Nodes whose counts one task adds up: quicker than to shuffle the sums once more."""
+
+
+def load(df: DataFrame, ring: Ring, key: str = "key", weight: str | None = None) -> DataFrame:
+    """What each node has to do: its rows and their weight, against its share of the ring.
+
+    Args:
+        df: one row a key; for a log, one row a piece of work.
+        weight: a column of numbers, or of text that holds them; without it each row weighs 1.
+            Null, NaN, infinite and negative weights, and text that is no number, count as 0 and
+            are counted in ``bad_weights``.
+
+    Returns:
+        One row a node of the ring, also for a node without keys: ``node``, ``keys`` (rows),
+        ``weight``, ``share`` (of all weight on the ring, 0 when there is none), ``fair_share``
+        (its points over all points: what its weight entitles it to), ``ring_share`` (the part of
+        the ring it owns), ``bad_weights``. One more row, with a null node and null shares, for
+        rows whose key is null or empty, if there are any.
+
+    Raises:
+        EmptyRingError, ColumnError: as for :func:`hashring.spark.with_owner`.
+    """
+    columns = ring_columns(df.sparkSession, ring)
+    counted = counted_by_code(df, columns, key, ring.hash_algorithm.name, weight)
+    # A row a node from here on: all of them in one row, so that the total and the nodes without
+    # keys cost neither a join nor another shuffle.
+    if columns.count <= _FEW:
+        counted = counted.coalesce(1)
+    packed = counted.agg(*columns.once("load packed", _packed))
+    absent = (
+        f"transform(array_except(sequence(0, {columns.count - 1}), "
+        f"transform({_ROWS}, r -> r.{CODE})), c -> named_struct('{CODE}', c, 'keys', 0L, "
+        f"'weight', 0D, 'bad_weights', 0L))"
+    )
+    rows = packed.selectExpr(_TOTAL, f"inline(concat({_ROWS}, {absent}))")
+    return rows.select(*columns.once("load", lambda: _of_nodes(columns)))
+
+
+def _packed() -> tuple[Column, ...]:
+    row = f"struct(CAST({CODE} AS INT) AS {CODE}, keys, weight, bad_weights)"
+    return (
+        F.expr(f"collect_list({row}) AS {_ROWS}"),
+        F.expr(f"sum(if({CODE} IS NULL, NULL, weight)) AS {_TOTAL}"),
+    )
+
+
+def _of_nodes(columns: CodeColumns) -> tuple[Column, ...]:
+    code = F.col(CODE)
+    share = F.expr(f"if({CODE} IS NULL, NULL, coalesce(try_divide(weight, {_TOTAL}), 0D))")
+    return (
+        columns.told("node", code).alias("node"),
+        F.col("keys"),
+        F.col("weight"),
+        share.alias("share"),
+        columns.told("fair_share", code).alias("fair_share"),
+        columns.told("ring_share", code).alias("ring_share"),
+        F.col("bad_weights"),
+    )

@@ -1,0 +1,54 @@
+"""Cells: files of rows whose points have the same top bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.ring import Ring
+from hashring.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CELL: Final = "cell"
+MOST_CELLS: Final = 2**16
+
+
+def check_cells(cells: int) -> None:
+    """Check a number of cells.
+
+    Raises:
+        ConfigError: it is no power of two, or not in 1 to 65,536.
+    """
+    if not 1 <= cells <= MOST_CELLS or cells & (cells - 1):
+        raise ConfigError("cells", cells, f"give a power of two, up to {MOST_CELLS:,}")
+
+
+def by_cell(df: DataFrame, cells: int) -> DataFrame:
+    """A frame with a column ``point``, in order of cells and points, and its column ``cell`` INT.
+
+    Written with ``.write.partitionBy("cell")``, each cell is one file. Rows without a point have a
+    null cell.
+    """
+    placed = df.withColumn(CELL, F.shiftright("point", _shift(cells)).cast("int"))
+    return placed.repartition(CELL).sortWithinPartitions(CELL, "point")
+
+
+def _shift(cells: int) -> int:
+    return 32 - (cells.bit_length() - 1)
+
+
+def touched_cells(rings: Iterable[Ring], after: Ring, cells: int) -> list[int]:
+    """The cells in which some owner on one of the rings is not the owner on ``after``."""
+    shift = _shift(cells)
+    return sorted(
+        {
+            cell
+            for ring in rings
+            for move in ring.moves(after)
+            for cell in range(move.start >> shift, ((move.end - 1) >> shift) + 1)
+        }
+    )

@@ -1,0 +1,54 @@
+"""The weight of rows, from a column of numbers, and its sum for each code."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.spark.column_checks import check_number, quoted
+from hashring.spark.key_points import key_point
+from hashring.spark.ring_columns import CodeColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+CODE = "__hashring_code"
+_WEIGHT = "__hashring_weight"
+
+
+def counted_by_code(
+    df: DataFrame,
+    columns: CodeColumns,
+    key: str,
+    algorithm: str,
+    weight: str | None,
+    *,
+    filtered: bool = False,
+) -> DataFrame:
+    """Rows (``keys``), ``weight`` and ``bad_weights`` for each code (:data:`CODE`).
+
+    Args:
+        filtered: whether codes are filtered, which Spark does before it counts.
+    """
+    weights, total, bad = weighed(df, weight)
+    hashed = key_point(df, key, algorithm)
+    coded = columns.counted(df, hashed, weights, name=CODE, filtered=filtered)
+    return coded.groupBy(CODE).agg(
+        F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
+    )
+
+
+def weighed(df: DataFrame, weight: str | None) -> tuple[list[Column], Column, Column]:
+    """The columns to select for a sum of weights; the sum; how many of the weights are none.
+
+    A weight is none when it is null, no number, negative, infinite, or NaN (which Spark puts above
+    all).
+    """
+    if weight is None:
+        return [], F.count("*").cast("double"), F.lit(0).cast("bigint")
+    check_number(df, weight)
+    given = F.col(quoted(weight)).try_cast("double")
+    usable = F.when((given >= 0) & (given < math.inf), given).alias(_WEIGHT)
+    return [usable], F.coalesce(F.sum(_WEIGHT), F.lit(0.0)), F.count("*") - F.count(_WEIGHT)

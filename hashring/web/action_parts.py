@@ -1,0 +1,121 @@
+"""What every action is made of: the question before it, and the deed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from werkzeug.datastructures import MultiDict
+
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.order_terms import checked_by
+from hashring.core.ring_plan import RingPlan
+from hashring.web import api_types as api
+from hashring.web.service import Service
+
+A = TypeVar("A", bound=api.ActionAsked)
+
+Given = MultiDict[str, str]
+"""What a request gives: its query, or a form."""
+
+NO_DRAIN: Final = "No order to drain it stands, so nothing moves."
+"""Why lifting an order would move nothing."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked before something is done.
+
+    Attributes:
+        title: the question.
+        text: what comes of it.
+        fields: what the form sends, besides what it asks for.
+        back: where the visitor goes after, whatever the answer.
+        events: the page with the history that the deed is in.
+        plan: computes what would move, which is costly; ``None`` when there is nothing to foresee.
+            Raises ConfigError when it cannot be computed.
+        unforeseen: why there is no plan, where one is expected.
+        lasting: whether it is asked how long the order stands.
+        force: what the visitor must accept; empty for nothing.
+        weight: the weight that it is about, as typed, empty for a member's own; ``None`` when it
+            is about none.
+        ready: whether it can be answered; otherwise a weight must be given first.
+    """
+
+    title: str
+    text: str
+    fields: dict[str, str]
+    back: str
+    events: str
+    plan: Callable[[], RingPlan | Foresight] | None = None
+    unforeseen: str = ""
+    lasting: bool = False
+    force: str = ""
+    weight: str | None = None
+    ready: bool = True
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What was done.
+
+    Attributes:
+        text: in words.
+        event: the id of the history's entry about it; empty when there is none. A group's
+            decisions have numbers.
+    """
+
+    text: str
+    event: str = ""
+
+
+class Action(ABC, Generic[A]):
+    """Something that can be done to a ring or a group.
+
+    Attributes:
+        asked: what must be given to do it.
+        about: what it does, for the API's description.
+        words: what the visitor wants, from what is given.
+
+    Args:
+        service: what it is done to.
+        link: the address of a page from its path and its query.
+    """
+
+    asked: type[A]
+    about: str
+    words: str
+
+    def __init__(self, service: Service, link: Callable[..., str]) -> None:
+        self._service = service
+        self._link = link
+
+    @abstractmethod
+    def question(self, given: Given) -> Question:
+        """What is asked before it is done.
+
+        Raises:
+            HTTPException, HashringError: what is given cannot be.
+        """
+
+    def do(self, asked: A, address: str) -> Deed:
+        """Do it, and say what was done.
+
+        Args:
+            address: where the request came from, for the history.
+
+        Raises:
+            HashringError: it was not done.
+        """
+        return self._do(asked, f"{checked_by(asked.by)} (hashring serve, from {address})")
+
+    @abstractmethod
+    def _do(self, asked: A, by: str) -> Deed:
+        """Do it; the history shows by whom."""
+
+
+def weight_in_words(weight: float | None) -> str:
+    """A weight that an order gives; ``None`` for its own."""
+    return "its own weight again" if weight is None else f"the weight {weight:g}"

@@ -1,0 +1,228 @@
+"""What can be done to a group and its members: the question, the plan and the deed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hashring.core.groups import member_orders, next_decision
+from hashring.core.groups.group_plan import Foresight
+from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.state import GroupState
+from hashring.protocol.flow import run_flow
+from hashring.protocol.group_flows import change
+from hashring.store.group.commands import group_keys
+from hashring.web import api_types as api
+from hashring.web.action_parts import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.change_plans import group_ordered
+from hashring.web.group_view import GroupView
+from hashring.web.page_templates import day, shown
+from hashring.web.request_parameters import group_of, text_of, weight_of
+from hashring.web.watchers import GroupWatcher
+
+_PLANNING: Final = "plan"  # who gives the orders that are only planned
+
+
+class GroupAction(Action[A]):
+    """Something that can be done to a group."""
+
+    def _decided(
+        self, group: str, by: str, decide: Callable[[GroupState, float], StepOutcome]
+    ) -> tuple[GroupState, bool]:
+        """What stands after a decision about a group, and whether it changed anything."""
+        group_of(self._service, group)
+        changed = False
+
+        def noted(state: GroupState, now: float) -> StepOutcome:
+            nonlocal changed
+            outcome = decide(state, now)
+            changed = outcome.state is not state
+            return outcome
+
+        state = run_flow(self._service.store.run, change(group, group_keys(group), by, noted))
+        return state, changed
+
+
+class RebalanceGroup(GroupAction[api.RebalanceAsked]):
+    """Let a group move partitions without the rest of its delay."""
+
+    asked = api.RebalanceAsked
+    about = "Let a group move partitions without the rest of its rebalance delay."
+    words = "let {group} move partitions now"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what it does not wait for."""
+        group = text_of(given, "group")
+        title = f"Let {shown(group)} move partitions now?"
+        back = self._link("/group", name=group)
+        text = "It does not wait for the rest of its rebalance delay."
+        return Question(title, text, {"group": group}, back, back)
+
+    def _do(self, asked: api.RebalanceAsked, by: str) -> Deed:
+        state, _ = self._decided(
+            asked.group, by, lambda state, now: next_decision.hasten(state, now, by)
+        )
+        return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
+
+
+# --- orders about members ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GroupOrder:
+    """An order about a member, not given yet.
+
+    Attributes:
+        watcher, view: the group.
+        state: the group's, with the order.
+        note: as in :class:`hashring.web.ring_actions.RingOrder`.
+    """
+
+    watcher: GroupWatcher
+    view: GroupView
+    state: GroupState
+    note: str = ""
+
+    def plan(self) -> Foresight:
+        """What it would do; see :func:`hashring.web.change_plans.group_ordered`."""
+        return group_ordered(self.view, self.state)
+
+
+class PlannedGroupAction(GroupAction[A]):
+    """An order about a member, whose plan can be shown."""
+
+    @abstractmethod
+    def order(self, given: Given) -> GroupOrder:
+        """The order, not given yet.
+
+        Raises:
+            HTTPException, HashringError: what is wrong with it, as giving it does.
+        """
+
+    def _ordered(self, group: str, order: Callable[[GroupState, float], StepOutcome]) -> GroupOrder:
+        watcher, view = group_of(self._service, group)
+        return GroupOrder(watcher, view, order(view.state, view.now).state)
+
+    def _about_member(self, given: Given, title: str, text: str) -> Question:
+        group, member = text_of(given, "group"), text_of(given, "member")
+        back = self._link("/group", name=group)
+        return Question(title, text, {"group": group, "member": member}, back, back)
+
+
+class DrainMember(PlannedGroupAction[api.GroupDrainAsked]):
+    """Let a member hand over what it has, and give it nothing new."""
+
+    asked = api.GroupDrainAsked
+    about = "Order a member to hand over what it has, and give it nothing new."
+    words = "drain {member} of the group {group}"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what would move, and whether no other member is left."""
+        group, member = text_of(given, "group"), text_of(given, "member")
+        order = self.order(given)
+        found = self._about_member(
+            given,
+            f"Drain {shown(member)} of the group {shown(group)}?",
+            "It runs on, hands over what it has within the group's budget of handoffs, and gets "
+            "nothing new.",
+        )
+        return replace(found, plan=order.plan, lasting=True, force=order.note)
+
+    def order(self, given: Given) -> GroupOrder:
+        """To drain a member."""
+        group, member = text_of(given, "group"), text_of(given, "member")
+        found = self._ordered(
+            group,
+            lambda state, now: member_orders.drain(state, member, now, _PLANNING, force=True),
+        )
+        if member_orders.is_last(found.view.state, member, found.view.now):
+            note = "No other member is left: drained ones keep the partitions until one joins."
+            return GroupOrder(found.watcher, found.view, found.state, note)
+        return found
+
+    def _do(self, asked: api.GroupDrainAsked, by: str) -> Deed:
+        member = asked.member
+
+        def ordered(state: GroupState, now: float) -> StepOutcome:
+            return member_orders.drain(
+                state, member, now, by, seconds=asked.seconds, force=asked.force
+            )
+
+        state, _ = self._decided(asked.group, by, ordered)
+        found = state.orders[member]
+        until = "" if found.until is None else f" until {day(found.until)} UTC"
+        text = f"{shown(member)} is to hand over what it has{until}."
+        return Deed(text, str(state.generation))
+
+
+class UndrainMember(PlannedGroupAction[api.GroupUndrainAsked]):
+    """Let a drained member have partitions again."""
+
+    asked = api.GroupUndrainAsked
+    about = "Let a drained member have partitions again."
+    words = "let {member} have partitions of the group {group} again"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what would move."""
+        group, member = text_of(given, "group"), text_of(given, "member")
+        order = self.order(given)
+        asked = f"Let {shown(member)} have partitions of the group {shown(group)} again?"
+        return replace(self._about_member(given, asked, ""), plan=order.plan, unforeseen=order.note)
+
+    def order(self, given: Given) -> GroupOrder:
+        """To drain a member no more."""
+        group, member = text_of(given, "group"), text_of(given, "member")
+        found = self._ordered(
+            group, lambda state, now: member_orders.undrain(state, member, now, _PLANNING)
+        )
+        if found.state is found.view.state:
+            return GroupOrder(found.watcher, found.view, found.state, NO_DRAIN)
+        return found
+
+    def _do(self, asked: api.GroupUndrainAsked, by: str) -> Deed:
+        member = asked.member
+        state, done = self._decided(
+            asked.group, by, lambda state, now: member_orders.undrain(state, member, now, by)
+        )
+        if not done:
+            return Deed(f"{shown(member)} was not drained.")
+        return Deed(f"{shown(member)} is to have partitions again.", str(state.generation))
+
+
+class WeighMember(PlannedGroupAction[api.GroupWeightAsked]):
+    """Give a member another weight."""
+
+    asked = api.GroupWeightAsked
+    about = "Give a member another weight."
+    words = "give {member} of the group {group} another weight"
+
+    def question(self, given: Given) -> Question:
+        """Ask for a weight; with one, show what would move."""
+        group, member, text = text_of(given, "group"), text_of(given, "member"), given.get("weight")
+        order = self.order(given)
+        asked = f"Give {shown(member)} of the group {shown(group)} "
+        if text is None:
+            found = self._about_member(given, asked + "another weight?", "")
+            return replace(found, weight="", ready=False)
+        found = self._about_member(given, f"{asked}{weight_in_words(weight_of(text))}?", "")
+        return replace(found, plan=order.plan, weight=text)
+
+    def order(self, given: Given) -> GroupOrder:
+        """To give a member another weight; its own, if none is given."""
+        group, member = text_of(given, "group"), text_of(given, "member")
+        weight = weight_of(given.get("weight", ""))
+        return self._ordered(
+            group, lambda state, now: member_orders.weigh(state, member, weight, now, _PLANNING)
+        )
+
+    def _do(self, asked: api.GroupWeightAsked, by: str) -> Deed:
+        member, weight = asked.member, asked.weight
+        state, done = self._decided(
+            asked.group, by, lambda state, now: member_orders.weigh(state, member, weight, now, by)
+        )
+        what = "its own weight" if weight is None else f"the weight {weight:g}"
+        if not done:
+            return Deed(f"{shown(member)} has {what} already.")
+        return Deed(f"{shown(member)} is to have {what}.", str(state.generation))

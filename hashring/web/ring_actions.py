@@ -1,0 +1,353 @@
+"""What can be done to a ring, its nodes and its locks: the question, the plan and the deed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hashring.core.hashing import key_bytes
+from hashring.core.ring import Ring
+from hashring.core.ring_plan import RingPlan, ring_plan
+from hashring.errors import UnknownNodeError
+from hashring.store.command import Command
+from hashring.store.locks.commands import check_locked_key, look, take_away
+from hashring.store.ring.commands import FORGET, LeaveStatus, Snapshot, forget, leave, snapshot
+from hashring.store.ring.node_orders import (
+    OrderStatus,
+    check_order,
+    checked_weight,
+    drain,
+    undrain,
+    weigh,
+)
+from hashring.store.ring.ring_after_orders import (
+    drained_ring,
+    known_nodes,
+    undrained_ring,
+    weighed_ring,
+)
+from hashring.store.ring.ring_events import newest
+from hashring.web import api_types as api
+from hashring.web.action_parts import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.page_templates import day, shown
+from hashring.web.request_parameters import ring_of, text_of, weight_of
+from hashring.web.ring_view import RingView
+from hashring.web.watchers import RingWatcher
+
+_RECENT: Final = 100  # events among which that of a deed is looked for
+_LAST: Final = "No other node is left: every key of the ring would be unserved."
+_NOT_ON_RING: Final = "It is not on the ring, so nothing moves until it joins."
+
+
+class RingAction(Action[A]):
+    """Something that can be done to a ring."""
+
+    def _about_node(self, given: Given, title: str, text: str) -> Question:
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        back = self._link("/ring", name=ring)
+        return Question(title, text, {"ring": ring, "node": node}, back, back)
+
+    def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
+        events = newest(self._service.store, watcher.keys.events, _RECENT)
+        return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")
+
+
+class RemoveNode(RingAction[api.RemoveAsked]):
+    """Take a node off a ring."""
+
+    asked = api.RemoveAsked
+    about = "Take a node off a ring."
+    words = "take {node} off the ring {ring}"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with a warning if the node has not expired."""
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        _, view = ring_of(self._service, ring)
+        known = view.by_name.get(node)
+        text = "The others take over at once."
+        if known is not None and not known.facts.expired:
+            text += " It has not expired: if its process lives, it comes back by itself."
+        return self._about_node(given, f"Take {shown(node)} off the ring {shown(ring)}?", text)
+
+    def _do(self, asked: api.RemoveAsked, by: str) -> Deed:
+        ring, node = asked.ring, asked.node
+        watcher, _ = ring_of(self._service, ring)
+        view = watcher.look()
+        replicas = view.snapshot.replicas_of(node)
+        if not replicas and node not in view.snapshot.nodes:
+            raise UnknownNodeError(node, ring, sorted(view.by_name))
+        status = self._service.store.run(
+            leave(watcher.keys, node=node, replicas=replicas, reason="removed", by=by)
+        )
+        if status is LeaveStatus.OK or not replicas:
+            text = f"{shown(node)} was taken off the ring {shown(ring)}."
+            return Deed(text, self._event(watcher, "leave", by))
+        return Deed(f"{shown(node)} was gone from the ring {shown(ring)} already.")
+
+
+class ForgetRing(RingAction[api.ForgetAsked]):
+    """Show a ring without nodes no more."""
+
+    asked = api.ForgetAsked
+    about = (
+        "Note that a ring without nodes was stopped for good: it is not shown any more, until a "
+        "node joins it."
+    )
+    words = "forget the ring {ring}"
+
+    def question(self, given: Given) -> Question:
+        """Ask, if there is such a ring."""
+        ring = text_of(given, "ring")
+        ring_of(self._service, ring)
+        text = (
+            "Do so if it was stopped for good: no service shows it any more and no alert fires for "
+            "it, until a node joins it. Its history stays in Redis."
+        )
+        title, events = f"Forget the ring {shown(ring)}?", self._link("/ring", name=ring)
+        return Question(title, text, {"ring": ring}, self._link("/"), events)
+
+    def _do(self, asked: api.ForgetAsked, by: str) -> Deed:
+        watcher, _ = ring_of(self._service, asked.ring)
+        command = forget(watcher.keys, scoring=self._service.scoring, by=by)
+        if self._service.store.run(command):
+            text = f"The ring {shown(asked.ring)} was forgotten. It is back once a node joins it."
+            return Deed(text, self._event(watcher, FORGET, by))
+        return Deed(f"The ring {shown(asked.ring)} was not forgotten: it has nodes.")
+
+
+class ReleaseLock(RingAction[api.ReleaseAsked]):
+    """Take a lock away from its holder."""
+
+    asked = api.ReleaseAsked
+    about = "Take a lock away from its holder."
+    words = "release the lock of {key}"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what its holder may still do."""
+        ring, key, token = text_of(given, "ring"), text_of(given, "key"), text_of(given, "token")
+        text = (
+            "If its process lives, it loses the lease at its next heartbeat, and may write until "
+            "then: only writes that carry the fencing token are safe from it."
+        )
+        back = self._link("/ring", name=ring, key=key)
+        fields = {"ring": ring, "key": key, "token": token}
+        title = f"Take the lock of {shown(key)} away from its holder?"
+        return Question(title, text, fields, back, self._link("/ring", name=ring))
+
+    def _do(self, asked: api.ReleaseAsked, by: str) -> Deed:
+        key, token = asked.key, int(asked.token)
+        watcher, _ = ring_of(self._service, asked.ring)
+        data = check_locked_key(key_bytes(key))
+        released = self._service.store.run(take_away(watcher.keys, key=data, by=by, token=token))
+        if released:
+            text = f"The lock of {shown(key)} was released."
+            return Deed(text, self._event(watcher, "release", by))
+        held = self._service.store.run(look(watcher.keys, locked=[data])).get(data)
+        now = "nobody holds it now" if held is None else f"{shown(held.node)} holds it now"
+        return Deed(f"The lock of {shown(key)} was not released: the token was not {token}; {now}.")
+
+
+# --- orders about nodes -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RingOrder:
+    """An order about a node, not given yet.
+
+    Attributes:
+        watcher, view: the ring.
+        after: computes the ring once the order is obeyed, which is costly, and whether all its
+            points are known; ``None`` when nothing moves.
+        note: why nothing moves, or what must be accepted; else empty.
+    """
+
+    watcher: RingWatcher
+    view: RingView
+    after: Callable[[], tuple[Ring, bool | None]] | None
+    note: str = ""
+
+    def plan(self) -> RingPlan:
+        """What it would do. Costly, so in its turn.
+
+        Raises:
+            ConfigError: it cannot be computed.
+        """
+        after, exact = self.ring_after()
+        return ring_plan(self.view.ring, after, exact=exact)
+
+    def ring_after(self) -> tuple[Ring, bool | None]:
+        """The ring then; see ``after``. ``None`` when the points themselves show it."""
+        return self.after() if self.after else (self.view.ring, None)
+
+
+class PlannedRingAction(RingAction[A]):
+    """An order about a node, whose plan can be shown."""
+
+    @abstractmethod
+    def order(self, given: Given) -> RingOrder:
+        """The order, not given yet.
+
+        Raises:
+            HTTPException, HashringError: what is wrong with it, as giving it does.
+        """
+
+    def _looked(self, ring: str, node: str) -> tuple[RingWatcher, RingView, Snapshot]:
+        """The ring as shown, and what Redis has about the node now.
+
+        Raises:
+            UnknownNodeError: there is no such node, and none of that name was there within a day.
+        """
+        watcher, view = ring_of(self._service, ring)
+        command = snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
+        seen = self._service.store.run(command)
+        if not seen.remembered:
+            _check_known(view, node)
+        return watcher, view, seen
+
+    def _obeyed(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
+        status = self._service.store.run(command)
+        names = known_nodes(watcher.look().snapshot) if status is OrderStatus.UNKNOWN else ()
+        return check_order(status, node, watcher.name, names)
+
+
+class DrainNode(PlannedRingAction[api.DrainAsked]):
+    """Let a node run on and own nothing."""
+
+    asked = api.DrainAsked
+    about = "Order a node to run on and own nothing."
+    words = "drain {node} of the ring {ring}"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what would move, and whether no other node is left."""
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        order = self.order(given)
+        found = self._about_node(
+            given,
+            f"Drain {shown(node)} of the ring {shown(ring)}?",
+            "It runs on and owns nothing. Its keys go to the other nodes at once; with locks, each "
+            "key once its holder has let go of it.",
+        )
+        if order.after is None:
+            return replace(_foreseen(found, order), lasting=True)
+        return replace(found, plan=order.plan, lasting=True, force=order.note)
+
+    def order(self, given: Given) -> RingOrder:
+        """To drain a node."""
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        watcher, view, seen = self._looked(ring, node)
+        after = drained_ring(seen, view.ring, node)
+        if after.node_count and node not in view.ring:
+            return RingOrder(watcher, view, None, _NOT_ON_RING)
+        return RingOrder(watcher, view, lambda: (after, None), "" if after.node_count else _LAST)
+
+    def _do(self, asked: api.DrainAsked, by: str) -> Deed:
+        ring, node = asked.ring, asked.node
+        watcher, _ = ring_of(self._service, ring)
+        command = drain(
+            watcher.keys,
+            node=node,
+            by=by,
+            seconds=asked.seconds,
+            force=asked.force,
+            lag=self._service.scoring.lag,
+        )
+        self._obeyed(watcher, node, command)
+        order = watcher.look().drains.get(node)
+        until = "" if order is None or order.until is None else f" until {day(order.until)} UTC"
+        text = f"{shown(node)} of the ring {shown(ring)} is to drain{until}."
+        return Deed(text, self._event(watcher, "drain", by))
+
+
+class UndrainNode(PlannedRingAction[api.UndrainAsked]):
+    """Let a drained node own keys again."""
+
+    asked = api.UndrainAsked
+    about = "Let a drained node own keys again."
+    words = "let {node} own keys of the ring {ring} again"
+
+    def question(self, given: Given) -> Question:
+        """Ask, with what would move."""
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        order = self.order(given)
+        found = self._about_node(
+            given,
+            f"Let {shown(node)} own keys of the ring {shown(ring)} again?",
+            "It joins with its next heartbeat.",
+        )
+        return _foreseen(found, order)
+
+    def order(self, given: Given) -> RingOrder:
+        """To drain a node no more."""
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        watcher, view, seen = self._looked(ring, node)
+        if node not in seen.drained:
+            note = "It does not run, so nothing moves until it joins."
+            return RingOrder(watcher, view, None, note if node in seen.drains else NO_DRAIN)
+        return RingOrder(watcher, view, lambda: undrained_ring(seen, view.ring, node))
+
+    def _do(self, asked: api.UndrainAsked, by: str) -> Deed:
+        ring, node = asked.ring, asked.node
+        watcher, _ = ring_of(self._service, ring)
+        if not self._obeyed(watcher, node, undrain(watcher.keys, node=node, by=by)):
+            return Deed(f"{shown(node)} of the ring {shown(ring)} was not drained.")
+        text = f"{shown(node)} is to be on the ring {shown(ring)} again."
+        return Deed(text, self._event(watcher, "undrain", by))
+
+
+class WeighNode(PlannedRingAction[api.WeightAsked]):
+    """Give a node another weight."""
+
+    asked = api.WeightAsked
+    about = "Give a node another weight."
+    words = "give {node} of the ring {ring} another weight"
+
+    def question(self, given: Given) -> Question:
+        """Ask for a weight; with one, show what would move."""
+        ring, node, text = text_of(given, "ring"), text_of(given, "node"), given.get("weight")
+        order = self.order(given)
+        asked = f"Give {shown(node)} of the ring {shown(ring)} "
+        if text is None:
+            found = self._about_node(given, f"{asked}another weight?", "")
+            return replace(found, weight="", ready=False)
+        comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
+        found = self._about_node(given, f"{asked}{weight_in_words(weight_of(text))}?", comes)
+        return replace(_foreseen(found, order), weight=text)
+
+    def order(self, given: Given) -> RingOrder:
+        """To give a node another weight; its own, if none is given."""
+        ring, node = text_of(given, "ring"), text_of(given, "node")
+        weight = weight_of(given.get("weight", ""))
+        if weight is not None:
+            checked_weight(weight)
+        watcher, view, seen = self._looked(ring, node)
+        if node not in view.ring:
+            return RingOrder(watcher, view, None, _NOT_ON_RING)
+        return RingOrder(
+            watcher, view, lambda: (weighed_ring(seen, view.ring, {node: weight}), None)
+        )
+
+    def _do(self, asked: api.WeightAsked, by: str) -> Deed:
+        ring, node, weight = asked.ring, asked.node, asked.weight
+        watcher, _ = ring_of(self._service, ring)
+        reply = self._service.store.run(weigh(watcher.keys, weights={node: weight}, by=by))
+        if reply.unknown is not None:
+            raise UnknownNodeError(node, ring, known_nodes(watcher.look().snapshot))
+        what = "its own weight" if weight is None else f"the weight {weight:g}"
+        if not reply.changed:
+            return Deed(f"{shown(node)} of the ring {shown(ring)} has {what} already.")
+        text = f"{shown(node)} of the ring {shown(ring)} is to have {what}."
+        return Deed(text, self._event(watcher, "weight", by))
+
+
+def _foreseen(question: Question, order: RingOrder) -> Question:
+    """The question with what comes of the order, or why nothing does."""
+    plan = order.plan if order.after else None
+    return replace(question, plan=plan, unforeseen=order.note)
+
+
+def _check_known(view: RingView, node: str) -> None:
+    known = known_nodes(view.snapshot)
+    if node not in known:
+        raise UnknownNodeError(node, view.name, known)

@@ -1,0 +1,44 @@
+"""The sign of a state: in a page's title, and as its icon."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flask import Response, abort
+
+from hashring.health import State
+
+_MARKS: Final = {
+    State.CHANGING: "◐ changing · ",
+    State.DEGRADED: "▲ degraded · ",
+    State.UNKNOWN: "◇ unknown · ",
+    State.DOWN: "■ down · ",
+}
+_SIGNS: Final = {
+    "none": ("#6b7280", '<circle cx="8" cy="8" r="4.5" fill="none" stroke-width="3"/>'),
+    "healthy": ("#1a7f43", '<circle cx="8" cy="8" r="6"/>'),
+    "stopped": ("#6b7280", '<circle cx="8" cy="8" r="5" fill="none" stroke-width="2.5"/>'),
+    "changing": ("#2563eb", '<path d="M8 2a6 6 0 0 1 0 12Z"/><path d="M8 3a5 5 0 0 0 0 10"/>'),
+    "degraded": ("#d97706", '<path d="M8 1L15.5 15H.5Z"/>'),
+    "unknown": ("#6b7280", '<path d="M8 1L15 8L8 15L1 8Z" fill="none" stroke-width="2.5"/>'),
+    "down": ("#dc2626", '<path d="M1 1H15V15H1Z"/>'),
+}
+_ICONS: Final = {
+    state: f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" fill="{color}" '
+    f'stroke="{color}" stroke-width="0">{sign}</svg>'
+    for state, (color, sign) in _SIGNS.items()
+}
+
+
+def mark(state: State) -> str:
+    """What a page's title begins with in this state; nothing when all is well."""
+    return _MARKS.get(state, "")
+
+
+def icon(state: str) -> Response:
+    """Answer with the icon of a state; ``none`` is that of pages without one."""
+    if state not in _ICONS:
+        abort(404)
+    return Response(
+        _ICONS[state], mimetype="image/svg+xml", headers={"Cache-Control": "max-age=3600"}
+    )

@@ -1,0 +1,53 @@
+"""A Spark session: what cannot be one is refused, and one that runs is used as it is."""
+
+import errno
+import os
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hashring.errors import ConfigError, OutputRefused
+from hashring.spark.session import spark_session
+
+
+def test_a_remote_or_master_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
+        spark_session(remote="http://x")
+    with pytest.raises(ConfigError, match="a Spark Connect URL is sc://host:port"):
+        spark_session(remote="sc://x:y")
+    with pytest.raises(ConfigError, match=r"master='locl': say local\[2\], spark://"):
+        spark_session(master="locl")
+    with pytest.raises(ConfigError, match=r"master=.*: none answers \(.*refused\): is it up"):
+        spark_session(master="spark://127.0.0.1:1,127.0.0.1:2")
+    with pytest.raises(ConfigError, match=r"remote='sc://127.0.0.1:1': nobody answers there"):
+        spark_session(remote="sc://127.0.0.1:1/;token=secret")
+    with pytest.raises(ConfigError, match="give either a master or"):
+        spark_session(master="local", remote="sc://x")
+
+
+def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeypatch):
+    # As if no session ran.
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    log = tmp_path / "no" / "log"
+    with pytest.raises(OutputRefused, match=r"no/log cannot be written \(No such file or dir"):
+        spark_session(log=log)
+
+    def full():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("hashring.spark.java.TemporaryFile", full)
+    monkeypatch.setenv("TMPDIR", "/full")
+    text = r"TMPDIR='/full': no temporary file can be made \(No space left on device\): make room"
+    with pytest.raises(ConfigError, match=text):
+        spark_session()
+
+
+def test_a_session_that_runs_is_used_as_it_is(spark):
+    def level():
+        return spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+
+    before = level()
+    plans = spark.conf.get("spark.sql.ui.explainMode")
+    assert spark_session() is spark
+    assert level() == before == "ERROR"
+    assert spark.conf.get("spark.sql.ui.explainMode") == plans != "simple"

@@ -1,0 +1,31 @@
+"""A simulated ring has the shares of a ring, and full nodes refuse keys as live ones do."""
+
+import random
+
+import numpy as np
+import pytest
+
+from hashring.core.ring import Ring
+from hashring.spark.simulated_trial import _Points, _served
+
+
+def test_shares_are_those_of_a_ring():
+    rng = random.Random(3)
+    points = {str(i): [rng.randrange(2**32) for _ in range(5)] for i in range(7)}
+    ring = Ring(points)
+    flat = [(p, int(node)) for node, own in points.items() for p in own]
+    drawn = _Points.of(np.array([p for p, _ in flat]), np.array([n for _, n in flat]))
+    assert list(drawn.shares(7)) == [ring.share(str(i)) for i in range(7)]
+    without = ring.without_nodes("3")
+    assert list(np.delete(drawn.without(3).shares(7), 3)) == [
+        without.share(str(i)) for i in range(7) if i != 3
+    ]
+
+
+def test_refused_keys_go_to_the_next_node_with_room():
+    ring = _Points.of(np.array([0, 100, 200]), np.array([0, 1, 2]))
+    keys = np.array([1, 2, 3, 101, 102, 250])
+    served, spilled = _served(ring, keys, np.array([1 / 3, 1 / 3, 1 / 3]), 1.0)
+    # Room for two each: 0 refuses its third key, 1 is full, 2 takes it.
+    assert list(served) == [0, 0, 2, 1, 1, 2]
+    assert spilled == pytest.approx(1 / 6)
