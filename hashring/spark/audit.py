@@ -4,8 +4,8 @@ A work log (key, node, start, end) is held against the ring's history. Which per
 a piece of work began in is looked up (:mod:`hashring.spark.owner_at_time`), not joined. Work by two
 nodes at once is found by one pass over each key's work in order of its start, which remembers the
 latest end so far and the latest end of any other node: no piece of work meets another in a join,
-however many overlap. So the log is shuffled and sorted once, by key and start; the rest is
-linear in its rows.
+however many overlap. So the log is shuffled once and sorted by key and start, by one number first
+that tells most rows apart; the rest is linear in its rows.
 
 All rows of a key are one sort in one task, unless its work is cut into slices of time
 (:mod:`hashring.spark.hot_key_slices`): a slice begins with what the pass remembers of the slices
@@ -57,7 +57,7 @@ REJECTIONS: Final = (
 
 _REASON: Final = "__reason"
 _SLICE_BITS: Final = 31
-"""Of a point's place in the order of rows: the number of the slice is below the point."""
+"""Below a point in the numbers by which rows are sorted: of a slice's number, or of a moment."""
 
 
 @dataclass(frozen=True)
@@ -354,8 +354,13 @@ def _without_nulls(rows: DataFrame) -> DataFrame:
     )
 
 
-def _spare_bits(span: int) -> int:
-    return max(span.bit_length() - _SLICE_BITS, 0)
+def _moment(asof: AsOf) -> Column:
+    """When a row starts, as finely as a slice's place in the order of rows tells moments apart."""
+    steps = F.shiftright(
+        F.col("start") - asof.begins,
+        max((asof.ends - asof.begins).bit_length() - _SLICE_BITS, 0),
+    )
+    return F.greatest(F.least(steps, F.lit(2**_SLICE_BITS - 1)), F.lit(0))
 
 
 def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
@@ -375,10 +380,8 @@ def _judged(work: DataFrame, asof: AsOf, slices: Slices | None) -> DataFrame:
     )
     # Sorted by one number first, which Spark does by its digits: the windows' own sort, by all that
     # tells rows apart, then finds them in order, but for a few.
-    since = F.shiftright(F.col("start") - asof.begins, _spare_bits(asof.ends - asof.begins))
-    moment = F.greatest(F.least(since, F.lit(2**_SLICE_BITS - 1)), F.lit(0))
     narrow = narrow.repartition(place, "key").sortWithinPartitions(
-        F.shiftleft(point, _SLICE_BITS).bitwiseOR(moment)
+        F.shiftleft(point, _SLICE_BITS).bitwiseOR(_moment(asof))
     )
     earlier = (
         Window.partitionBy(place, "key")

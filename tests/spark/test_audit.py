@@ -1,6 +1,7 @@
 """The audit finds exactly what a look at every pair of rows and every version finds."""
 
 import random
+import re
 from collections import Counter
 from datetime import datetime, timezone
 
@@ -394,6 +395,17 @@ def test_of_two_hot_keys_with_one_hash_one_is_cut_and_both_are_judged(spark, his
     assert [hot.key in keys for hot in slices.keys] == [True]
     cut, whole = (audit(work, history, slices=given).rows for given in (slices, None))
     assert sorted(rows(cut), key=str) == sorted(rows(whole), key=str)
+
+
+@pytest.mark.parametrize("rows", [3, 100])
+def test_rows_are_sorted_by_one_number_before_the_windows_sort_them(spark, history, capsys, rows):
+    log = [("hello", "a", 12.0 + i, 13.0 + i) for i in range(9)]
+    work = spark.createDataFrame(log, LOG)
+    found = audit(work, history, slices=work_slices(work, history, rows=rows))
+    found.findings.explain()
+    sorts = re.findall(r"Sort \[(.*)\], false", capsys.readouterr().out)
+    assert [text.count(" ASC ") for text in sorts] == [5, 1]
+    assert "shiftleft" in sorts[1]
 
 
 def test_java_compiles_every_method_of_an_audit(spark):

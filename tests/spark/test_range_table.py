@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
+from hashring.spark.range_search import range_search
 from hashring.spark.range_table import MAX_WORDS, overlay, range_table, ring_ranges
-from hashring.spark.ring_columns import ring_table
+from hashring.spark.ring_columns import _CACHED_BYTES, ring_table
 from tests.conftest import ROOT
 
 TOP = 2**32
@@ -64,10 +65,15 @@ def test_the_words_of_a_ring_hold_the_codes_of_up_to_a_thousand_nodes(nodes, has
 @pytest.mark.parametrize(("nodes", "points"), [(100, 16), (1000, 128), (10_000, 128)])
 def test_the_page_on_spark_has_the_sizes_of_tables(nodes, points):
     drawn = np.random.default_rng(1).integers(0, TOP, (nodes, points)).tolist()
-    table, _ = ring_table(Ring({f"node-{index}": row for index, row in enumerate(drawn)}))
+    ring = Ring({f"node-{index}": row for index, row in enumerate(drawn)})
+    table, _ = ring_table(ring)
     size = f"{table.words:,} words, {table.bytes / 1e6:.2g} MB"
     page = (ROOT / "docs" / "reference" / "spark.rst").read_text("utf-8")
     assert f"- {nodes:,} nodes with {points} points: {size}\n" in page
+    if table.bytes > _CACHED_BYTES:
+        search = range_search(*ring_ranges(ring)[:2], 32)
+        small = (search.cells.nbytes + search.records.nbytes) / 1e6
+        assert f"spread at random: {small:.2g} MB for the last one.\n" in page
 
 
 @given(ranges(bits=50), st.integers(0, 2**50 - 1))
