@@ -24,7 +24,7 @@ from hashring.groups.base_member import (
 from hashring.groups.sync_member import SyncMember
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
-from hashring.store.challenge.commands import challenge_keys
+from hashring.store.lease_challenge.commands import challenge_keys
 
 
 def lease_challenge(

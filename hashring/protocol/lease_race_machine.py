@@ -12,7 +12,7 @@ from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import StoreError
 from hashring.protocol.flow import Flow
 from hashring.protocol.member_machine import MemberMachine
-from hashring.store.challenge.commands import (
+from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     begin,
     end,

@@ -10,7 +10,7 @@ from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import GroupMismatch, WriteConflict
 from hashring.protocol.flow import Flow, committed
 from hashring.protocol.member_machine import MemberMachine
-from hashring.store.challenge.commands import (
+from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     read_table,
     write_table,

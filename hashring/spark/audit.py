@@ -8,7 +8,7 @@ however many overlap. So the log is shuffled once and sorted by key and start, b
 that tells most rows apart; the rest is linear in its rows.
 
 All rows of a key are one sort in one task, unless its work is cut into slices of time
-(:mod:`hashring.spark.hot_key_slices`): a slice begins with what the pass remembers of the slices
+(:mod:`hashring.spark.audit_time_slices`): a slice begins with what the pass remembers of the slices
 before.
 """
 
@@ -25,8 +25,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
-from hashring.spark.column_checks import column_type, quoted
-from hashring.spark.hot_key_slices import (
+from hashring.spark.audit_time_slices import (
     BEFORE,
     SLICE,
     SLICE_ROWS,
@@ -34,6 +33,7 @@ from hashring.spark.hot_key_slices import (
     find_slices,
     sampled_fraction,
 )
+from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.key_points import key_point, key_text
 from hashring.spark.owner_at_time import AsOf, as_of
 from hashring.spark.range_lookup import look_up, one_row

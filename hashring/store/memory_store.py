@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, TypeVar
 
-from hashring.store.challenge.twin import ChallengeTwin
 from hashring.store.command import Command
 from hashring.store.group.twin import GroupTwin
 from hashring.store.interface import (
@@ -25,6 +24,7 @@ from hashring.store.interface import (
     Subscription,
     Unsubscribed,
 )
+from hashring.store.lease_challenge.twin import ChallengeTwin
 from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_entries import holder_of
@@ -39,7 +39,7 @@ TWINS: Final[dict[str, type[Twin]]] = {
     "ring": RingTwin,
     "locks": LocksTwin,
     "group": GroupTwin,
-    "challenge": ChallengeTwin,
+    "lease_challenge": ChallengeTwin,
 }
 
 

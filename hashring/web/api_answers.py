@@ -17,7 +17,7 @@ from hashring.web import api_types as api
 from hashring.web.group_view import GroupView
 from hashring.web.key_lookup import Lookup
 from hashring.web.ring_view import NodeView, RingView
-from hashring.web.verdicts import verdict_of
+from hashring.web.watcher_health import verdict_of
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MOST_MOVES: Final = 10_000

@@ -14,7 +14,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView, element_id
 from hashring.web.service import Service
 from hashring.web.state_marks import mark
-from hashring.web.verdicts import verdict_of, verdict_on_all
+from hashring.web.watcher_health import verdict_of, verdict_on_all
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 _WRONG: Final = (State.DEGRADED, State.UNKNOWN, State.DOWN)

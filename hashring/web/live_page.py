@@ -21,7 +21,7 @@ from hashring.web.last_hour import SAMPLES, SPAN, Track, counted_spans, span_of
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView
 from hashring.web.state_marks import mark
-from hashring.web.verdicts import verdict_of
+from hashring.web.watcher_health import verdict_of
 from hashring.web.watchers import Failure, Watcher
 
 V = TypeVar("V", bound=RingView | GroupView)

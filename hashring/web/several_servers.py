@@ -18,7 +18,7 @@ from hashring.web.monitoring_routes import alive, metrics_registry, metrics_resp
 from hashring.web.page_templates import Templates
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
-from hashring.web.verdicts import verdict_on_all
+from hashring.web.watcher_health import verdict_on_all
 from hashring.web.wsgi_app import Access, Wsgi, application, create_app, mounted
 
 PATH: Final = "/server"

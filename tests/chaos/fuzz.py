@@ -38,8 +38,8 @@ from hashring.errors import (
     ReplicaFormatError,
     RingFileError,
 )
-from hashring.store.challenge import commands as challenge_commands
 from hashring.store.group import commands as group_commands
+from hashring.store.lease_challenge import commands as challenge_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.memory_store import MemoryServer, MemoryStore
 from hashring.store.ring import commands

@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease
-from hashring.store.challenge.commands import (
+from hashring.store.interface import Message, Store, Subscribed, Subscription
+from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     begin,
     challenge_keys,
@@ -21,7 +22,6 @@ from hashring.store.challenge.commands import (
     told_partition,
     write_table,
 )
-from hashring.store.interface import Message, Store, Subscribed, Subscription
 from tests.conftest import PATIENCE
 from tests.contract.places import Place
 

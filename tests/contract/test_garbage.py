@@ -20,10 +20,10 @@ from hashring.core.groups import next_decision
 from hashring.core.groups.state import MemberFacts, Terms
 from hashring.core.ring_change import Stamp
 from hashring.errors import StoreError
-from hashring.store.challenge import commands as challenge_commands
 from hashring.store.command import Command
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group import commands as group_commands
+from hashring.store.lease_challenge import commands as challenge_commands
 from hashring.store.locks import commands as lock_commands
 from hashring.store.lua_scripts import actions, script
 from hashring.store.redis_store import RedisStore
@@ -194,7 +194,10 @@ def _group(store: RedisStore) -> list[Command[Any]]:
 def _others() -> list[Command[Any]]:
     keys = CHALLENGE
     written = Command(
-        script("challenge", "write"), (keys.table, keys.told), ("1:1", "table", "message"), int
+        script("lease_challenge", "write"),
+        (keys.table, keys.told),
+        ("1:1", "table", "message"),
+        int,
     )
     fenced = Command(
         script("fencing", "write"),

@@ -367,7 +367,7 @@ def test_the_state_between_slices_is_two_rows(spark, history):
 
 
 def test_all_hot_keys_together_have_so_many_slices_at_most(spark, history, monkeypatch):
-    monkeypatch.setattr("hashring.spark.hot_key_slices._ALL_SLICES", 30)
+    monkeypatch.setattr("hashring.spark.audit_time_slices._ALL_SLICES", 30)
     log = [(f"k{i % 3}", "a", 12.0 + i, 13.0 + i) for i in range(600)]
     work = spark.createDataFrame(log, LOG)
     slices = work_slices(work, history, rows=100)

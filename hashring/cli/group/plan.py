@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -12,9 +9,10 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
+from hashring.cli.group.assignor_import import imported_assignor
 from hashring.cli.group.flows import standing
 from hashring.cli.output import columns, document
-from hashring.core.assignors import Assignor, Member, as_assignor, assignor_named
+from hashring.core.assignors import Member, assignor_named
 from hashring.core.groups import group_plan
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.printable import printable
@@ -39,21 +37,6 @@ def _joiner(text: str) -> Member:
     except ValueError:
         raise ConfigError("join", text, "give NAME or NAME=WEIGHT") from None
     return Member(name, weight=value)
-
-
-def _imported(text: str) -> Assignor:
-    module, _, name = text.partition(":")
-    # As `python -m` would: what is in the directory one stands in can be imported.
-    sys.path.insert(0, os.getcwd())
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise ConfigError(
-            "assignor", text, f"cannot be imported ({error}): give MODULE:NAME"
-        ) from error
-    finally:
-        sys.path.pop(0)
-    return as_assignor(found)
 
 
 @click.command("plan")
@@ -94,7 +77,7 @@ def command(
       hashring group plan orders --partitions 128 --json
       hashring group plan orders --access non-exclusive
     """
-    own = None if assignor is None else _imported(assignor)
+    own = None if assignor is None else imported_assignor(assignor)
     with connected(settings) as connection:
         state, reading = standing(connection, group)
     if own is not None and own.name != state.terms.assignor:

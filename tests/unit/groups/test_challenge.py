@@ -17,7 +17,7 @@ from hashring.core.groups.lease_race import AfterRace, Signal, Spans, after_race
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules, beat, leave, recover
 from hashring.errors import ConfigError
 from hashring.protocol.lease_table_machine import FixedMachine
-from hashring.store.challenge.twin import ChallengeTwin, TableData
+from hashring.store.lease_challenge.twin import ChallengeTwin, TableData
 from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld

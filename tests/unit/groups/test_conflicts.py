@@ -10,7 +10,7 @@ from hashring.protocol.flow import TRIES
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
 from hashring.protocol.member_machine import RETRY
-from hashring.store.challenge.commands import challenge_keys
+from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 
 KEYS = challenge_keys("work")
@@ -24,7 +24,7 @@ class Busy(MemoryServer):
     writes = 0
 
     def run(self, command):  # type: ignore[no-untyped-def]
-        if self.crowded and command.script.name == "challenge_write":
+        if self.crowded and command.script.name == "lease_challenge_write":
             self.writes += 1
             return False
         return super().run(command)

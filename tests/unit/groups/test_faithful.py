@@ -9,7 +9,7 @@ from hashring.core.groups.lease_race import Spans
 from hashring.errors import RedisUnavailable
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
-from hashring.store.challenge.commands import challenge_keys, look, open_again, race, signal
+from hashring.store.lease_challenge.commands import challenge_keys, look, open_again, race, signal
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import ChallengeSimulator, random_challenge_history
 
@@ -131,7 +131,12 @@ def test_what_an_application_lets_go_of_is_challenged_and_assigned_anew() -> Non
 
 def test_what_the_longest_silence_ended_is_challenged_and_assigned_anew() -> None:
     member = Alone().at_work()
-    member.failing = {"challenge_look", "challenge_race", "challenge_open", "challenge_signal"}
+    member.failing = {
+        "lease_challenge_look",
+        "lease_challenge_race",
+        "lease_challenge_open",
+        "lease_challenge_signal",
+    }
     member.server.run(signal(KEYS, 0, clear=False))
     member.play(SPANS.max_lease + 1.0)
     assert PartitionChangeKind.LOST in member.told()

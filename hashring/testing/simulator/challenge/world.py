@@ -18,7 +18,7 @@ from hashring.errors import RedisUnavailable
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.member_machine import Stage
-from hashring.store.challenge.commands import TableReading, challenge_keys
+from hashring.store.lease_challenge.commands import TableReading, challenge_keys
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.network import Call
@@ -126,7 +126,7 @@ class ChallengeProcess(Process):
         """The machine is about to be told of an answer."""
         if isinstance(outcome, TableReading):
             self.has_read = outcome.table is not None
-        if call.command.script.name == "challenge_read":
+        if call.command.script.name == "lease_challenge_read":
             self.read_sent = max(self.read_sent, call.sent)
 
     def show(self, loop: SimulatedLoop[Any]) -> None:

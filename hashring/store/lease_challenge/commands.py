@@ -65,7 +65,7 @@ def read_table(keys: ChallengeKeys) -> Command[TableReading]:
         at, tag, text = raw
         return TableReading(int(at) / 1e6, tag.decode(), load_table(text) if text else None)
 
-    return Command(script("challenge", "read"), (keys.table,), (), read)
+    return Command(script("lease_challenge", "read"), (keys.table,), (), read)
 
 
 def write_table(
@@ -77,7 +77,7 @@ def write_table(
         concerned: the members whose leases change; the message names them.
     """
     arguments = (reading.tag, dump_table(table), "\n".join(concerned))
-    return Command(script("challenge", "write"), (keys.table, keys.told), arguments, bool)
+    return Command(script("lease_challenge", "write"), (keys.table, keys.told), arguments, bool)
 
 
 def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
@@ -90,7 +90,7 @@ def look(keys: ChallengeKeys) -> Command[tuple[dict[int, str], dict[int, str]]]:
         )
         return allocation, grab
 
-    return Command(script("challenge", "look"), (keys.allocation, keys.grab), (), read)
+    return Command(script("lease_challenge", "look"), (keys.allocation, keys.grab), (), read)
 
 
 def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[None]:
@@ -100,7 +100,7 @@ def signal(keys: ChallengeKeys, partition: int, *, clear: bool) -> Command[None]
         clear: take it from its owner and from the winner of its last race first.
     """
     names = (keys.allocation, keys.grab, keys.grabs)
-    return Command(script("challenge", "signal"), names, (partition, int(clear)), _nothing)
+    return Command(script("lease_challenge", "signal"), names, (partition, int(clear)), _nothing)
 
 
 def told_partition(payload: bytes, partitions: int) -> int | None:
@@ -116,7 +116,7 @@ def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, 
     """Try to set the grab; whether the node has it, and who works on the partition."""
     names = (keys.allocation, keys.grab)
     return Command(
-        script("challenge", "race"),
+        script("lease_challenge", "race"),
         names,
         (partition, node),
         lambda raw: (bool(raw[0]), raw[1].decode()),
@@ -126,18 +126,18 @@ def race(keys: ChallengeKeys, partition: int, node: str) -> Command[tuple[bool, 
 def begin(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
     """Say that the node works on the partition; false when the grab is another's."""
     names = (keys.allocation, keys.grab)
-    return Command(script("challenge", "begin"), names, (partition, node), bool)
+    return Command(script("lease_challenge", "begin"), names, (partition, node), bool)
 
 
 def open_again(keys: ChallengeKeys, partition: int, node: str) -> Command[bool]:
     """Let the partition be challenged again; false when the node has not won it."""
-    return Command(script("challenge", "open"), (keys.grab,), (partition, node), bool)
+    return Command(script("lease_challenge", "open"), (keys.grab,), (partition, node), bool)
 
 
 def end(keys: ChallengeKeys, partition: int, node: str) -> Command[None]:
     """Say that the node's work on the partition has ended."""
     names = (keys.allocation, keys.allocated)
-    return Command(script("challenge", "end"), names, (partition, node), _nothing)
+    return Command(script("lease_challenge", "end"), names, (partition, node), _nothing)
 
 
 def _nothing(raw: Any) -> None:
