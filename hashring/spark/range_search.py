@@ -30,7 +30,7 @@ from hashring.spark.range_lookup import one_row
 from hashring.spark.range_table import Longs
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Ints = npt.NDArray[np.int32]
 
@@ -116,45 +116,38 @@ def range_search(starts: Longs, codes: Longs, bits: int) -> RangeSearch | None:
     )
 
 
-def with_found(df: DataFrame, number: str, search: RangeSearch, code: str) -> DataFrame:
-    """Add the code of each number to a frame, from a broadcast row.
+def search_row(spark: SparkSession, search: RangeSearch) -> DataFrame:
+    """The arrays as a frame of one row, which is to be broadcast."""
+    return F.broadcast(one_row(spark, {_CELLS: search.cells, _RECORDS: search.records}))
+
+
+def search_steps(number: str, search: RangeSearch, code: str) -> tuple[Column, ...]:
+    """The code at a column of numbers, as columns of one ``select`` beside :func:`search_row`.
+
+    Each may name those before it, of which Spark makes a projection a step.
 
     Args:
         number: a BIGINT column, in ``[0, 2**bits)`` or null.
-        code: the name of the column to add, INT; null where the number is.
-
-    The rows, their order and their partitioning stay as they are.
+        code: the name of the last column, INT; null where the number is.
     """
-    kept = [F.col(quoted(name)) for name in df.columns]
-    row = one_row(df.sparkSession, {_CELLS: search.cells, _RECORDS: search.records})
     records, at = F.col(_RECORDS), F.col(quoted(number))
-    place, left = F.col(_PLACE), F.col(_LEFT)
-    in_cell = at.bitwiseAND((1 << search.offset_bits) - 1)
     all_codes = (1 << search.code_bits) - 1
-    out = df.crossJoin(F.broadcast(row)).select(
-        *kept,
-        _RECORDS,
+    in_cell = at.bitwiseAND((1 << search.offset_bits) - 1)
+    steps = [
         F.get(_CELLS, F.shiftright(at, search.offset_bits).cast("int")).alias(_CELL),
-    )
-    out = out.select(
-        *kept,
-        _RECORDS,
-        F.shiftright(_CELL, _COUNT_BITS).alias(_PLACE),
-        F.col(_CELL).bitwiseAND((1 << _COUNT_BITS) - 1).alias(_LEFT),
+        F.shiftright(_CELL, _COUNT_BITS).alias(f"{_PLACE}0"),
+        F.col(_CELL).bitwiseAND((1 << _COUNT_BITS) - 1).alias(f"{_LEFT}0"),
         F.shiftleft(in_cell, search.code_bits).bitwiseOR(all_codes).cast("int").alias(_SOUGHT),
-    )
-    half = F.shiftright(left, 1)
-    for _ in range(_STEPS):
+    ]
+    for step in range(_STEPS):
+        place, left = F.col(f"{_PLACE}{step}"), F.col(f"{_LEFT}{step}")
+        half = F.shiftright(left, 1)
         # Without a branch, which a processor would guess wrong half of the time.
         skipped = (F.get(records, place + half) <= F.col(_SOUGHT)).cast("int") * half
-        out = out.select(
-            *kept,
-            _RECORDS,
-            (place + skipped).alias(_PLACE),
-            (left - half).alias(_LEFT),
-            _SOUGHT,
-        )
-    found = F.get(records, place).bitwiseAND(all_codes)
+        steps += [
+            (place + skipped).alias(f"{_PLACE}{step + 1}"),
+            (left - half).alias(f"{_LEFT}{step + 1}"),
+        ]
+    found = F.get(records, F.col(f"{_PLACE}{_STEPS}")).bitwiseAND(all_codes)
     # No filter on the code is pushed below: it would repeat the whole search.
-    barrier = F.when(F.spark_partition_id() >= 0, found)
-    return out.select(*kept, barrier.alias(code))
+    return *steps, F.when(F.spark_partition_id() >= 0, found).alias(code)

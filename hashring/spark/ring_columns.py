@@ -29,7 +29,7 @@ from hashring.spark.range_lookup import (
     table_arrays,
     with_code,
 )
-from hashring.spark.range_search import RangeSearch, range_search, with_found
+from hashring.spark.range_search import RangeSearch, range_search, search_row, search_steps
 from hashring.spark.range_table import (
     DEEP_STEP,
     MAX_RING_ROOT_BITS,
@@ -102,8 +102,12 @@ class CodeColumns:
             filtered: whether codes are filtered, which Spark does before it counts.
         """
         points = hashed.alias(_POINT)
-        if self.search is not None:
-            return with_found(df.select(points, *others), _POINT, self.search, name)
+        search = self.search
+        if search is not None:
+            # Not kept: a frame keeps its session, and these columns live as long as that.
+            row = search_row(df.sparkSession, search)
+            steps = self.once(("search", name), lambda: search_steps(_POINT, search, name))
+            return df.crossJoin(row).select(points, *others, *steps)
         if filtered:
             return self.with_code(df.select(points, *others), _POINT, name)
         return df.select(points, *others, *code_columns(self.steps(_POINT), name))
