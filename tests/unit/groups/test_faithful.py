@@ -152,12 +152,16 @@ def test_what_redis_did_not_do_is_tried_again_with_the_next_renewal(name: str) -
     if name == "end":
         member.at_work().lose()
         assert member.machine.release(0, next(iter(member.held.values())), member.now)
-    member.failing, member.once = {f"challenge_{name}"}, True
+    script = f"lease_challenge_{name}"
+    member.failing, member.once = {script}, True
+    ticks = 0
     while not member.failed:
+        ticks += 1
+        assert ticks < 1000, f"it never runs {script}"
         member.play(0.1)
     before = len(member.sent)
     member.play(1.0)
-    assert f"challenge_{name}" in member.sent[before:]
+    assert script in member.sent[before:]
 
 
 @pytest.mark.slow
