@@ -8,10 +8,9 @@ type too, which keeps code written for redis-hashring working.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any
 
 
 class HashringError(Exception):
@@ -527,23 +526,10 @@ class SparkFailed(HashringError, RuntimeError):
         told: all of Spark's words.
     """
 
-    def __init__(self, told: str, remedy: str | None = None) -> None:
+    def __init__(self, said: str, told: str, remedy: str | None = None) -> None:
         self.told = told
-        lines = [line.strip() for line in told.splitlines() if line.strip()]
-        # An error of this package that a Python worker raised comes at the end of its traceback,
-        # and so does any other.
-        own = [line for line in lines if line.startswith(f"{__name__}.")]
-        raised = [line for line in lines if _RAISED.match(line)] if _TRACEBACK in told else []
-        # Py4J begins with a line about itself, and the Java exception comes after it.
-        java = [line for line in lines if not line.startswith("An error occurred")]
-        said = own[-1].removeprefix(f"{__name__}.") if own else (raised or java or [""])[0]
-        said = re.sub(r"[.;:]?\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
         end = f": {remedy}" if remedy else "; --conf spark.log.level=ERROR shows more"
         super().__init__(f"Spark failed: {said}{end}")
-
-
-_TRACEBACK: Final = "Traceback (most recent call last)"
-_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 
 
 class EventsLost(HashringError, RuntimeError):

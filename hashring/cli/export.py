@@ -7,12 +7,10 @@ import json
 import click
 
 from hashring.cli.common_options import Settings, ring_options
-from hashring.cli.connection import connected
+from hashring.cli.live_ring import live_ring
 from hashring.core.readable import counted
 from hashring.core.ring_file import RingFile, dump_ring
-from hashring.errors import EmptyRingError
 from hashring.files import write_ring
-from hashring.store.ring.node_facts import ring_algorithm
 
 
 @click.command("export")
@@ -61,25 +59,6 @@ def command(settings: Settings, file: str, algorithm: str | None) -> None:
             f"{counted(len(found.ring), 'replica')}, epoch "
             f"{found.epoch}, fingerprint {told['fingerprint']}"
         )
-
-
-def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
-    """The ring of the settings as it is now.
-
-    Args:
-        algorithm: the name of the function from key to point; by default as the nodes tell.
-
-    Raises:
-        EmptyRingError: it has no nodes.
-        ConfigError: its nodes do not agree on the function.
-        StoreError: it could not be read.
-    """
-    with connected(settings) as connection:
-        seen = connection.snapshot()
-    ring = seen.ring(ring_algorithm(seen, algorithm, settings.wire))
-    if not ring.node_count:
-        raise EmptyRingError
-    return RingFile(ring, settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)
 
 
 def _text(found: RingFile) -> str:

@@ -11,9 +11,9 @@ from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_partition_group import BasePartitionGroup
 from hashring.protocol.flow import Flow, run_flow_async
+from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.command import Command
 from hashring.store.memory_store import MemoryStore
-from hashring.store.redis_store import AsyncRedisStore
 
 T = TypeVar("T")
 

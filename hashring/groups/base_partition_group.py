@@ -26,8 +26,8 @@ from hashring.groups.base_member import (
     monotonic,
 )
 from hashring.protocol.flow import Flow
+from hashring.protocol.group_changes import change, standing
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change, standing
 from hashring.protocol.group_machine import GroupMachine
 from hashring.protocol.member_machine import Stage
 from hashring.running.machine_loop import Loop

@@ -16,10 +16,10 @@ from hashring.node.states import RENEWING, NodeState
 from hashring.protocol.locks.lock_book import Asked
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
+from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.asyncio_cancellation import callback_over
 from hashring.store.interface import Answered, Message
 from hashring.store.locks.commands import LOCKS_A_CALL
-from hashring.store.redis_store import AsyncRedisStore
 
 logger = logging.getLogger("hashring")
 

@@ -18,8 +18,8 @@ from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.command import Command
-from hashring.store.redis_store import AsyncRedisStore
 from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 

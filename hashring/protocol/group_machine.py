@@ -19,8 +19,8 @@ from hashring.core.groups.state import MemberFacts, MemberView, Terms
 from hashring.core.groups.view_changes import changed_view
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.flow import Flow
+from hashring.protocol.group_changes import change
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change
 from hashring.protocol.member_machine import RETRY, MemberMachine, Stage
 from hashring.store.group.commands import (
     CLAIM,

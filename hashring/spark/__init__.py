@@ -21,6 +21,8 @@ except ImportError as error:
 
 from hashring.spark.audit import Audit, audit, work_slices
 from hashring.spark.compaction import compact
+from hashring.spark.histogram_load import load_of_histogram
+from hashring.spark.histogram_moves import moves_of_histogram
 from hashring.spark.history_from_events import history_of
 from hashring.spark.hot_keys import hot_keys
 from hashring.spark.key_points import point
@@ -28,22 +30,14 @@ from hashring.spark.moves import moves
 from hashring.spark.node_load import load
 from hashring.spark.owner_columns import owner, partition_by_owner, with_move, with_owner
 from hashring.spark.owner_in_sql import register_functions
-from hashring.spark.plan import Plan, plan, plan_of_histogram, planned_ring
-from hashring.spark.point_histogram import (
-    load_of_histogram,
-    moves_of_histogram,
-    point_histogram,
-)
+from hashring.spark.plan import Plan, plan, plan_of_histogram
+from hashring.spark.planned_ring import planned_ring
+from hashring.spark.point_histogram import point_histogram
 from hashring.spark.range_filter import may_move
 from hashring.spark.reassign import reassign
 from hashring.spark.replicas_for import replicas_for
-from hashring.spark.simulate import (
-    Scenario,
-    drawn_within,
-    scenarios,
-    simulate,
-    summarise,
-)
+from hashring.spark.scenario import Scenario, scenarios
+from hashring.spark.simulate import drawn_within, simulate, summarise
 
 __all__ = [
     "Audit",

@@ -34,7 +34,8 @@ from hashring.spark.audit_time_slices import (
     sampled_fraction,
 )
 from hashring.spark.column_checks import column_type, quoted
-from hashring.spark.key_points import key_point, key_text
+from hashring.spark.key_column import key_text
+from hashring.spark.key_points import key_point
 from hashring.spark.owner_at_time import AsOf, as_of
 from hashring.spark.range_lookup import look_up, one_row
 from hashring.spark.row_counts import Counts

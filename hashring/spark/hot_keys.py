@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
-from hashring.spark.key_points import key_text
+from hashring.spark.key_column import key_text
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.weight_sums import weighed
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
@@ -63,3 +64,28 @@ def flows(
         "weight",
         "bad_weights",
     )
+
+
+class NodeFlow(NamedTuple):
+    """What goes from a node to a node, or stays where both are the same."""
+
+    before: str
+    after: str
+    keys: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class NodeFlows:
+    """What goes from which node to which, and what stays.
+
+    Attributes:
+        flows: without rows that have no owner.
+        rows_without_key, bad_weights: rows with a null or empty key; with an unusable weight.
+        estimated: how many rows were shared out by points.
+    """
+
+    flows: list[NodeFlow]
+    rows_without_key: int
+    bad_weights: int
+    estimated: int = 0

@@ -1,20 +1,25 @@
-"""Cells: files of rows whose points have the same top bits."""
+"""Cells: files of rows whose points have the same top bits, and the ring kept beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
+from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError
+from hashring.files import write_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CELL: Final = "cell"
 MOST_CELLS: Final = 2**16
+KEPT_RING, CELL_COUNT = "_ring.json", "_cells"
+"""Files beside the cells: the ring of their owners, and how many cells there are."""
 
 
 def check_cells(cells: int) -> None:
@@ -35,6 +40,12 @@ def by_cell(df: DataFrame, cells: int) -> DataFrame:
     """
     placed = df.withColumn(CELL, F.shiftright("point", _shift(cells)).cast("int"))
     return placed.repartition(CELL).sortWithinPartitions(CELL, "point")
+
+
+def keep_ring(place: Path, ring: RingFile, cells: int) -> None:
+    """Write beside the files which ring their owners are of, and how many cells there are."""
+    (place / CELL_COUNT).write_text(f"{cells}\n", encoding="ascii")
+    write_ring(ring, place / KEPT_RING)
 
 
 def _shift(cells: int) -> int:

@@ -26,7 +26,7 @@ from hashring.files import read_ring, write_ring
 from hashring.spark.column_checks import quoted
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import local_path
-from hashring.spark.point_cells import CELL, touched_cells
+from hashring.spark.point_cells import CELL, CELL_COUNT, KEPT_RING, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.row_counts import Counts
 
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CODE: Final = "__hashring_code"
-_RING, _COUNT = "_ring.json", "_cells"
-
-
-def keep_ring(place: Path, ring: RingFile, cells: int) -> None:
-    """Write beside the files which ring their owners are of, and how many cells there are."""
-    (place / _COUNT).write_text(f"{cells}\n", encoding="ascii")
-    write_ring(ring, place / _RING)
 
 
 class Reassigned:
@@ -80,12 +73,12 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         raise OutputRefused(
             path, "cells are replaced one by one, for which it has to be a disk of this machine"
         )
-    if not (place / _COUNT).is_file():
+    if not (place / CELL_COUNT).is_file():
         raise NoDataError(path, "holds no cells: write it with assign --keep-point")
     with alone(place, path, "reassigns"):
         _put_back(place)
-        cells = int((place / _COUNT).read_text(encoding="ascii"))
-        found = Reassigned(read_ring(place / _RING).ring, cells)
+        cells = int((place / CELL_COUNT).read_text(encoding="ascii"))
+        found = Reassigned(read_ring(place / KEPT_RING).ring, cells)
         _check_alike(found.before, after.ring)
         begun = list(place.glob("_next-*.json"))
         rings = [found.before, *(read_ring(file).ring for file in begun)]
@@ -105,7 +98,7 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
             for name in touched:
                 (place / name).rename(aside / "before" / name)
                 (aside / "new" / name).rename(place / name)
-            following.replace(place / _RING)
+            following.replace(place / KEPT_RING)
             for file in begun:
                 file.unlink()
         finally:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hashring.errors import ConfigError
-from hashring.spark.simulate import MOST_POINTS, Scenario
+from hashring.spark.scenario import MOST_POINTS, Scenario
 
 Floats = npt.NDArray[np.float64]
 

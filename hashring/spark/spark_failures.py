@@ -39,6 +39,8 @@ _JAVA_ENDED: Final = re.compile(
     r"Answer from Java side is empty|Error while sending|\AAn error occurred while calling \S+\Z"
 )
 """What Py4J says when nobody answers it; where Java answers, there is more."""
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 _REMEDIES: Final = {
     "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
     "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
@@ -58,7 +60,7 @@ def failure(error: Exception) -> HashringError:
     """The error to raise for one of :data:`SPARK_ERRORS`, or for a Java that has ended."""
     told = str(error) or type(error).__name__
     if isinstance(error, OSError) or _JAVA_ENDED.search(told):
-        return SparkFailed(
+        return _spark_failed(
             f"its Java has ended ({told})",
             "did the system kill it, for want of memory? --conf spark.driver.memory=... says how "
             "much it takes",
@@ -74,7 +76,21 @@ def failure(error: Exception) -> HashringError:
     if unread := _UNREAD.search(told):
         return _unread(told, *unread.groups())
     remedy = next((what for sign, what in _REMEDIES.items() if sign in told), None)
-    return SparkFailed(told, remedy)
+    return _spark_failed(told, remedy)
+
+
+def _spark_failed(told: str, remedy: str | None) -> SparkFailed:
+    """The error for a failure of Spark itself, with the line of its words that says the cause."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    # An error of this package that a Python worker raised comes at the end of its traceback,
+    # and so does any other.
+    own = [line for line in lines if line.startswith(f"{errors.__name__}.")]
+    raised = [line for line in lines if _RAISED.match(line)] if _TRACEBACK in told else []
+    # Py4J begins with a line about itself, and the Java exception comes after it.
+    java = [line for line in lines if not line.startswith("An error occurred")]
+    said = own[-1].removeprefix(f"{errors.__name__}.") if own else (raised or java or [""])[0]
+    said = re.sub(r"[.;:]?\s*SQLSTATE: \w+.*|[.;:]$", "", said.removeprefix(": "))
+    return SparkFailed(said, told, remedy)
 
 
 def _unread(told: str, why: str, file: str) -> HashringError:

@@ -26,7 +26,7 @@ from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import CORRUPT, is_bad, local_path
-from hashring.spark.key_points import key_text
+from hashring.spark.key_column import key_text
 from hashring.spark.output import FILE_FORMATS
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.row_counts import Counts

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import Any, TypeVar
 
+from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.command import Command
 from hashring.store.interface import Notice, Subscription, Unsubscribed
-from hashring.store.redis_store import AsyncRedisStore
 
 T = TypeVar("T")
 

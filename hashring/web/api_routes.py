@@ -12,13 +12,14 @@ from hashring.core.hashing import key_bytes
 from hashring.web import api_answers
 from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, Actions, plan_path
-from hashring.web.change_plans import group_after, group_change, ring_after, ring_change
+from hashring.web.change_plans import group_after, ring_after
 from hashring.web.costly_requests import Turns
 from hashring.web.event_stream import Streams, changes_after, live_changes
 from hashring.web.group_actions import PlannedGroupAction
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
 from hashring.web.openapi import document
+from hashring.web.plan_parameters import group_change, ring_change
 from hashring.web.request_parameters import (
     MOST_NODES,
     address_of,

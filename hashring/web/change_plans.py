@@ -1,14 +1,12 @@
-"""What a change would do to a ring or a group: asked by a request, computed, nothing touched."""
+"""What a change would do to a ring or a group: computed, nothing touched."""
 
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from flask import abort, request
+from flask import abort
 from markupsafe import Markup
 
 from hashring.core.assignors import assignor_named
@@ -18,88 +16,16 @@ from hashring.core.groups.state import GroupState
 from hashring.core.ring import Ring
 from hashring.core.ring_plan import RingPlan, planned_ring, ring_plan
 from hashring.drawing.ring_picture import ring_colors, ring_picture
-from hashring.errors import ConfigError
 from hashring.web.group_view import GroupView
-from hashring.web.request_parameters import (
-    MOST_JOINING,
-    MOST_LEAVING,
-    MOST_PARTITIONS,
-    MOST_REPLICAS,
-    list_of,
-    number_of,
-)
+from hashring.web.plan_parameters import PlannedGroupChange, PlannedRingChange
+from hashring.web.request_parameters import MOST_PARTITIONS
 from hashring.web.ring_view import RingView
 
 MOST_PLACED: Final = 500_000
 """Points that one plan may go through: for each node that joins, all that are there by then."""
 
-_LINES: Final = re.compile(r"[\r\n]+")
-
 
 # --- rings ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PlannedRingChange:
-    """What may be asked about a ring.
-
-    Attributes:
-        join, leave: names.
-        weights: by name, of nodes that join or stay.
-        replicas: points of a node of weight 1.
-        placement: where nodes that join put their points.
-    """
-
-    join: Sequence[str] = ()
-    leave: Sequence[str] = ()
-    weights: Mapping[str, float] = field(default_factory=dict)
-    replicas: int = 16
-    placement: str = "random"
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is to change."""
-        return not (self.join or self.leave or self.weights)
-
-
-def ring_change(*, lines: bool = False) -> PlannedRingChange:
-    """What the request asks about a ring.
-
-    Args:
-        lines: whether its fields may have a name or a weight a line, as a form's have.
-
-    Raises:
-        ConfigError: a weight is none.
-        HTTPException: there is too much of something.
-    """
-    join, weights = _many("join", MOST_JOINING, lines), _many("weight", MOST_LEAVING, lines)
-    return PlannedRingChange(
-        join,
-        list_of(request, "leave", MOST_LEAVING),
-        dict(_weight(text) for text in weights),
-        number_of(request, "replicas", 16, 1, MOST_REPLICAS),
-        request.args.get("placement", "random"),
-    )
-
-
-def _many(name: str, most: int, lines: bool) -> list[str]:
-    values = list_of(request, name, most)
-    if lines:
-        values = [part.strip() for text in values for part in _LINES.split(text) if part.strip()]
-    if len(values) > most:
-        abort(422, f"{name}: at most {most} in one plan, and these are {len(values)}")
-    return values
-
-
-def _weight(text: str) -> tuple[str, float]:
-    # A node's name may hold an equals sign.
-    name, _, number = text.rpartition("=")
-    try:
-        return name.strip() or text, float(number)
-    except ValueError:
-        raise ConfigError(
-            "weight", text, "give a node and its weight, such as worker-3=2"
-        ) from None
 
 
 def ring_after(view: RingView, change: PlannedRingChange) -> Ring:
@@ -147,29 +73,6 @@ def pictured_plan(view: RingView, after: Ring) -> PicturedPlan:
 
 
 # --- groups -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PlannedGroupChange:
-    """What may be asked about a group; ``None`` is as it is."""
-
-    join: Sequence[str] = ()
-    leave: Sequence[str] = ()
-    partitions: int | None = None
-    access: str | None = None
-
-
-def group_change(*, lines: bool = False) -> PlannedGroupChange:
-    """What the request asks about a group; see :func:`ring_change`."""
-    partitions = None
-    if request.args.get("partitions"):
-        partitions = number_of(request, "partitions", 1, 1, MOST_PARTITIONS)
-    return PlannedGroupChange(
-        _many("join", MOST_JOINING, lines),
-        list_of(request, "leave", MOST_LEAVING),
-        partitions,
-        request.args.get("access") or None,
-    )
 
 
 def group_after(view: GroupView, change: PlannedGroupChange) -> Foresight:

@@ -12,7 +12,7 @@ from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change
+from hashring.protocol.group_changes import change
 from hashring.store.group.commands import group_keys
 from hashring.web import api_types as api
 from hashring.web.action_parts import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words

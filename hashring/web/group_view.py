@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus, GroupWait, WaitKind
-from hashring.core.groups.state import EventKind, GroupState
+from hashring.core.groups.state import GroupState
 from hashring.health import Health, group_health
 from hashring.metrics.fleet_collector import GroupReading
 from hashring.store.group.commands import Decision, Reading
-
-_GIVEN: Final = frozenset({EventKind.GRANTED.value, EventKind.WARMUP.value})
 
 
 @dataclass(frozen=True)
@@ -50,45 +47,6 @@ class Waits:
     member: str | None
     partitions: tuple[int, ...]
     until: float | None
-
-
-@dataclass(frozen=True)
-class Happening:
-    """One thing that a decision did, to as many partitions as it is.
-
-    Attributes:
-        kind: what.
-        partitions: which, rising; empty when it was about a member or the group.
-        member, to: whose they were or are, and for whom they are.
-        why: the reason.
-    """
-
-    kind: str
-    partitions: tuple[int, ...]
-    member: str | None
-    to: str | None
-    why: str
-
-    @property
-    def of(self) -> str:
-        """The word between the partitions and the member; empty where there is none."""
-        if not self.partitions:
-            return ""
-        return "to" if self.kind in _GIVEN else "from"
-
-
-def deeds(decision: Decision) -> tuple[Happening, ...]:
-    """What a decision did; the partitions of the same deed together."""
-    found: dict[tuple[str, str | None, str | None, str], list[int]] = {}
-    for event in decision.events:
-        key = (event.kind.value, event.member, event.to, event.why)
-        numbers = found.setdefault(key, [])
-        if event.partition is not None:
-            numbers.append(event.partition)
-    return tuple(
-        Happening(kind, tuple(sorted(numbers)), member, to, why)
-        for (kind, member, to, why), numbers in found.items()
-    )
 
 
 class GroupView:

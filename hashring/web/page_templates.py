@@ -12,7 +12,7 @@ from markupsafe import Markup
 from hashring._version import __version__
 from hashring.core import readable
 from hashring.core.printable import printable
-from hashring.web.group_view import deeds
+from hashring.web.happenings import happenings
 
 LONGEST: Final = 300
 """Characters of a text that anybody may have written; more are cut."""
@@ -111,7 +111,7 @@ class Templates:
             percent=percent,
             ratio=ratio,
             spans=readable.spans,
-            deeds=deeds,
+            happenings=happenings,
         )
         self._environment.globals.update(
             link=self.link,

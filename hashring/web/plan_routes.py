@@ -9,20 +9,17 @@ from werkzeug.exceptions import HTTPException
 
 from hashring.core.groups.group_plan import Foresight
 from hashring.errors import HashringError
-from hashring.web.change_plans import (
-    PicturedPlan,
-    PlannedGroupChange,
-    PlannedRingChange,
-    group_after,
-    group_change,
-    pictured_plan,
-    ring_after,
-    ring_change,
-)
+from hashring.web.change_plans import PicturedPlan, group_after, pictured_plan, ring_after
 from hashring.web.costly_requests import Turns
 from hashring.web.group_view import GroupView
 from hashring.web.login_routes import Login
 from hashring.web.page_templates import Templates
+from hashring.web.plan_parameters import (
+    PlannedGroupChange,
+    PlannedRingChange,
+    group_change,
+    ring_change,
+)
 from hashring.web.request_parameters import group_of, ring_of, status_of, text_of
 from hashring.web.ring_view import RingView
 from hashring.web.service import Service

@@ -8,13 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.errors import ConfigError
 from hashring.spark.replicas_for import _peaks, replicas_for
-from hashring.spark.simulate import (
-    Scenario,
-    drawn_within,
-    scenarios,
-    simulate,
-    summarise,
-)
+from hashring.spark.scenario import Scenario, scenarios
+from hashring.spark.simulate import drawn_within, simulate, summarise
 from tests.spark.conftest import rows
 
 
@@ -88,7 +83,7 @@ def test_peaks_by_their_distribution_are_those_of_drawn_rings(spark, nodes, repl
 
 
 def test_many_points_make_few_rings(spark, monkeypatch):
-    monkeypatch.setattr(sys.modules[Scenario.__module__], "_DRAWN_POINTS", 200)
+    monkeypatch.setattr(sys.modules[drawn_within.__module__], "_DRAWN_POINTS", 200)
     assert drawn_within(spark, Scenario(10, 4), 3.0, 1000)[0] == 5
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashring.core.groups.state import EventKind, GroupEvent
 from hashring.store.group.commands import Decision
-from hashring.web.group_view import deeds
+from hashring.web.happenings import happenings
 from hashring.web.page_templates import clock, shown
 
 DAY = 86_400.0
@@ -16,14 +16,14 @@ def test_a_time_of_another_day_has_its_date() -> None:
     assert clock(noon - DAY, noon) == "2024-10-03 12:00:00"
 
 
-def test_a_decision_names_the_partitions_of_one_deed_together() -> None:
+def test_a_decision_names_the_partitions_to_which_the_same_happened_together() -> None:
     events = [GroupEvent(EventKind.JOINED, member="b")]
     events += [
         GroupEvent(EventKind.REVOKED, partition=number, member="a", to="b")
         for number in (3, 2, 4, 9)
     ]
     events.append(GroupEvent(EventKind.GRANTED, partition=1, member="b"))
-    found = deeds(Decision("1-0", 2, "Rebalancing", "a", tuple(events)))
+    found = happenings(Decision("1-0", 2, "Rebalancing", "a", tuple(events)))
     assert [(each.kind, each.partitions, each.of, each.member, each.to) for each in found] == [
         ("joined", (), "", "b", None),
         ("revoked", (2, 3, 4, 9), "from", "a", "b"),

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hashring.cli.connection import Connection
+from hashring.cli.doctor.channel_check import channel_check
 from hashring.cli.doctor.findings import Finding, Level, note, ok, problem
 from hashring.cli.doctor.rights import Rights
 from hashring.cli.output import seconds
 from hashring.errors import PermissionDenied, RedisRefused
-from hashring.store.interface import Message, Subscribed
-from hashring.store.ring.ring_events import read_event
 
 TESTED: Final = "6.2, 7, 8 and Valkey 8"
 _OLDEST: Final = (6, 2)
@@ -21,8 +20,6 @@ _PINGS: Final = 20
 _SLOW: Final = 0.1  # seconds of a median round trip from which heartbeats are in danger
 _CLOCK_OFF: Final = 1.0  # seconds
 _NEARLY_FULL: Final = 0.9
-_PATIENCE: Final = 10.0  # seconds for a message to come back
-_EVENTS: Final = 50  # how many of the last events are searched for a change
 
 
 def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iterator[Finding]:
@@ -57,7 +54,7 @@ def server_checks(connection: Connection, *, mixed: bool, locking: bool) -> Iter
     yield rights.ring()
     yield rights.locks(locking=locking)
     yield rights.groups()
-    yield _channel(connection, rights)
+    yield channel_check(connection, rights)
 
 
 def _lacks_a_right(error: PermissionDenied) -> bool:
@@ -179,51 +176,3 @@ def _clock(connection: Connection, *, mixed: bool) -> Finding:
     return note(
         "clock", f"{text}; the ring goes by Redis' clock alone, only times in logs look odd"
     )
-
-
-def _channel(connection: Connection, rights: Rights) -> Finding:
-    """Whether a message comes back: the last change, told once more.
-
-    Nodes know a change by its tag and take no notice of one they have.
-    """
-    try:
-        payload = _last_change(connection)
-    except RedisRefused as error:
-        return Finding("channel", Level.UNKNOWN, f"nothing to try it with: {error}")
-    try:
-        subscription = connection.subscribe(connection.keys.channel)
-    except PermissionDenied as error:
-        return rights.lacking("channel", str(error))
-    try:
-        deadline = time.monotonic() + _PATIENCE
-        sent = 0.0
-        while (left := deadline - time.monotonic()) > 0:
-            notice = subscription.wait(left)
-            if isinstance(notice, Subscribed):
-                if payload is None:
-                    return note("channel", "not tried: its nodes never told of themselves")
-                sent = time.perf_counter()
-                connection.call("PUBLISH", connection.keys.channel, payload)
-            elif isinstance(notice, Message) and sent and notice.payload == payload:
-                took = time.perf_counter() - sent
-                return ok("channel", f"a message arrived after {seconds(took)}")
-    except PermissionDenied as error:
-        return rights.lacking("channel", str(error))
-    finally:
-        subscription.close()
-    return problem(
-        "channel",
-        f"no message arrived within {seconds(_PATIENCE)}: "
-        "nodes learn of changes only at their heartbeats",
-        "look at proxies between here and Redis: they must pass SUBSCRIBE and PUBLISH",
-    )
-
-
-def _last_change(connection: Connection) -> bytes | None:
-    newest = connection.call("XREVRANGE", connection.keys.events, "+", "-", "COUNT", _EVENTS)
-    for entry in newest:
-        if read_event(entry).change is not None:
-            data = entry[1][b"data"]
-            return bytes(data)
-    # On an empty ring nobody listens whom anything else would disturb.
-    return None if connection.call("ZCARD", connection.keys.ring) else b"{}"

@@ -9,7 +9,7 @@ from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import ConfigError
 from hashring.protocol.flow import run_flow
-from hashring.protocol.group_flows import change
+from hashring.protocol.group_changes import change
 from hashring.store.group.commands import Reading, group_keys, read
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.common_options import Settings
+from hashring.cli.spark.inputs import read_input, ring_of
+from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     input_options,
     input_table_option,
@@ -64,7 +66,7 @@ def command(
     if output is None:
         raise click.UsageError("give --output or --table: where the rows go")
     job = Job(ctx, options)
-    ring = job.ring()
+    ring = ring_of(ctx.ensure_object(Settings), options)
     spark = job.session()
     source = read_input(spark, options)
     more = {"cells": cells} if keep_point else {"by_owner": by_owner}

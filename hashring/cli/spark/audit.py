@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from hashring.cli.common_options import ring_options
-from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.common_options import Settings, ring_options
+from hashring.cli.spark.inputs import read_events, read_input
+from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
     input_options,
@@ -70,7 +71,7 @@ def command(
       hashring spark audit --input work.parquet --events events.parquet --base ring.json
     """
     from hashring.spark.history_from_events import history_of  # noqa: PLC0415 - optional
-    from hashring.spark.input import format_of, read_frame  # noqa: PLC0415 - optional
+    from hashring.spark.input import format_of  # noqa: PLC0415 - optional
     from hashring.spark.jobs import audit_job  # noqa: PLC0415 - optional
 
     output = output_of(options)
@@ -79,11 +80,7 @@ def command(
     if events and format_of(events, None) == "csv":
         raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
     spark = job.session()
-    if events:
-        schema = None if all(".parquet" in path for path in events) else EVENTS_SCHEMA
-        told = read_frame(spark, events, schema=schema).frame
-    else:
-        told = job.table("events")
+    told = read_events(spark, ctx.ensure_object(Settings), events)
     history = history_of(told, base_ring, hash_algorithm)
     source = read_input(spark, options)
     job.finish(
@@ -98,10 +95,3 @@ def command(
             end=end,
         )
     )
-
-
-EVENTS_SCHEMA = (
-    "id string, at timestamp, kind string, by string, epoch long, nodes array<string>, "
-    "points array<long>, reason string, tag string, prev string, keys string"
-)
-"""Of exported events, as the table ``events`` has it."""

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from hashring.cli.common_options import json_option
-from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.spark.inputs import read_input
+from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     input_options,
     input_table_option,

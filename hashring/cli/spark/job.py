@@ -1,4 +1,4 @@
-"""What the commands on Spark share: the session, the ring, input and output, and the answer."""
+"""What the commands on Spark share: the session, the output, and the answer."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ import click
 
 from hashring.atomic_writes import check_new, new_file
 from hashring.cli.common_options import Settings
-from hashring.cli.export import live_ring
 from hashring.cli.output import document
 from hashring.cli.signals import held_back
+from hashring.cli.spark.inputs import check_input
+from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.terminal_answer import shown, table_lines
-from hashring.errors import ConfigError, EmptyRingError
-from hashring.files import read_ring
+from hashring.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from hashring.core.ring_file import RingFile
     from hashring.spark.outcome import Outcome
     from hashring.spark.output import Output
 
 
 class Job:
-    """The session, the ring and the report of one command."""
+    """The session and the report of one command."""
 
     def __init__(self, ctx: click.Context, options: dict[str, Any]) -> None:
         self._settings = ctx.ensure_object(Settings)
@@ -41,16 +40,10 @@ class Job:
 
     def session(self) -> SparkSession:
         """The session to work in, with Spark's own log kept from the terminal."""
-        from hashring.spark.input import format_of  # noqa: PLC0415 - optional, loaded when used
-        from hashring.spark.session import spark_session  # noqa: PLC0415
+        from hashring.spark.session import spark_session  # noqa: PLC0415 - optional, when used
 
-        if "inputs" in self._options:
-            if bool(self._options["inputs"]) == bool(self._options.get("input_table")):
-                other = ", or a table of Spark with --input-table"
-                raise click.UsageError(f"give --input{other * ('input_table' in self._options)}")
-            if self._options["inputs"]:
-                format_of(self._options["inputs"], self._options["format_"])
-        conf = dict(_setting("--conf", text) for text in self._options["conf"])
+        check_input(self._options)
+        conf = dict(name_and_value("--conf", text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
         # What these log, in JSON or with a traceback, comes as an exception, too.
         for name in ("py4j", "DataFrameQueryContextLogger"):
@@ -68,36 +61,6 @@ class Job:
         # it, and fails. What is to be cancelled is where the output is taken away.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return found
-
-    def ring(self) -> RingFile:
-        """The ring to work with.
-
-        Raises:
-            EmptyRingError: it has no nodes.
-        """
-        path = self._options["ring_file"]
-        if path is None:
-            return live_ring(self._settings)
-        found = read_ring(path)
-        if not found.ring.node_count:
-            raise EmptyRingError(f"the ring of {path} has no nodes: export one that has")
-        return found
-
-    def table(self, name: str) -> DataFrame:
-        """A table of the live ring, read through the data source."""
-        from hashring.spark.datasource import register  # noqa: PLC0415 - as above
-
-        if self._settings.url is None:
-            raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
-        spark = self.session()
-        register(spark)
-        return (
-            spark.read.format("hashring")
-            .option("url", self._settings.url)
-            .option("ring", self._settings.ring)
-            .option("table", name)
-            .load()
-        )
 
     def finish(self, outcome: Outcome) -> None:
         """Show the answer, and write the report."""
@@ -123,16 +86,6 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
-    """What ``--input`` names, read as ``--format`` and ``--schema`` say; or ``--input-table``."""
-    from hashring.spark.input import read_frame, read_table  # noqa: PLC0415 - as above
-
-    if options["input_table"]:
-        return read_table(spark, options["input_table"])
-    more = dict(_setting("--input-option", text) for text in options["input_options"])
-    return read_frame(spark, options["inputs"], options["format_"], options["schema"], more)
-
-
 def output_of(options: dict[str, Any], default: str | None = None) -> Output | None:
     """What ``--output`` or ``--table`` names, if either was given.
 
@@ -147,7 +100,7 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
     path, table = options["output"], options["table"]
     if path is None and table is None:
         return None
-    more = dict(_setting("--option", text) for text in options["options_"])
+    more = dict(name_and_value("--option", text) for text in options["options_"])
     output = Output(path, options["output_format"], table, options["mode"], more)
     try:
         output.check_format()
@@ -156,10 +109,3 @@ def output_of(options: dict[str, Any], default: str | None = None) -> Output | N
             raise
         output = replace(output, format=default)
     return output
-
-
-def _setting(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise click.UsageError(f"{option} {text}: give NAME=VALUE")
-    return name, value

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.common_options import Settings
+from hashring.cli.spark.inputs import read_input, ring_of
+from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
     histogram_option,
@@ -62,7 +64,7 @@ def command(
 
     output = output_of(options)
     job = Job(ctx, options)
-    ring = job.ring().ring
+    ring = ring_of(ctx.ensure_object(Settings), options).ring
     spark = job.session()
     source = read_input(spark, options)
     counted = read_frame(spark, [histogram], "parquet") if histogram else None

@@ -21,6 +21,18 @@ def _options(*decorators: Callable[[Any], Any]) -> Callable[[_Command], _Command
     return add
 
 
+def name_and_value(option: str, text: str) -> tuple[str, str]:
+    """The two parts of an option's ``NAME=VALUE``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"{option} {text}: give NAME=VALUE")
+    return name, value
+
+
 session_options = _options(
     click.option("--master", help="A Spark master's URL. Default: all cores of this machine."),
     click.option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server instead."),

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
-from hashring.cli.spark.job import Job, output_of, read_input
+from hashring.cli.common_options import Settings
+from hashring.cli.spark.inputs import read_input, ring_of
+from hashring.cli.spark.job import Job, output_of
 from hashring.cli.spark.options import (
     answer_options,
     histogram_option,
@@ -76,7 +78,7 @@ def command(
     """
     from hashring.spark.input import read_frame  # noqa: PLC0415 - optional
     from hashring.spark.jobs import plan_job  # noqa: PLC0415 - optional
-    from hashring.spark.plan import planned_ring  # noqa: PLC0415 - optional
+    from hashring.spark.planned_ring import planned_ring  # noqa: PLC0415 - optional
 
     weights = dict(_weight(text) for text in reweigh)
     if not (join or leave or weights):
@@ -91,7 +93,7 @@ def command(
     }
     output = output_of(options)
     job = Job(ctx, options)
-    ring = job.ring().ring
+    ring = ring_of(ctx.ensure_object(Settings), options).ring
     try:
         planned_ring(ring, **change)  # an unknown node is said before Spark starts
     except EmptyRingError as error:

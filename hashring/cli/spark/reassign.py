@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from hashring.cli.common_options import Settings
+from hashring.cli.spark.inputs import ring_of
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import report_option, ring_file_options, session_options
 
@@ -30,5 +32,5 @@ def command(ctx: click.Context, /, *, path: str, **options: Any) -> None:
     from hashring.spark.jobs import reassign_job  # noqa: PLC0415 - optional, loaded when used
 
     job = Job(ctx, options)
-    ring = job.ring()
+    ring = ring_of(ctx.ensure_object(Settings), options)
     job.finish(reassign_job(job.session(), path, ring))

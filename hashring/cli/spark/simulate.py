@@ -97,7 +97,7 @@ def command(
     """
     from hashring.spark.jobs import replicas_job, simulate_job  # noqa: PLC0415 - optional
     from hashring.spark.replicas_for import replicas_for  # noqa: PLC0415 - optional
-    from hashring.spark.simulate import scenarios  # noqa: PLC0415
+    from hashring.spark.scenario import scenarios  # noqa: PLC0415
 
     job = Job(ctx, options)
     if peak is not None:

@@ -9,6 +9,7 @@ import click
 
 from hashring.cli.common_options import Settings
 from hashring.cli.output import document
+from hashring.cli.spark.inputs import ring_of
 from hashring.cli.spark.job import Job
 from hashring.cli.spark.options import input_options, ring_file_options, session_options
 from hashring.cli.spark.terminal_answer import shown
@@ -75,7 +76,7 @@ def command(
     job = Job(ctx, options)
     settings = ctx.ensure_object(Settings)
     if options["ring_file"]:
-        ring = fixed_ring(job.ring().ring)
+        ring = fixed_ring(ring_of(settings, options).ring)
     elif settings.url is None:
         raise click.UsageError("give --url or --ring-file: Spark's workers need to find Redis")
     else:

@@ -13,13 +13,13 @@ from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
 from hashring.spark.input import Input, local_path
-from hashring.spark.jobs.frames import check_keys
 from hashring.spark.jobs.wording import ring_facts
+from hashring.spark.key_column import check_keys
 from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
 from hashring.spark.owner_columns import partition_by_owner, with_owner
-from hashring.spark.point_cells import CELL, by_cell, check_cells
-from hashring.spark.reassign import keep_ring, reassign
+from hashring.spark.point_cells import CELL, by_cell, check_cells, keep_ring
+from hashring.spark.reassign import reassign
 from hashring.spark.report import Report
 from hashring.spark.row_counts import Counts
 

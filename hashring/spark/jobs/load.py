@@ -8,14 +8,15 @@ from typing import Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
+from hashring.spark.histogram_load import load_of_histogram
 from hashring.spark.hot_keys import hot_keys
 from hashring.spark.input import Input
-from hashring.spark.jobs.frames import check_keys
 from hashring.spark.jobs.wording import key_name, ring_facts
+from hashring.spark.key_column import check_keys
 from hashring.spark.node_load import load
 from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
-from hashring.spark.point_histogram import DEFAULT_BUCKETS, load_of_histogram, point_histogram
+from hashring.spark.point_histogram import DEFAULT_BUCKETS, point_histogram
 from hashring.spark.report import Report
 from hashring.spark.row_counts import Counts
 

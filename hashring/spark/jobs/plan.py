@@ -7,7 +7,7 @@ from typing import Any
 
 from hashring.core.ring import Ring
 from hashring.spark.input import Input
-from hashring.spark.jobs.frames import check_keys
+from hashring.spark.key_column import check_keys
 from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.plan import moves_section, plan, plan_of_histogram

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hashring.spark.jobs.frames import kept
+from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.wording import decimals
 from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
 from hashring.spark.replicas_for import ReplicasAnswer
 from hashring.spark.report import Report
-from hashring.spark.simulate import Scenario, drawn_within, simulate, summarise
+from hashring.spark.scenario import Scenario
+from hashring.spark.simulate import drawn_within, simulate, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

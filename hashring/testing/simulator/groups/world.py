@@ -18,8 +18,8 @@ from hashring.core.groups.next_decision import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState, Terms
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow, FlowRun
+from hashring.protocol.group_changes import change
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_flows import change
 from hashring.protocol.group_machine import GroupMachine
 from hashring.protocol.member_machine import ENDED, Stage
 from hashring.store.command import Command

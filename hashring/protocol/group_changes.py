@@ -1,4 +1,4 @@
-"""What takes several commands about a partition group and needs no member; without I/O."""
+"""Changes of a partition group that need no member: read, decide, commit; without I/O."""
 
 from __future__ import annotations
 

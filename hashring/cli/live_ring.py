@@ -1,0 +1,28 @@
+"""The ring as it is now, for commands that work on a ring file or on the live ring."""
+
+from __future__ import annotations
+
+from hashring.cli.common_options import Settings
+from hashring.cli.connection import connected
+from hashring.core.ring_file import RingFile
+from hashring.errors import EmptyRingError
+from hashring.store.ring.node_facts import ring_algorithm
+
+
+def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:
+    """The ring of the settings as it is now.
+
+    Args:
+        algorithm: the name of the function from key to point; by default as the nodes tell.
+
+    Raises:
+        EmptyRingError: it has no nodes.
+        ConfigError: its nodes do not agree on the function.
+        StoreError: it could not be read.
+    """
+    with connected(settings) as connection:
+        seen = connection.snapshot()
+    ring = seen.ring(ring_algorithm(seen, algorithm, settings.wire))
+    if not ring.node_count:
+        raise EmptyRingError
+    return RingFile(ring, settings.ring, seen.stamp.epoch, seen.stamp.tag, seen.stamp.at)

@@ -1,0 +1,85 @@
+"""What a command on Spark works on, as its options name it: rows, and a ring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hashring.cli.common_options import Settings
+from hashring.cli.live_ring import live_ring
+from hashring.cli.spark.options import name_and_value
+from hashring.errors import EmptyRingError
+from hashring.files import read_ring
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from hashring.core.ring_file import RingFile
+
+
+def check_input(options: dict[str, Any]) -> None:
+    """Check that the options name an input whose format is known, if the command reads one.
+
+    Raises:
+        UsageError: there is none, or files and a table.
+        ConfigError: the format of files is not known.
+    """
+    from hashring.spark.input import format_of  # noqa: PLC0415 - optional, loaded when used
+
+    if "inputs" not in options:
+        return
+    if bool(options["inputs"]) == bool(options.get("input_table")):
+        other = ", or a table of Spark with --input-table"
+        raise click.UsageError(f"give --input{other * ('input_table' in options)}")
+    if options["inputs"]:
+        format_of(options["inputs"], options["format_"])
+
+
+def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
+    """What ``--input`` names, read as ``--format`` and ``--schema`` say; or ``--input-table``."""
+    from hashring.spark.input import read_frame, read_table  # noqa: PLC0415 - as above
+
+    if options["input_table"]:
+        return read_table(spark, options["input_table"])
+    more = dict(name_and_value("--input-option", text) for text in options["input_options"])
+    return read_frame(spark, options["inputs"], options["format_"], options["schema"], more)
+
+
+def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...]) -> DataFrame:
+    """The exported events in these files; without files, those of the live ring.
+
+    Raises:
+        UsageError: neither files nor the URL of a Redis.
+    """
+    from hashring.spark.datasource import SCHEMAS, register  # noqa: PLC0415 - as above
+    from hashring.spark.input import read_frame  # noqa: PLC0415
+
+    if files:
+        schema = None if all(".parquet" in path for path in files) else SCHEMAS["events"]
+        return read_frame(spark, files, schema=schema).frame
+    if settings.url is None:
+        raise click.UsageError("give --url, or files: Spark's workers need to find Redis")
+    register(spark)
+    return (
+        spark.read.format("hashring")
+        .option("url", settings.url)
+        .option("ring", settings.ring)
+        .option("table", "events")
+        .load()
+    )
+
+
+def ring_of(settings: Settings, options: dict[str, Any]) -> RingFile:
+    """The ring of ``--ring-file``; without it, the live ring.
+
+    Raises:
+        EmptyRingError: it has no nodes.
+    """
+    path = options["ring_file"]
+    if path is None:
+        return live_ring(settings)
+    found = read_ring(path)
+    if not found.ring.node_count:
+        raise EmptyRingError(f"the ring of {path} has no nodes: export one that has")
+    return found

@@ -1,0 +1,162 @@
+"""The rows of each code of a range table, counted from a histogram of points.
+
+A bucket whose points have one code counts for that code as a whole. A bucket in which the code
+changes is counted by a second look at the rows themselves, or shared out by the points. So this
+takes the same time for any number of keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ranges import Range
+from hashring.errors import ColumnError
+from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.key_points import key_point
+from hashring.spark.range_filter import MOST_RANGES, within
+from hashring.spark.range_lookup import array_columns, code_steps, table_arrays, with_code
+from hashring.spark.range_table import Longs, overlay
+from hashring.spark.ring_columns import points_table
+from hashring.spark.weight_sums import CODE, weighed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_POINT: Final = "__hashring_point"
+_COLUMNS: Final = ("start", "end", "keys", "weight", "bad_weights")
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountedKeys:
+    """Rows, weight and unusable weights for each code; rows of it that were shared out."""
+
+    keys: Longs
+    weight: Floats
+    bad_weights: Longs
+    estimated: Longs
+    without_key: tuple[int, float, int]
+
+
+def histogram_counts(  # noqa: PLR0917 - the parts of a question
+    histogram: DataFrame,
+    starts: Longs,
+    codes: Longs,
+    rows: DataFrame | None,
+    key: str,
+    weight: str | None,
+    algorithm: str,
+) -> CountedKeys:
+    """Count the rows of each code.
+
+    Args:
+        starts, codes: where each range begins, rising from 0, and its code.
+        rows, key, weight: as for :func:`hashring.spark.load_of_histogram`.
+        algorithm: the name of the hash algorithm.
+
+    Raises:
+        ColumnError: a column is missing, or of a type that it cannot have.
+    """
+    for name in _COLUMNS:
+        if name not in histogram.columns:
+            raise ColumnError(name, "is missing: make the histogram with point_histogram")
+    told = histogram.select(*_COLUMNS).toArrow()
+    known = told.filter(pc.is_valid(told["start"]))
+    lost = told.filter(pc.is_null(told["start"]))
+    without = (
+        sum(lost["keys"].to_pylist()),
+        sum(lost["weight"].to_pylist()),
+        sum(lost["bad_weights"].to_pylist()),
+    )
+    low, high, keys, heavy, bad = (known[name].to_numpy() for name in _COLUMNS)
+    first = np.searchsorted(starts, low, side="right") - 1
+    last = np.searchsorted(starts, high - 1, side="right") - 1
+    whole = first == last
+    size = int(codes.max()) + 1
+    found = CountedKeys(
+        keys=np.zeros(size, np.int64),
+        weight=np.zeros(size),
+        bad_weights=np.zeros(size, np.int64),
+        estimated=np.zeros(size, np.int64),
+        without_key=without,
+    )
+    for total, values in ((found.keys, keys), (found.weight, heavy), (found.bad_weights, bad)):
+        np.add.at(total, codes[first[whole]], values[whole])
+    split = np.flatnonzero(~whole)
+    if not len(split):
+        return found
+    if rows is None:
+        for i in split.tolist():
+            _share_out(found, starts, codes, int(low[i]), int(high[i]), keys[i], heavy[i], bad[i])
+        return found
+    edges = [Range(int(low[i]), int(high[i])) for i in split[np.argsort(low[split])]]
+    for row in _second_look(rows, edges, starts, codes, key, weight, algorithm).collect():
+        if row[CODE]:
+            found.keys[row[CODE] - 1] += row["keys"]
+            found.weight[row[CODE] - 1] += row["weight"]
+            found.bad_weights[row[CODE] - 1] += row["bad_weights"]
+    return found
+
+
+def _share_out(  # noqa: PLR0917 - one bucket
+    found: CountedKeys,
+    starts: Longs,
+    codes: Longs,
+    low: int,
+    high: int,
+    keys: int,
+    weight: float,
+    bad: int,
+) -> None:
+    """Count a bucket for its owners by the number of points that each has in it."""
+    inside = slice(*np.searchsorted(starts, [low, high]))
+    edges = np.concatenate([[low], starts[inside], [high]])
+    owners = codes[np.searchsorted(starts, edges[:-1], side="right") - 1]
+    up_to = (edges - low) / (high - low)
+    for total, amount in ((found.keys, keys), (found.bad_weights, bad)):
+        # Rounded at the edges, the parts add up.
+        np.add.at(total, owners, np.diff(np.rint(up_to * int(amount)).astype(np.int64)))
+    np.add.at(found.weight, owners, np.diff(up_to) * weight)
+    np.add.at(found.estimated, owners, np.diff(np.rint(up_to * int(keys)).astype(np.int64)))
+
+
+def _second_look(  # noqa: PLR0917 - as above
+    rows: DataFrame,
+    edges: list[Range],
+    starts: Longs,
+    codes: Longs,
+    key: str,
+    weight: str | None,
+    algorithm: str,
+) -> DataFrame:
+    """The rows of some buckets, by one more than their codes; those of others by 0."""
+    has_point = "point" in rows.columns
+    if has_point:
+        column_type(rows, "point")
+        # Of many, what lies between them is most of the ring.
+        if len(edges) <= MOST_RANGES:
+            rows = rows.where(within(F.col("point"), edges))
+    at: Column = F.col(quoted("point")) if has_point else key_point(rows, key, algorithm)
+    bounds = sorted({0, *(edge.start for edge in edges), *(edge.end for edge in edges)})
+    flags_at = np.array([bound for bound in bounds if bound < RING_SIZE], np.int64)
+    starts_of = {edge.start for edge in edges}
+    flags = np.array([int(bound in starts_of) for bound in flags_at.tolist()], np.int64)
+    both = overlay(flags_at, flags, starts, codes)
+    told = np.where(both.before == 1, both.after + 1, 0)
+    table = points_table(both.starts, told[both.codes])
+    weights, total, bad = weighed(rows, weight)
+    hashed = rows.select(at.alias(_POINT), *weights).where(F.col(_POINT).isNotNull())
+    arrays = array_columns(rows.sparkSession, table_arrays(table))
+    return (
+        with_code(hashed, table, code_steps(_POINT, table, arrays), CODE, filtered=False)
+        .groupBy(CODE)
+        .agg(F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights"))
+    )

@@ -1,0 +1,71 @@
+"""How much each node has to do, from a histogram of points."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from hashring.core.hashing import RING_SIZE
+from hashring.core.ring import Ring
+from hashring.errors import EmptyRingError
+from hashring.spark.histogram_counts import histogram_counts
+from hashring.spark.range_table import ring_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def load_of_histogram(
+    histogram: DataFrame,
+    ring: Ring,
+    rows: DataFrame | None = None,
+    key: str = "key",
+    weight: str | None = None,
+) -> DataFrame:
+    """The load of each node, from a histogram of points.
+
+    Computed at once. The arguments and the result are those of :func:`hashring.spark.load`.
+
+    Args:
+        histogram: see :func:`hashring.spark.point_histogram`.
+        rows: the rows that the histogram counted. Those in buckets where the owner changes are
+            counted again, for which Spark reads their column ``point``, if they have it, or their
+            keys. Without the rows, such a bucket is shared out by the number of its points.
+
+    Returns:
+        As :func:`hashring.spark.load`, and ``estimated``: how many of ``keys`` were shared out.
+
+    Raises:
+        EmptyRingError: the ring has no nodes.
+        ColumnError: a column is missing, or of a type that it cannot have.
+    """
+    if not ring.node_count:
+        raise EmptyRingError
+    starts, codes, nodes = ring_ranges(ring)
+    algorithm = ring.hash_algorithm.name
+    found = histogram_counts(histogram, starts, codes, rows, key, weight, algorithm)
+    total = float(found.weight.sum())
+    shares = ring.shares
+    columns: dict[str, Any] = {
+        "node": list(nodes),
+        "keys": found.keys.tolist(),
+        "weight": found.weight.tolist(),
+        "share": (found.weight / total if total else np.zeros(len(nodes))).tolist(),
+        "fair_share": [len(ring.points_of(node)) / len(ring) for node in nodes],
+        "ring_share": [shares[node] / RING_SIZE for node in nodes],
+        "bad_weights": found.bad_weights.tolist(),
+        "estimated": found.estimated.tolist(),
+    }
+    lost, lost_weight, lost_bad = found.without_key
+    if lost:
+        last = (None, lost, lost_weight, None, None, None, lost_bad, 0)
+        for column, value in zip(columns.values(), last, strict=True):
+            column.append(value)
+    kinds = (pa.string(), pa.int64(), *(pa.float64(),) * 4, pa.int64(), pa.int64())
+    table = {
+        name: pa.array(values, kind)
+        for (name, values), kind in zip(columns.items(), kinds, strict=True)
+    }
+    return histogram.sparkSession.createDataFrame(pa.table(table))

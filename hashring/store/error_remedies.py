@@ -1,0 +1,106 @@
+"""The error and the remedy for each refusal of a Redis server or its client.
+
+Texts differ among servers: ``tests/contract/test_refusals.py`` provokes each on every server.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hashring.errors import (
+    OutOfMemory,
+    PermissionDenied,
+    ReadOnlyReplica,
+    RedisRefused,
+    RedisUnavailable,
+    StoreError,
+    WritesPaused,
+    WrongKeyType,
+    WrongServer,
+)
+
+_PASSWORD: Final = "check the user and the password in the URL"
+_NO_PASSWORD: Final = "give the password in the URL: redis://user:password@host"
+_PRIMARY: Final = "connect to the primary (or through Sentinel)"
+_MASTER_DOWN: Final = "the replica lost its primary: wait, or look at it"
+_ADDRESS: Final = "check host, port and that Redis runs"
+_CLUSTER: Final = (
+    "this server is one of a Redis Cluster, and the ring is on another: use a client of the "
+    "cluster (RedisCluster)"
+)
+_CLUSTER_DOWN: Final = "the cluster does not cover all slots: look at its nodes"
+_MOVING: Final = "slots are moving: wait"
+_LOADING: Final = "Redis is loading its data: wait"
+_MEMORY: Final = "raise maxmemory, or free memory"
+_ALLOW: Final = (
+    "let the user run the ring's commands on its keys and channel "
+    "(documentation: reference/redis-layout)"
+)
+_RENAMED: Final = "restore the command (rename-command); hashring doctor names those missing"
+
+# First words of what the server wrote.
+_CODES: Final[dict[str, tuple[type[StoreError], str]]] = {
+    "WRONGTYPE": (WrongKeyType, "choose another ring name, or remove the key that is in the way"),
+    "NOAUTH": (PermissionDenied, _NO_PASSWORD),
+    "WRONGPASS": (PermissionDenied, _PASSWORD),
+    "NOPERM": (PermissionDenied, _ALLOW),
+    "READONLY": (ReadOnlyReplica, _PRIMARY),
+    "OOM": (OutOfMemory, _MEMORY),
+    "MISCONF": (WritesPaused, "Redis cannot write its snapshot: look at the server's log"),
+    "NOREPLICAS": (WritesPaused, "min-replicas-to-write is not met: look at the replicas"),
+    "LOADING": (RedisUnavailable, _LOADING),
+    "MASTERDOWN": (RedisUnavailable, _MASTER_DOWN),
+    "CLUSTERDOWN": (RedisUnavailable, _CLUSTER_DOWN),
+    "TRYAGAIN": (RedisUnavailable, _MOVING),
+    "ASK": (RedisUnavailable, _MOVING),
+    "MOVED": (WrongServer, _CLUSTER),
+    "BUSY": (RedisUnavailable, "another script blocks Redis: SCRIPT KILL ends it"),
+}
+
+# Parts of texts without a code. A client may put words of its own around them.
+_PHRASES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
+    ("must be called with the client already authenticated", PermissionDenied, _NO_PASSWORD),
+    ("Authentication required", PermissionDenied, _NO_PASSWORD),
+    ("invalid password", PermissionDenied, _PASSWORD),
+    ("invalid username-password", PermissionDenied, _PASSWORD),
+    # Inside a script: Redis up to 7.0, then later servers.
+    ("The user executing the script can't", PermissionDenied, _ALLOW),
+    ("ACL failure in script", PermissionDenied, _ALLOW),
+    ("Unknown Redis command called from", RedisRefused, _RENAMED),
+    ("Unknown command called from", RedisRefused, _RENAMED),
+    ("max number of clients reached", RedisUnavailable, "raise maxclients, or use fewer clients"),
+)
+
+_CLASSES: Final[dict[str, tuple[type[StoreError], str]]] = {
+    "AuthenticationError": (PermissionDenied, _PASSWORD),
+    "AuthorizationError": (PermissionDenied, _PASSWORD),
+    "TimeoutError": (RedisUnavailable, "Redis did not answer in time"),
+    "ConnectionError": (RedisUnavailable, _ADDRESS),
+    "ClusterError": (RedisUnavailable, "look at the cluster's nodes"),
+    "RedisClusterException": (RedisUnavailable, "look at the cluster's nodes"),
+    "OSError": (RedisUnavailable, _ADDRESS),
+}
+
+
+def error_and_remedy(names: list[str], text: str) -> tuple[type[StoreError] | None, str]:
+    """The class of this package's error for a client's, and what to do.
+
+    Args:
+        names: of the client error's class and its bases, nearest first.
+        text: its text, with the server's code at its beginning.
+
+    Returns:
+        ``None`` and no remedy, if nothing is known of such an error.
+    """
+    # A refusal at connecting (a password) is an AuthenticationError that is a ConnectionError
+    # too, so texts and the nearer classes go before the farther ones.
+    code = text.partition(" ")[0]
+    if code in _CODES:
+        return _CODES[code]
+    for phrase, kind, remedy in _PHRASES:
+        if phrase in text:
+            return kind, remedy
+    for name in names:
+        if name in _CLASSES:
+            return _CLASSES[name]
+    return None, ""
