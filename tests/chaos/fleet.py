@@ -58,7 +58,8 @@ class Timing:
         """The announced propagation window: a node knows of a change at the latest after this.
 
         One heartbeat, the moment that a message may be late, and a fetch: the bound that
-        ``hashring.testing.simulator.ring.rules`` checks in virtual time, with 0.15 s for calls.
+        ``hashring.testing.simulator.ring.node_rules`` checks in virtual time, with 0.15 s for
+        calls.
         """
         return self.heartbeat + 1.5 * min(0.25, 0.25 * self.heartbeat) + 0.15
 

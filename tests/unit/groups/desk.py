@@ -16,7 +16,7 @@ from hashring.core.groups.state import (
     Phase,
     Terms,
 )
-from hashring.testing.simulator.groups.rules import fault_of
+from hashring.testing.simulator.groups.decision_rules import fault_of
 
 
 class Desk:

@@ -1,7 +1,7 @@
 """Histories of partition groups in virtual time: the members and the scripts that ship break no
 rule, and every planted fault does.
 
-The rules, and what they promise, are in :mod:`hashring.testing.simulator.groups.rules`.
+The rules, and what they promise, are in ``hashring/testing/simulator/groups/*_rules.py``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from hashring.testing.simulator.groups.history import (
     GroupHistory,
     MemberSpec,
 )
-from hashring.testing.simulator.groups.rules import unrest
-from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+from hashring.testing.simulator.groups.process import GroupProcess
+from hashring.testing.simulator.groups.rest_rules import unrest
+from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
 from tests.unit.histories import none_breaks_a_rule
 

@@ -1,6 +1,6 @@
 """Histories of faults for nodes that know only their own ranges, alone and beside others.
 
-The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.rules`.
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.node_rules`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Histories of faults in virtual time: the protocol breaks no rule, and every planted fault does.
 
-The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.rules`.
+The rules, and what they promise, are in :mod:`hashring.testing.simulator.ring.node_rules`.
 """
 
 from __future__ import annotations

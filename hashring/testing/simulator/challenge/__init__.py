@@ -11,13 +11,8 @@ from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.challenge.fault_effects import CHALLENGE_FAULTS
 from hashring.testing.simulator.challenge.history import ChallengeHistory
-from hashring.testing.simulator.challenge.rules import (
-    ChallengeRule,
-    challenge_rules,
-    patience,
-    uneven,
-)
-from hashring.testing.simulator.challenge.world import ChallengeWorld
+from hashring.testing.simulator.challenge.rules import challenge_rules, patience, uneven
+from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
 from hashring.testing.simulator.play import Simulator
 
 

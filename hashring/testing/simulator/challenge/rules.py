@@ -21,10 +21,9 @@ from typing import Final
 
 from hashring.core.groups.lease_table import Rules
 from hashring.testing.simulator.challenge.history import ChallengeHistory
-from hashring.testing.simulator.challenge.world import ChallengeProcess, ChallengeWorld
-from hashring.testing.simulator.rules import Hears, Rule
-
-ChallengeRule = Rule[ChallengeWorld, ChallengeProcess]
+from hashring.testing.simulator.challenge.process import ChallengeProcess
+from hashring.testing.simulator.challenge.world import ChallengeRule, ChallengeWorld
+from hashring.testing.simulator.rules import Hears
 
 # Redis time in seconds is a float, and deadlines go through it.
 _ROUNDING: Final = 3e-6

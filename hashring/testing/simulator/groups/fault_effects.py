@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hashring.testing.simulator.fault_effects import FAULTS, of_process
-from hashring.testing.simulator.groups.world import GroupProcess, GroupWorld
+from hashring.testing.simulator.groups.process import GroupProcess
+from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.world import Fault
 

@@ -12,14 +12,10 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.play import Simulator
 from hashring.testing.simulator.ring.fault_effects import RING_FAULTS
 from hashring.testing.simulator.ring.history import NodeHistory
-from hashring.testing.simulator.ring.lock_rules import SETTLED, lock_rules
-from hashring.testing.simulator.ring.rules import RECOVERY, REST, RingRule, all_rules
-from hashring.testing.simulator.ring.world import RingWorld
-
-
-def rules_of(history: NodeHistory) -> Sequence[RingRule]:
-    """A fresh set of the rules that must hold in a history."""
-    return all_rules() if history.locks is None else lock_rules()
+from hashring.testing.simulator.ring.lock_rules import SETTLED
+from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
+from hashring.testing.simulator.ring.rule_sets import rules_of
+from hashring.testing.simulator.ring.world import RingRule, RingWorld
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from hashring.store.locks.commands import take_away
 from hashring.store.ring import node_orders
 from hashring.testing.simulator.fault_effects import FAULTS, of_process
 from hashring.testing.simulator.history import Event
-from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
+from hashring.testing.simulator.ring.process import RingProcess
+from hashring.testing.simulator.ring.world import KEYS, RingWorld
 from hashring.testing.simulator.world import Fault
 
 

@@ -1,4 +1,4 @@
-"""What must hold in histories with locks and limits, besides some of :mod:`.rules`.
+"""What must hold in histories with locks and limits, besides some of :mod:`.node_rules`.
 
 **Holder.** A process that believes that it holds a key, by its own clock, is the one that holds the
 key's lock in Redis, under that token; so at most one process believes so. Excepted are locks that
@@ -36,20 +36,9 @@ from typing import Any, Final
 from hashring.store.command import Command
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
-from hashring.testing.simulator.ring.rules import (
-    RECOVERY,
-    REST,
-    Drain,
-    Ended,
-    Freshness,
-    Names,
-    NodeRenewal,
-    NodeReports,
-    Own,
-    RingRule,
-)
-from hashring.testing.simulator.ring.world import KEYS, RingProcess, RingWorld
-from hashring.testing.simulator.rules import Hears
+from hashring.testing.simulator.ring.node_rules import RECOVERY, REST
+from hashring.testing.simulator.ring.process import RingProcess
+from hashring.testing.simulator.ring.world import KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import NEVER
 
 GONE: Final = (0, "", 0.0)
@@ -332,28 +321,3 @@ class Calm(LockWatch):
                 raise self.broken(
                     world, f"{process.spec.label} made {made} calls in {REST} s, not {most}"
                 )
-
-
-def lock_rules() -> list[RingRule]:
-    """A fresh instance of each rule for histories with locks.
-
-    Of the ring's rules those that do not speak of who may claim which points: with locks the heirs
-    of a full node may ask for its keys as well, and a node that becomes full changes the ring.
-    """
-    return [
-        NodeRenewal(),
-        Own(),
-        NodeReports(),
-        Freshness(),
-        Names(),
-        Drain(),
-        Ended(),
-        LockHolder(),
-        Sole(),
-        LockTokens(),
-        LockLimit(),
-        LockHandoff(),
-        LockService(),
-        Calm(),
-        Hears(),
-    ]

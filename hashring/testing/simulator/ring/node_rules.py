@@ -1,4 +1,4 @@
-"""What must hold, whatever happens.
+"""What must hold of the nodes of a ring, whatever happens.
 
 They are checked after every event that could break them, by somebody who sees all processes, and
 Redis, at once. Times are true times.
@@ -78,17 +78,9 @@ from hashring.store.ring.commands import (
 )
 from hashring.testing.simulator.network import LATENCY
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
-from hashring.testing.simulator.ring.world import (
-    ALGORITHM,
-    KEYS,
-    RingProcess,
-    RingWorld,
-    members_of,
-)
-from hashring.testing.simulator.rules import Hears, Rule
+from hashring.testing.simulator.ring.process import RingProcess, members_of
+from hashring.testing.simulator.ring.world import ALGORITHM, KEYS, RingRule, RingWorld
 from hashring.testing.simulator.virtual_time import EPOCH, NEVER
-
-RingRule = Rule[RingWorld, RingProcess]
 
 MOMENT: Final = min(0.25, 0.25 * HEARTBEAT)
 
@@ -714,24 +706,3 @@ class RingRest(RingRule):
                 raise self.broken(
                     world, f"{process.spec.label} made {made} calls in {REST} s, not {most}"
                 )
-
-
-def all_rules() -> list[RingRule]:
-    """A fresh instance of each rule."""
-    return [
-        NodeRenewal(),
-        Own(),
-        NodeReports(),
-        Exclusion(),
-        Freshness(),
-        Names(),
-        Drain(),
-        Placement(),
-        Weight(),
-        Spares(),
-        Ended(),
-        Stays(),
-        Recovery(),
-        RingRest(),
-        Hears(),
-    ]

@@ -1,0 +1,158 @@
+"""A process with one member of a lease challenge, in either mode, in virtual time.
+
+The members are the machines that ship (:mod:`hashring.protocol.lease_table_machine`,
+:mod:`hashring.protocol.lease_race_machine`), each on a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.lease_table import Rules
+from hashring.protocol.lease_race_machine import FaithfulMachine
+from hashring.protocol.lease_table_machine import FixedMachine
+from hashring.protocol.member_machine import Stage
+from hashring.store.lease_challenge.commands import TableReading, challenge_keys
+from hashring.testing.simulator.challenge.history import ChallengerSpec
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.simulated_loop import SimulatedLoop
+from hashring.testing.simulator.virtual_time import NEVER
+
+if TYPE_CHECKING:
+    from hashring.testing.simulator.challenge.world import ChallengeWorld
+
+KEYS: Final = challenge_keys("work")
+
+
+class ChallengeProcess(Process):
+    """A process with one member, and an application that works on what it has."""
+
+    world: ChallengeWorld
+
+    def __init__(
+        self,
+        world: ChallengeWorld,
+        spec: ChallengerSpec,
+        fixed: Callable[..., FixedMachine],
+        faithful: Callable[..., FaithfulMachine],
+    ) -> None:
+        super().__init__(world, spec)
+        history = world.history
+        suffixes = Random(f"{history.seed} suffixes {spec.label}")
+        self.chance = Random(f"{history.seed} application {spec.label}")
+
+        def suffix() -> str:
+            return f"{suffixes.getrandbits(32):08x}"
+
+        self.machine: FixedMachine | FaithfulMachine
+        if isinstance(history.terms, Rules):
+            self.machine = fixed(
+                "work",
+                KEYS,
+                spec.label,
+                partitions=history.partitions,
+                rules=history.terms,
+                new_suffix=suffix,
+                chance=self.chance.random,
+            )
+        else:
+            self.machine = faithful(
+                KEYS,
+                spec.label,
+                partitions=history.partitions,
+                spans=history.terms,
+                new_suffix=suffix,
+                chance=self.chance.random,
+            )
+        self.loop: SimulatedLoop[ChallengeProcess] = SimulatedLoop(self, self.machine)
+        self.has_read = False
+        """Whether there was a table when it last read, since it was started."""
+        self.read_sent = NEVER
+        """True time of sending of the newest answer that its lease may be from."""
+
+    def latency(self) -> float:
+        """How long the next message takes one way, in seconds."""
+        return super().latency() + float(self.spec.late) * self.rng.random()
+
+    def held(self) -> dict[int, int]:
+        """What its application is told right now that it has, with the tokens."""
+        return self.machine.membership.held(self.local()) if self.alive else {}
+
+    def start(self) -> None:
+        """The application calls ``start()``."""
+        self.world.say(self, "is started")
+        self.has_read = False
+        self.machine.start(self.local())
+        self.loop.begin()
+
+    def stop(self) -> None:
+        """The application calls ``stop()``."""
+        self.stopping = True
+        self.loop.tell(lambda: self.machine.stop(self.local()))
+
+    def kill(self) -> None:
+        """SIGKILL. What it has sent may still arrive."""
+        super().kill()
+        self.world.measure(self)
+
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
+        """The machine has nothing more to do. One that could not enter is started again."""
+        if self.machine.stage is Stage.FAILED and not self.stopping:
+            self._soon(1.0, self._start_again)
+            return
+        self.alive = False
+        self.world.measure(self)
+        self.world.shown(self)
+
+    def _start_again(self) -> None:
+        if self.world.now < self.world.open_at:
+            self._soon(self.world.open_at - self.world.now, self._start_again)
+        else:
+            self.start()
+
+    @property
+    def unaware(self) -> bool:
+        """Whether it is entering, and has not read a table yet."""
+        return self.alive and self.machine.stage is Stage.ENTERING and not self.has_read
+
+    def answered(self, call: Call, outcome: Any) -> None:
+        """The machine is about to be told of an answer."""
+        if isinstance(outcome, TableReading):
+            self.has_read = outcome.table is not None
+        if call.command.script.name == "lease_challenge_read":
+            self.read_sent = max(self.read_sent, call.sent)
+
+    def show(self, loop: SimulatedLoop[Any]) -> None:
+        """The application is told what has changed."""
+        changes, self.machine.changes = self.machine.changes, []
+        for each in changes:
+            self.world.say(self, f"is told: {each.kind.value} {each.partition}")
+            if each.kind is PartitionChangeKind.REVOKED:
+                wait = self.world.history.drain + float(self.spec.late) * self.chance.random()
+                self._soon(wait, self._ending(each))
+        self.world.measure(self)
+        self.world.shown(self)
+
+    def _ending(self, told: PartitionChange) -> Callable[[], None]:
+        def end() -> None:
+            if self.machine.release(told.partition, told.token, self.local()):
+                self.loop.tell(lambda: None)
+            self.world.measure(self)
+
+        return end
+
+    def _soon(self, delay: float, do: Callable[[], None]) -> None:
+        """Do it in this process: not while it is paused, and never once it is dead."""
+        world = self.world
+
+        def run() -> None:
+            if self.alive and self.paused:
+                world.at(self.paused_until + 1e-6, run)
+            elif self.alive:
+                do()
+
+        world.at(world.now + delay, run)

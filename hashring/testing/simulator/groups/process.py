@@ -1,0 +1,343 @@
+"""A process with one member of a partition group, in virtual time.
+
+The member is the real machines, :class:`hashring.protocol.group_machine.GroupMachine` and its
+decider, each on a loop of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from hashring.core.assignors import assignor_named
+from hashring.core.groups import member_orders
+from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.next_decision import StepOutcome, migrate, resize
+from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
+from hashring.protocol.group_changes import change
+from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_machine import GroupMachine
+from hashring.protocol.member_machine import Stage
+from hashring.store.command import Command
+from hashring.store.group.commands import Beat, group_keys
+from hashring.testing.simulator.groups.history import MemberSpec
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.process import Process
+from hashring.testing.simulator.simulated_flows import FlowCaller
+from hashring.testing.simulator.simulated_loop import SimulatedLoop
+from hashring.testing.simulator.virtual_time import NEVER
+
+if TYPE_CHECKING:
+    from hashring.testing.simulator.groups.world import GroupWorld
+
+NAME: Final = "orders"
+KEYS: Final = group_keys(NAME)
+
+_TICK: Final = 0.5
+"""Seconds between two signs of progress of an application."""
+
+_AGAIN: Final = 1.0
+"""Seconds until an insistent application starts again."""
+
+
+class GroupProcess(Process):
+    """A process with one member, and an application that works on what it holds."""
+
+    world: GroupWorld
+
+    def __init__(
+        self,
+        world: GroupWorld,
+        spec: MemberSpec,
+        machine: Callable[..., GroupMachine],
+        decider: Callable[..., Decider],
+    ) -> None:
+        super().__init__(world, spec)
+        history = world.history
+        sessions = Random(f"{history.seed} sessions {spec.label}")
+        self.chance = Random(f"{history.seed} application {spec.label}")
+        self._make_decider = decider
+        self.decider = self._new_decider()
+        self.machine = machine(
+            NAME,
+            KEYS,
+            spec.name,
+            weight=spec.weight,
+            terms=history.terms,
+            counted=True,
+            migrate=False,
+            interval=history.interval,
+            progress_timeout=spec.progress_timeout,
+            decider=self.decider,
+            ask=lambda number, brought: self.deciding.tell(
+                lambda: self.decider.ask(number, brought)
+            ),
+            new_session=lambda: f"{sessions.getrandbits(64):016x}",
+            warms_up=lambda: spec.warms_up,
+        )
+        self.renewing: SimulatedLoop[GroupProcess] = SimulatedLoop(self, self.machine)
+        self.deciding: SimulatedLoop[GroupProcess] = SimulatedLoop(self, self.decider)
+        self.asking = FlowCaller(self)
+        self.stalled_until = 0.0
+        self.away: float | None = None
+        """Seconds after which its application starts again once it has left."""
+        self.slow_decisions: list[float] = []
+        self.renewed_sent = NEVER
+        """True time of sending of the newest renewal that it knows to have succeeded."""
+        self.working: dict[int, int] = {}
+        """The partitions its application was given and has not ended, with the tokens."""
+        self.activity: list[bool] = []
+        """What its application was told of being active, since it was started."""
+        self.never_told: int | None = None
+        """A partition whose time had ended when its application's word was taken as in time."""
+
+    def latency(self) -> float:
+        """How long the next message takes one way, in seconds."""
+        return super().latency() + float(self.spec.lag) * self.rng.random()
+
+    def held(self) -> dict[int, int]:
+        """What its application is told right now that it holds, with the tokens."""
+        return self.machine.membership.held(self.local()) if self.alive else {}
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The application calls ``start()``."""
+        self.world.say(self, f"is started as {self.spec.name}")
+        self._begin()
+        if self.spec.progress_timeout is not None:
+            self._tick()
+
+    def _start_again(self) -> None:
+        if self.stopping:
+            self.alive = False
+            return
+        if self.world.now < self.world.known_again:
+            self.soon(self.world.known_again - self.world.now, self._start_again)
+            return
+        self.callers.remove(self.deciding)
+        self.decider = self.machine.decider = self._new_decider()
+        self.deciding = SimulatedLoop(self, self.decider)
+        self.world.say(self, "is started again")
+        self._begin()
+
+    def _begin(self) -> None:
+        self.working, self.activity = {}, []
+        # Whoever finds no group says how many partitions there are to be; settings that were
+        # changed meanwhile were changed in the programs, too.
+        there = self.world.reading().terms
+        self.machine.counted = there is None
+        access = self.world.terms.access if there is None else there.access
+        self.machine.wants = replace(self.machine.wants, access=access)
+        self.machine.waits_for_name = self.spec.weight == 1.0
+        self.machine.start(self.local())
+        self.renewing.begin()
+        self.deciding.begin()
+
+    def _new_decider(self) -> Decider:
+        assignor = assignor_named(self.world.history.terms.assignor)
+        return self._make_decider(
+            NAME,
+            KEYS,
+            self.spec.name,
+            assignor,
+            report=self._decided,
+            tell=self._own_decision,
+        )
+
+    def stop(self) -> None:
+        """The application calls ``stop()``."""
+        self.leave(handover=False)
+
+    def leave(self, *, handover: bool) -> None:
+        """The application calls ``stop()``, with or without handing over."""
+        self.stopping = True
+        self.renewing.tell(lambda: self.machine.stop(self.local(), handover=handover))
+
+    def finished(self, loop: SimulatedLoop[Any]) -> None:
+        """A machine has nothing more to do: the decider's last step is the end."""
+        if loop is self.renewing:
+            self.world.say(self, f"has {self.machine.stage.value}: {self.machine.failure or ''}")
+            last = self.machine.last_step
+            self.deciding.tell(lambda: self.decider.end(last=last))
+        elif self.machine.stage is Stage.FAILED and self.spec.insistent:
+            self.soon(_AGAIN, self._start_again)
+        elif self.machine.stage is Stage.LEFT and self.away is not None:
+            away, self.away, self.stopping = self.away, None, False
+            self.world.late_until = max(self.world.late_until, self.world.now + away)
+            self.soon(away, self._start_again)
+        else:
+            self.alive = False
+            self.world.shown(self)
+
+    def _decided(self, decided: Decided) -> None:
+        if decided.error is not None:
+            self.world.say(self, f"cannot decide: {decided.error}")
+        self.renewing.tell(lambda: self.machine.decided(decided))
+
+    def _own_decision(self, own: OwnDecision) -> None:
+        self.renewing.tell(lambda: self.machine.own_decision(own, self.local()))
+
+    def show(self, loop: SimulatedLoop[Any]) -> None:
+        """The application is told what has changed."""
+        if loop is not self.renewing:
+            return
+        changes, self.machine.changes = self.machine.changes, []
+        for each in changes:
+            self.world.say(self, f"is told: {each.kind.value} {each.partition}")
+            self._tell(each)
+        self.world.shown(self)
+
+    def answered(self, call: Call, outcome: Any) -> None:
+        """A machine is about to be told of an answer."""
+        if isinstance(outcome, Beat):
+            self.renewed_sent = max(self.renewed_sent, call.sent)
+
+    def begins(self, command: Command[Any]) -> bool:
+        """Whether a command is the one by which it joins."""
+        return command.script.name == "group_join"
+
+    def send(self, call: Call) -> None:
+        """Send a command; before a decision an assignor may have taken its time."""
+        deciding = self.deciding
+        if not self.slow_decisions or call is not deciding.busy or not _commits(call):
+            super().send(call)
+            return
+
+        def decided() -> None:
+            if call is deciding.busy:
+                call.sent = self.world.now
+                Process.send(self, call)
+
+        self.soon(self.slow_decisions.pop(), decided)
+
+    # --- the application ----------------------------------------------------------------------
+
+    def soon(self, delay: float, do: Callable[[], None]) -> None:
+        """Do it in this process: not while it is paused, and never once it is dead."""
+        world = self.world
+
+        def run() -> None:
+            if not self.alive:
+                return
+            if self.paused:
+                world.at(self.paused_until + 1e-6, run)
+            else:
+                do()
+
+        world.at(world.now + delay, run)
+
+    def _tell(self, told: PartitionChange) -> None:
+        chance, history, machine = self.chance, self.world.history, self.machine
+        if told.kind in (PartitionChangeKind.ACTIVE, PartitionChangeKind.INACTIVE):
+            self.activity.append(told.kind is PartitionChangeKind.ACTIVE)
+        elif told.kind is PartitionChangeKind.ASSIGNED:
+            self.working[told.partition] = told.token
+            machine.load(told.partition, self.world.load(told.partition))
+        elif told.kind is PartitionChangeKind.LOST:
+            self.working.pop(told.partition, None)
+        elif told.kind is PartitionChangeKind.REVOKED:
+            self._work(history.handoff, lambda: self._release(told.partition, told.token))
+        elif told.kind is PartitionChangeKind.WARMUP and self.spec.warms_up:
+            if chance.random() < 0.3:
+                machine.lag(told.partition, 5.0)
+            self._work(history.warm_up, lambda: machine.lag(told.partition, 0.0))
+        elif told.kind is PartitionChangeKind.DRAIN:
+            self._work(history.drain, lambda: self._drained(told.partition))
+
+    def _release(self, partition: int, token: int) -> bool:
+        if self.working.get(partition) == token:
+            del self.working[partition]
+        held = self.held()
+        done = self.machine.release(partition, token, self.local())
+        self._note_late(partition, done and partition not in held)
+        return done
+
+    def _drained(self, partition: int) -> bool:
+        # If the count has grown again meanwhile, work goes on.
+        held = self.held()
+        done = self.machine.drained(partition, self.local())
+        self._note_late(partition, done and partition not in held)
+        if done:
+            self.working.pop(partition, None)
+        return done
+
+    def _note_late(self, partition: int, late: bool) -> None:
+        if late:
+            self.never_told = partition
+
+    def _work(self, most: float, report: Callable[[], bool]) -> None:
+        """Report after some time of work."""
+
+        def done() -> None:
+            if report():
+                self.renewing.tell(lambda: None)
+            self.world.shown(self)
+
+        self.soon(self.chance.uniform(0, most), done)
+
+    def _tick(self) -> None:
+        if self.world.now >= self.stalled_until:
+            self.machine.tick(self.local())
+        self.soon(_TICK, self._tick)
+
+    def resize(self, partitions: int) -> None:
+        """The application changes the count of the whole group."""
+        self._change(lambda state, now: resize(state, partitions))
+
+    def switch_access(self) -> None:
+        """The application changes whether one member of the group has everything."""
+
+        def other(state: GroupState, now: float) -> StepOutcome:
+            access = NON_EXCLUSIVE if state.terms.access == EXCLUSIVE else EXCLUSIVE
+            return migrate(state, replace(state.terms, access=access))
+
+        self._change(other)
+
+    def drain(self, seconds: float | None) -> None:
+        """An operator, at this process' machine, drains its member."""
+        name = str(self.spec.name)
+        self._change(
+            lambda state, now: (
+                member_orders.drain(state, name, now, "operator", seconds=seconds, force=True)
+                if name in state.roster
+                else StepOutcome(state, (), None)
+            )
+        )
+
+    def undrain(self) -> None:
+        """The operator lifts that."""
+        name = str(self.spec.name)
+        self._change(
+            lambda state, now: (
+                member_orders.undrain(state, name, now, "operator")
+                if name in state.roster
+                else StepOutcome(state, (), None)
+            )
+        )
+
+    def weigh(self, weight: float) -> None:
+        """The operator gives the member another weight."""
+        name = str(self.spec.name)
+        self._change(
+            lambda state, now: (
+                member_orders.weigh(state, name, weight, now, "operator")
+                if name in state.roster
+                else StepOutcome(state, (), None)
+            )
+        )
+
+    def _change(self, decide: Callable[[GroupState, float], StepOutcome]) -> None:
+        flow = change(NAME, KEYS, str(self.spec.name), decide)
+
+        def offer(state: GroupState) -> None:
+            self.machine.offer(state.terms)
+            self.renewing.tell(lambda: None)
+
+        self.asking.run(flow, offer)
+
+
+def _commits(call: Call) -> bool:
+    return call.command.script.name == "group_commit"

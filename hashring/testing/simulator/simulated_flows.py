@@ -1,0 +1,52 @@
+"""What runs flows in a process, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hashring.errors import RedisUnavailable
+from hashring.protocol.flow import Flow, FlowRun
+from hashring.testing.simulator.network import Call
+from hashring.testing.simulator.simulated_loop import SimulatedCaller
+
+if TYPE_CHECKING:
+    from hashring.testing.simulator.process import Process
+
+P = TypeVar("P", bound="Process")
+T = TypeVar("T")
+
+
+class FlowCaller(SimulatedCaller[P]):
+    """Runs flows in a process, one at a time: what its application asks of Redis."""
+
+    def __init__(self, process: P) -> None:
+        super().__init__(process)
+        self._flow: FlowRun[Any] | None = None
+
+    def run(self, flow: Flow[T], done: Callable[[T], None]) -> None:
+        """Run a flow, unless one is under way; ``done`` gets its result."""
+        if self.busy is not None:
+            return
+
+        def failed(error: Exception, now: float) -> None:
+            self.process.world.say(self.process, f"could not do it: {error}")
+
+        self._flow = FlowRun(flow, lambda result, now: done(result), failed)
+        self._flow.begin(self.process.local())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._flow is not None and self._flow.step is not None:
+            self.call(self._flow.step.command)
+
+    def completed(self, call: Call, outcome: Any) -> None:
+        """The flow goes on with the answer."""
+        process = self.process
+        assert self._flow is not None
+        assert self._flow.step is not None
+        if isinstance(outcome, RedisUnavailable):
+            self._flow.step.failed(outcome, process.local())
+        else:
+            self._flow.step.done(outcome, call.sent + process.offset, process.local())
+        self._go_on()
