@@ -11,7 +11,8 @@ from hashring.spark.jobs.audit import FIRST, WORST, audit_job
 from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.load import PICTURED_NODES, histogram_job, load_job
 from hashring.spark.jobs.plan import plan_job
-from hashring.spark.jobs.simulate import balance_section, replicas_job, simulate_job
+from hashring.spark.jobs.replicas import replicas_job
+from hashring.spark.jobs.simulate import balance_section, simulate_job
 
 __all__ = [
     "FIRST",

@@ -1,4 +1,4 @@
-"""The jobs on random rings: their balance, and how many replicas they need."""
+"""The job that draws random rings, and shows their balance."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.wording import decimals
 from hashring.spark.outcome import Outcome
 from hashring.spark.output import Output
-from hashring.spark.replicas_for import ReplicasAnswer
 from hashring.spark.report import Report
 from hashring.spark.scenario import Scenario
-from hashring.spark.simulate import drawn_within, simulate, summarise
+from hashring.spark.simulate import simulate, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,32 +95,3 @@ def balance_section(report: Report, rows: Sequence[Any]) -> None:
         if any(value not in (None, "1") for value in values)
     }
     report.table(list(told), list(zip(*told.values(), strict=True)), most=200)
-
-
-def replicas_job(
-    spark: SparkSession,
-    answer: ReplicasAnswer,
-    nodes: int,
-    peak: float,
-    confidence: float,
-    *,
-    rings: int = 1000,
-    seed: int = 0,
-) -> Outcome:
-    """How many replicas keep the peak with that confidence, and whether drawn rings agree."""
-    drawn, within = drawn_within(spark, Scenario(nodes, answer.replicas), peak, rings, seed)
-    facts: list[tuple[str, Any]] = [
-        ("nodes", nodes),
-        ("peak to mean at most", peak),
-        ("confidence", confidence),
-        ("replicas needed", answer.replicas),
-        ("rings drawn with so many", drawn),
-        ("part of these within the peak", f"{100 * within:.1f}%"),
-    ]
-    report = Report("How many replicas")
-    report.facts(facts)
-    report.table(
-        ["replicas", "part of the rings within the peak"],
-        [(replicas, f"{100 * part:.2f}%") for replicas, part in answer.tried],
-    )
-    return Outcome(tuple(facts), report)

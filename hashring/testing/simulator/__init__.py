@@ -12,22 +12,26 @@
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
 :mod:`.virtual_time`, :mod:`.network` and :mod:`.process` are what a world is made of, and
-:mod:`.faults` what can happen in it. In a process, a :mod:`.simulated_loop` drives each machine,
-and a :mod:`.simulated_subscription` brings it messages. Each protocol has a :mod:`.world`
-(:mod:`.ring`, :mod:`.groups`, :mod:`.challenge`), with its histories and its rules. :mod:`.play`
-runs a :mod:`.history`. :mod:`.shrinking` makes one that breaks a rule as small as it goes, and
+:mod:`.fault_effects` what can happen in it. In a process, a :mod:`.simulated_loop` drives each
+machine, and a :mod:`.simulated_subscription` brings it messages; :mod:`.simulated_flows` run what
+an application asks. Each protocol has a :mod:`.world` (:mod:`.ring`, :mod:`.groups`,
+:mod:`.challenge`), with its histories and its rules. :mod:`.play` runs a :mod:`.history`, made of
+:mod:`.random_events`. :mod:`.shrinking` makes one that breaks a rule as small as it goes, and
 :mod:`.play` prints its story.
 """
 
 from __future__ import annotations
 
 from hashring.testing.simulator.challenge import ChallengeSimulator
-from hashring.testing.simulator.challenge.history import random_challenge_history
+from hashring.testing.simulator.challenge.random_histories import random_challenge_history
 from hashring.testing.simulator.groups import GroupSimulator
-from hashring.testing.simulator.groups.history import ordered_group_history, random_group_history
+from hashring.testing.simulator.groups.random_histories import (
+    ordered_group_history,
+    random_group_history,
+)
 from hashring.testing.simulator.history import Event, History
 from hashring.testing.simulator.ring import RingSimulator
-from hashring.testing.simulator.ring.history import (
+from hashring.testing.simulator.ring.random_histories import (
     own_ranges,
     random_history,
     random_lock_history,

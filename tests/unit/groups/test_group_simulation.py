@@ -29,16 +29,12 @@ from hashring.protocol.member_machine import RETRY, Stage, Turn
 from hashring.store.group.commands import CLAIM, Committed
 from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
-from hashring.testing.simulator.groups.history import (
+from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
+from hashring.testing.simulator.groups.process import GroupProcess
+from hashring.testing.simulator.groups.random_histories import (
     ASSIGNORS as RULES,
 )
-from hashring.testing.simulator.groups.history import (
-    KINDS,
-    LOAD_KIND,
-    GroupHistory,
-    MemberSpec,
-)
-from hashring.testing.simulator.groups.process import GroupProcess
+from hashring.testing.simulator.groups.random_histories import KINDS, LOAD_KIND
 from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call

@@ -26,14 +26,13 @@ from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
 from hashring.testing.simulator.ring.history import (
     HEARTBEAT,
-    KINDS,
-    LOCK_KINDS,
     TTL,
     LockTerms,
     NodeHistory,
     ProcessSpec,
 )
 from hashring.testing.simulator.ring.lock_rules import believed
+from hashring.testing.simulator.ring.random_histories import KINDS, LOCK_KINDS
 from hashring.testing.simulator.ring.world import RingWorld
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted, planted_locks

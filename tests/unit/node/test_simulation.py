@@ -21,7 +21,8 @@ from hashring.store.memory_store import MemoryServer
 from hashring.store.ring import twin
 from hashring.store.ring.node_entries import AWAY
 from hashring.testing.simulator import Event, RingSimulator, random_history
-from hashring.testing.simulator.ring.history import KINDS, NodeHistory
+from hashring.testing.simulator.ring.history import NodeHistory
+from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted

@@ -25,7 +25,8 @@ from hashring.testing.simulator import (
     with_weights,
 )
 from hashring.testing.simulator.history import Event
-from hashring.testing.simulator.ring.history import LATE, NodeHistory, ProcessSpec
+from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
+from hashring.testing.simulator.ring.random_histories import LATE
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault

@@ -1,0 +1,170 @@
+"""Histories of partition groups: members, and what happens to them, drawn by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from hashring.core.assignors import Balanced, Contiguous, Learner, Load, RingOwner
+from hashring.core.groups.state import Terms
+from hashring.testing.simulator import random_events
+from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
+from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.random_events import drawn, seconds
+
+_OFTEN: Final = tuple(
+    assignor.name
+    for assignor in (
+        Balanced(),
+        Contiguous(),
+        Learner(),
+        Learner(1.0, standbys=1),
+        Learner(1.0, warmups=1, standbys=2),
+        RingOwner(8),
+    )
+)
+_LOADS: Final = (Load().name, Load(1.05).name)
+ASSIGNORS: Final = (*_OFTEN, *_LOADS)
+
+# Those of every world, and these. What a group cannot promise when Redis loses writes is left to
+# fencing tokens, so failovers are rare here.
+KINDS: Final[dict[str, int]] = {
+    **random_events.KINDS,
+    "failover": 2,
+    "slow decision": 4,
+    "hand over": 5,
+    "return": 4,
+    "stall": 5,
+    "resize": 5,
+    "switch access": 3,
+}
+
+LOAD_KIND: Final = "busy"
+"""A partition becomes more or less busy. Under other assignors nobody looks at that."""
+
+_ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "hand over", "slow join")
+
+
+def _drawn(kind: str, at: float, label: str, rng: Random) -> Event:
+    match kind:
+        case "stall" | "slow decision" | "return":
+            return Event(at, kind, label, seconds(rng))
+        case "resize":
+            return Event(at, kind, label, what=str(rng.randint(1, 12)))
+        case "down":
+            what = rng.choice(("kept", "restarted", "empty"))
+            return Event(at, kind, seconds=seconds(rng), what=what)
+        case "failover":
+            # A server whose clock was set back is beyond what is promised of tokens.
+            return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} 0")
+        case _:
+            return drawn(kind, at, label, rng)
+
+
+def random_group_history(seed: int, assignor: str | None = None) -> GroupHistory:
+    """A history at random, always the same for a seed.
+
+    Args:
+        assignor: the group's; at random unless given.
+    """
+    rng = Random(f"{seed} group")
+    window = rng.uniform(5.0, 30.0)
+    terms = Terms(
+        rng.randint(1, 12),
+        assignor or _assignor(seed, rng),
+        ttl=rng.choice((3.0, 6.0)),
+        rebalance_delay=rng.choice((0.0, 2.0, 5.0)),
+        max_handoff_time=rng.choice((0.5, 2.0)),
+        handoffs=rng.choice((1, 1, 3)),
+        leave_timeout=rng.choice((2.0, 10.0)),
+    )
+    specs = [_member(f"{number}", rng) for number in range(rng.choice((1, 2, 2, 3, 3, 4, 5)))]
+    events = [
+        Event(
+            round(0.0 if not n or rng.random() < 0.3 else rng.uniform(0, window), 3),
+            "start",
+            s.label,
+        )
+        for n, s in enumerate(specs)
+    ]
+    kinds, weights = list(KINDS), list(KINDS.values())
+    at = 0.0
+    number = rng.randrange(1, 12) if rng.random() < 0.9 else rng.randrange(12, 30)
+    for kind in rng.choices(kinds, weights, k=number):
+        # Half of all trouble comes with other trouble.
+        at = rng.uniform(0.0, window) if rng.random() < 0.5 else at + rng.uniform(0.0, 0.4)
+        spec = rng.choice(specs)
+        events.append(_drawn(kind, round(at, 3), spec.label, rng))
+        if kind == "hand over" and rng.random() < 0.5:
+            # Somebody asks twice.
+            later = round(at + rng.uniform(0.1, terms.leave_timeout), 3)
+            events.append(Event(later, kind, spec.label))
+        if kind in _ENDINGS and rng.random() < 0.5:
+            # Somebody starts the process anew, under its name or under another one.
+            label = f"{spec.label}.{len(specs)}"
+            name = spec.name if rng.random() < 0.6 else f"{spec.name}.{len(specs)}"
+            again = replace(_member("", rng), label=label, name=name)
+            specs.append(again)
+            events.append(Event(round(at + rng.uniform(0.0, 3.0), 3), "start", again.label))
+    if terms.assignor in _LOADS:
+        events += _busy(seed, window)
+    return GroupHistory(
+        seed,
+        tuple(specs),
+        tuple(sorted(events, key=lambda event: event.at)),
+        terms,
+        handoff=rng.choice((0.1, 1.0, 3.0)),
+        drain=rng.choice((0.1, 3.0, 20.0)),
+        warm_up=rng.choice((0.5, 2.0)),
+        interval=rng.choice((0.5, 1.0)),
+    )
+
+
+def _assignor(seed: int, rng: Random) -> str:
+    often, apart = rng.choice(_OFTEN), Random(f"{seed} load")
+    return apart.choice(_LOADS) if apart.random() < 0.15 else often
+
+
+def _busy(seed: int, window: float) -> list[Event]:
+    rng = Random(f"{seed} busy")
+    return [
+        Event(
+            round(rng.uniform(0.0, window), 3),
+            LOAD_KIND,
+            what=f"{rng.randrange(12)} {rng.choice((0.0, 0.1, 3.0, 30.0))}",
+        )
+        for _ in range(rng.randrange(8))
+    ]
+
+
+def ordered_group_history(seed: int) -> GroupHistory:
+    """A history at random in which members are drained, weighed and let back, too."""
+    history = random_group_history(seed)
+    rng = Random(f"{seed} orders")
+    window = max((event.at for event in history.events), default=0.0) + 5.0
+    events = list(history.events)
+    for _ in range(rng.randint(1, 6)):
+        label = rng.choice(history.processes).label
+        at = round(rng.uniform(0.5, window), 3)
+        match rng.choice(("drain", "drain", "drain", "undrain", "weigh")):
+            case "drain":
+                events.append(Event(at, "drain", label, rng.choice((0.0, 2.0, 8.0))))
+            case "weigh":
+                events.append(Event(at, "weigh", label, what=rng.choice(("0.5", "3"))))
+            case kind:
+                events.append(Event(at, kind, label))
+    return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
+
+
+def _member(label: str, rng: Random) -> MemberSpec:
+    return MemberSpec(
+        label=f"p{label}",
+        name=f"m{label}",
+        weight=2.0 if rng.random() < 0.1 else 1.0,
+        warms_up=rng.random() < 0.8,
+        insistent=rng.random() < 0.7,
+        progress_timeout=rng.choice((None, None, 2.0)),
+        lag=rng.choice((0.0, 0.0, 0.3)),
+        monotonic=rng.choice((0.0, 1.0, 100.0, 54321.0)),
+    )
