@@ -297,7 +297,7 @@ ABOUT = {
     "drawing": "SVG of rings, groups, plots",
     "web": "page, API, events",
     "spark": "jobs on all keys",
-    "testing": "twin, clock, simulator",
+    "testing": "memory, clock, simulator",
     "metrics": "Prometheus",
     "node": "RingNode",
     "groups": "PartitionGroup",

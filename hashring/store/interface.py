@@ -66,7 +66,7 @@ class Subscription(Protocol):
 
 
 class Store(Protocol):
-    """Where a ring lives: Redis, or its twin in memory."""
+    """Where a ring lives: Redis, or a server in memory."""
 
     def run(self, command: Command[T]) -> T:
         """Run a command.

@@ -25,7 +25,7 @@ class Script:
     """A Lua script.
 
     Attributes:
-        protocol: its folder beside this file, where its commands and its twin are as well.
+        protocol: its folder beside this file, where its commands are as well.
         action: the file's name without its ending.
         text: what Redis runs.
         sha: the SHA-1 that EVALSHA names it by, in hex.

@@ -1,21 +1,21 @@
-"""The twin of Redis in memory: the same commands, the same answers, no server.
+"""Redis in memory: it runs the scripts that ship, without a server.
 
-The contract tests hold it to what the real servers do. Users' tests and the simulator play
-histories on it that would take hours on a real server. It knows the scripts, and no other command
-of Redis.
+Users' tests and the simulator play histories on it that would take hours on a real server. The
+contract tests hold it to what the real servers do. It knows the scripts, and no other command of
+Redis.
 """
 
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 from hashring.store.command import Command
-from hashring.store.group.twin import GroupTwin
 from hashring.store.interface import (
     Answered,
     Message,
@@ -24,28 +24,16 @@ from hashring.store.interface import (
     Subscription,
     Unsubscribed,
 )
-from hashring.store.lease_challenge.twin import ChallengeTwin
-from hashring.store.locks.twin import LocksData, LocksTwin
+from hashring.store.memory_commands import Commands, SortedSet, Stream
+from hashring.store.memory_lua import lua
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_entries import holder_of
-from hashring.store.ring.twin import RingData, RingTwin
-from hashring.store.ring.twin_point_index import Index
-from hashring.store.twin_keyspace import Keyspace, Twin
 
 T = TypeVar("T")
 
-# The twins of the scripts, by protocol; each has a method for each action.
-TWINS: Final[dict[str, type[Twin]]] = {
-    "ring": RingTwin,
-    "locks": LocksTwin,
-    "group": GroupTwin,
-    "lease_challenge": ChallengeTwin,
-}
-
-
-@cache
-def _epoch_key(ring: bytes) -> bytes:
-    return ring_keys(ring).epoch
+_keys: Final = cache(ring_keys)
+# The epoch key as the scripts write it: number, tag, and when the history began.
+_EPOCH: Final = re.compile(rb"[0-9]+ ([0-9a-f]+)(?: ([0-9]+) [0-9]+)?")
 
 
 class MemoryServer:
@@ -53,38 +41,48 @@ class MemoryServer:
 
     Args:
         clock: the server's time in seconds since 1970; the machine's clock unless given.
+
+    Raises:
+        MissingDependencyError: lupa is not installed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._keyspace = Keyspace()
+        self._data = Commands(self.publish)
+        self._commands = lua().commands(self._data)
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
         self.calls = 0
 
     def wipe(self) -> None:
         """Forget everything, as after FLUSHALL or a restart without persistence."""
         with self._lock:
-            self._keyspace.wipe()
+            self._data.wipe()
 
-    def zadd(self, ring: bytes, member: bytes, score: float, *, part: str = "members") -> None:
-        """Put a member into the ring's ZSET behind everyone's back: garbage, for tests.
+    def zadd(self, ring: bytes, member: bytes, score: float, *, part: str = "ring") -> None:
+        """Put a member into one of the ring's sorted sets behind everyone's back, for tests.
 
         Args:
-            part: ``"members"``, or ``"drained"``, where a drained node's name is.
+            part: the name of a field of :class:`hashring.store.ring.key_names.RingKeys`: ``"ring"``
+                for its replicas, or ``"drained"``, where a drained node's name is.
         """
         with self._lock:
-            getattr(self._ring(ring), part)[member] = score
+            self._data.zadd(_key(ring, part), score, member)
 
-    def zrem(self, ring: bytes, member: bytes) -> None:
-        """Take a member out of the ring's ZSET behind everyone's back."""
+    def zrem(self, ring: bytes, member: bytes, *, part: str = "ring") -> None:
+        """Take a member out of one of the ring's sorted sets; see :meth:`zadd`."""
         with self._lock:
-            self._ring(ring).members.pop(member, None)
+            self._data.zrem(_key(ring, part), member)
+
+    def scores(self, ring: bytes, part: str = "ring") -> Mapping[bytes, float]:
+        """The members of one of the ring's sorted sets, with their scores; see :meth:`zadd`."""
+        members = self._read(_key(ring, part), SortedSet)
+        return members.scores if members else {}
 
     def set_epoch(self, ring: bytes, value: bytes) -> None:
         """Write a ring's epoch key behind everyone's back."""
         with self._lock:
-            self._ring(ring).set_epoch(value)
+            self._data.set(_key(ring, "epoch"), value)
 
     def hset(self, ring: bytes, node: str, entry: bytes, *, part: str = "nodes") -> None:
         """Write a node's field of one of the ring's hashes behind its back.
@@ -94,17 +92,13 @@ class MemoryServer:
                 or ``"orders"``, what was ordered about it.
         """
         with self._lock:
-            getattr(self._ring(ring), part)[node.encode()] = entry
+            self._data.hset(_key(ring, part), node.encode(), entry)
 
-    def hkeys(self, ring: bytes, part: str) -> list[bytes]:
-        """The fields of one of the ring's hashes; see :meth:`hset`."""
-        with self._lock:
-            return list(getattr(self._ring(ring), part))
-
-    def hgetall(self, ring: bytes, part: str) -> dict[bytes, bytes]:
+    def hgetall(self, ring: bytes, part: str) -> Mapping[bytes, bytes]:
         """One of the ring's hashes; see :meth:`hset`."""
         with self._lock:
-            return dict(getattr(self._ring(ring), part))
+            self._data.now = self._clock()
+            return self._read(_key(ring, part), dict) or {}
 
     def delete(self, ring: bytes, *parts: str) -> None:
         """Delete keys of a ring.
@@ -113,22 +107,17 @@ class MemoryServer:
             ring: its name.
             parts: names of fields of :class:`hashring.store.ring.key_names.RingKeys`.
         """
-        with self._lock:
-            for part in parts:
-                self._ring(ring).delete(part)
+        self.drop(*(_key(ring, part) for part in parts))
 
     def drop(self, *names: bytes) -> None:
-        """Delete locks and token counters behind everyone's back, by their names in Redis."""
+        """Delete keys behind everyone's back, by their names in Redis."""
         with self._lock:
-            held = self._keyspace.of(LocksData)
-            for name in names:
-                held.locks.pop(name, None)
-                held.tokens.pop(name, None)
+            self._data.delete(*names)
 
     def copy(self) -> object:
         """All data as it is now, for :meth:`restore`."""
         with self._lock:
-            return self._keyspace.copy()
+            return self._data.copy()
 
     def restore(self, copy: object, *, same_run: bool = False) -> None:
         """Go back to a copy: what a failover to a replica that lagged behind does.
@@ -138,40 +127,25 @@ class MemoryServer:
                 a primary that was cut off during a failover is the primary again.
         """
         with self._lock:
-            self._keyspace.restore(copy, same_run=same_run)
-
-    def members(self, ring: bytes) -> Mapping[bytes, float]:
-        """The ring's ZSET as it is now: the members with their scores."""
-        return self._ring(ring).members
-
-    def index(self, ring: bytes) -> Index:
-        """The ring's members by their points."""
-        return self._ring(ring).index
+            self._data.restore(copy, same_run=same_run)
 
     def tag(self, ring: bytes) -> str:
         """The tag of the ring's last change."""
-        return self._ring(ring).tag
+        return self._stamp(ring)[0]
 
     def history(self, ring: bytes) -> str:
         """Names the ring's history: another one after the ring was lost."""
-        return self._ring(ring).began
+        return self._stamp(ring)[1]
 
     def holder(self, ring: bytes, node: str) -> str:
         """The session that holds a node's name; empty when none does."""
-        return holder_of(self._ring(ring).nodes.get(node.encode(), b""))
-
-    def orders(self, ring: bytes) -> Mapping[bytes, bytes]:
-        """What was ordered about the ring's nodes, as JSON."""
-        return self._ring(ring).orders
-
-    def drained(self, ring: bytes) -> Mapping[bytes, float]:
-        """The nodes that obey an order to drain, and when they expire."""
-        return self._ring(ring).drained
+        entries = self._read(_key(ring, "nodes"), dict)
+        return holder_of(entries.get(node.encode(), b"")) if entries else ""
 
     def events(self, ring: bytes) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """The history of a ring as raw stream entries, oldest first."""
-        with self._lock:
-            return list(self._ring(ring).events.entries)
+        found = self._read(_key(ring, "events"), Stream)
+        return list(found.entries) if found else []
 
     def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``hear`` with each message on the channel; the answer ends it."""
@@ -196,23 +170,37 @@ class MemoryServer:
         """Run a command, atomically."""
         with self._lock:
             self.calls += 1
-            script, now = command.script, self._clock()
-            twin = TWINS[script.protocol](self._keyspace, command.keys, now, self.publish)
-            raw = getattr(twin, script.action)(*command.arguments)
+            self._data.now = self._clock()
+            raw = lua().run(self._commands, command.script, command.keys, command.arguments)
         return command.read(raw)
 
     def locks(self, ring: RingKeys) -> dict[bytes, tuple[int, str, float]]:
         """The locks of a ring that stand now: token, session and when they expire, by key."""
+        found = {}
         with self._lock:
-            now = self._clock()
-            return {
-                name[len(ring.locks) :]: (lock.token, lock.session.decode(), lock.expires)
-                for name, lock in self._keyspace.of(LocksData).locks.items()
-                if lock.expires > now and name.startswith(ring.locks)
-            }
+            self._data.now = self._clock()
+            for name, expires in self._data.ends(ring.locks).items():
+                lock = _token_and_session(self._data.get(name))
+                found[name.removeprefix(ring.locks)] = *lock, expires
+        return found
 
-    def _ring(self, name: bytes) -> RingData:
-        return self._keyspace.of(RingData, _epoch_key(name))
+    def _read(self, key: bytes, kind: type[T]) -> T | None:
+        return self._data.read(key, kind)
+
+    def _stamp(self, ring: bytes) -> tuple[str, str]:
+        written = _EPOCH.fullmatch(self._read(_key(ring, "epoch"), bytes) or b"")
+        return (written[1].decode(), (written[2] or b"").decode()) if written else ("", "")
+
+
+def _key(ring: bytes, part: str) -> bytes:
+    key: bytes = getattr(_keys(ring), part)
+    return key
+
+
+@lru_cache
+def _token_and_session(lock: bytes) -> tuple[int, str]:
+    token, session, _ = lock.split(b" ", 2)
+    return int(token), session.decode()
 
 
 class MemoryStore:
@@ -220,6 +208,9 @@ class MemoryStore:
 
     Args:
         server: the server; a private one unless given.
+
+    Raises:
+        MissingDependencyError: lupa is not installed.
     """
 
     def __init__(self, server: MemoryServer | None = None) -> None:

@@ -1,7 +1,7 @@
 """The node's protocol against a Redis that takes its time: virtual time, many nodes.
 
 The world is the simulator's (:mod:`hashring.testing.simulator.world`): nodes are the machines
-that ship, Redis' data its twin in memory. What is modelled here is time: a network that takes a
+that ship, Redis' data a server in memory. What is modelled here is time: a network that takes a
 moment each way, and a Redis that does one thing after another, each as long as it was measured to
 take on a real one.
 
@@ -178,7 +178,7 @@ class World(Engine[Node]):
 
     def expires(self, node: Node) -> float:
         """When the node's time is up, in Redis."""
-        return self.server.members(KEYS.ring)[node.machine.replicas[0].member] - EPOCH
+        return self.server.scores(KEYS.ring)[node.machine.replicas[0].member] - EPOCH
 
     # --- Redis --------------------------------------------------------------------------------
 

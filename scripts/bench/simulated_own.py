@@ -136,7 +136,7 @@ class OwnWorld(Engine[OwnNode]):
 
     def crash(self, node: OwnNode) -> float:
         """A node ends, and says nothing; when its time is up."""
-        expires = self.server.members(KEYS.ring)[node.machine.replicas[0].member]
+        expires = self.server.scores(KEYS.ring)[node.machine.replicas[0].member]
         node.kill()
         self.running.remove(node)
         return float(expires) - EPOCH

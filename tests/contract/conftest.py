@@ -1,5 +1,5 @@
 """Every store: Redis on each server program of this machine, with a sync and an asyncio client, and
-the twin in memory."""
+the one in memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, servers
-from tests.contract.places import Listener, Place, RealPlace, TwinPlace
+from tests.contract.places import Listener, MemoryPlace, Place, RealPlace
 
 REAL = [*servers(), "asyncio"]
-STORES = [*REAL, "twin"]
+STORES = [*REAL, "memory"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def _server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
-    if request.param == "twin":
+    if request.param == "memory":
         yield None
     else:
         with RedisServer(servers().get(request.param)) as server:
@@ -67,7 +67,7 @@ def store(
 def place(store: Store, _client: Redis | None, request: pytest.FixtureRequest) -> Place:
     """A ring, in each of the stores."""
     keys = ring_keys(getattr(request, "param", "accounts"))
-    return TwinPlace(keys) if _client is None else RealPlace(keys, _client, store)
+    return MemoryPlace(keys) if _client is None else RealPlace(keys, _client, store)
 
 
 @pytest.fixture

@@ -224,7 +224,7 @@ class RealPlace(Place):
         return self.client.xrange(self.keys.events)
 
 
-class TwinPlace(Place):
+class MemoryPlace(Place):
     def __init__(self, keys: RingKeys) -> None:
         super().__init__(keys)
         self.server = MemoryServer(time.time)
@@ -240,21 +240,21 @@ class TwinPlace(Place):
         self.server.zrem(self.keys.ring, member)
 
     def zset(self) -> dict[bytes, float]:
-        return dict(self.server.members(self.keys.ring))
+        return dict(self.server.scores(self.keys.ring))
 
     def index(self) -> dict[bytes, tuple[int, bool]]:
-        index = self.server.index(self.keys.ring)
         return {
-            member: (point, full)
-            for full, each in ((False, index.room), (True, index.full))
-            for member, point in each.items()
+            member: (int(point), part == "full_points")
+            for part in ("points", "full_points")
+            for member, point in self.server.scores(self.keys.ring, part).items()
         }
 
     def index_alone(self, member: bytes, point: int) -> None:
-        self.server.index(self.keys.ring).room.add(member, point)
+        self.server.zadd(self.keys.ring, member, point, part="points")
 
     def unindex(self, member: bytes) -> None:
-        self.server.index(self.keys.ring).take_off([member])
+        for part in ("points", "full_points"):
+            self.server.zrem(self.keys.ring, member, part=part)
 
     def hset(self, node: str, entry: bytes) -> None:
         self.server.hset(self.keys.ring, node, entry)
@@ -264,13 +264,13 @@ class TwinPlace(Place):
             self.server.hset(self.keys.ring, node, memory, part="left")
 
     def remembered(self) -> set[bytes]:
-        return set(self.server.hkeys(self.keys.ring, "left"))
+        return set(self.server.hgetall(self.keys.ring, "left"))
 
     def place(self, places: bytes, node: str) -> None:
         self.server.hset(self.keys.ring, node, places, part="places")
 
     def placed(self) -> dict[bytes, bytes]:
-        return self.server.hgetall(self.keys.ring, "places")
+        return dict(self.server.hgetall(self.keys.ring, "places"))
 
     def displace(self) -> None:
         self.server.delete(self.keys.ring, "places")

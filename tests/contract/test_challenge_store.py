@@ -1,4 +1,4 @@
-"""What every store must do for the lease challenge: its scripts on each server, and the twin."""
+"""What every store must do for the lease challenge: its scripts on each server, and in memory."""
 
 from __future__ import annotations
 

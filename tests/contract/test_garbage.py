@@ -42,7 +42,7 @@ from hashring.store.ring.commands import (
 )
 from hashring.store.ring.key_names import ring_keys
 from tests.conftest import PATIENCE, servers
-from tests.contract.places import TTL, Place, RealPlace, TwinPlace, replicas
+from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 
 KEYS = ring_keys("accounts")
 GROUP = group_commands.group_keys("orders")
@@ -402,7 +402,7 @@ def test_a_script_does_all_or_nothing_whatever_stands_in_its_keys(scene: Scene, 
                     assert outcome.numbered or not outcome.moved, where
 
 
-# --- the twin ---------------------------------------------------------------------------------
+# --- in memory --------------------------------------------------------------------------------
 
 
 PLANTS: dict[str, Callable[[Place, bytes], Any]] = {
@@ -454,12 +454,12 @@ def _seen_after(place: Place, command: Command[Any], plant: str, value: bytes) -
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_the_twin_does_with_garbage_what_redis_does(scene: Scene, plant: str) -> None:
-    twin, real = TwinPlace(KEYS), RealPlace(KEYS, scene.client, scene.store)
+def test_garbage_has_in_memory_the_effect_that_it_has_in_redis(scene: Scene, plant: str) -> None:
+    memory, real = MemoryPlace(KEYS), RealPlace(KEYS, scene.client, scene.store)
     for command in _ring():
         if command.script.name == "snapshot":
             continue
         for value in VALUES:
-            here = _seen_after(twin, command, plant, value)
+            here = _seen_after(memory, command, plant, value)
             there = _seen_after(real, command, plant, value)
             assert here == there, f"{command.script.name}, {value!r}"

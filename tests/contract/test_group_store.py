@@ -1,5 +1,5 @@
 """What every store must do for partition groups: the scripts on each real server of this machine,
-and the twin. Nothing here waits for time to pass: leases that must have ended last no time."""
+and in memory. Nothing here waits for time to pass: leases that must have ended last no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store must do with locks: the scripts on each real server, and the twin.
+"""What every store must do with locks: the scripts on each real server, and in memory.
 
 Nothing here waits for time to pass: what must have expired is made to expire by hand.
 """
@@ -39,7 +39,7 @@ from hashring.store.ring.commands import BeatReply
 from hashring.store.ring.key_names import ring_keys
 from hashring.store.ring.ring_events import RingEvent
 from tests.conftest import PATIENCE, eventually, servers
-from tests.contract.places import Place, RealPlace, TwinPlace
+from tests.contract.places import MemoryPlace, Place, RealPlace
 
 TTL = 1000.0
 """Seconds: nothing expires during a test unless a test makes it."""
@@ -96,7 +96,7 @@ def seen(place: Place, *keys: bytes) -> dict[bytes, Lock]:
 def expire(place: Place, *keys: bytes) -> None:
     """Make locks expire now."""
     names = [place.keys.lock(key) for key in keys]
-    if isinstance(place, TwinPlace):
+    if isinstance(place, MemoryPlace):
         place.server.drop(*names)
     elif isinstance(place, RealPlace):
         for name in names:
@@ -104,7 +104,7 @@ def expire(place: Place, *keys: bytes) -> None:
 
 
 def lose_counter(place: Place) -> None:
-    if isinstance(place, TwinPlace):
+    if isinstance(place, MemoryPlace):
         place.server.drop(place.keys.token)
     elif isinstance(place, RealPlace):
         place.client.delete(place.keys.token)
@@ -127,7 +127,7 @@ class News:
     def told(self) -> list[LockNews | None]:
         """What was told since the last call."""
         place, mark = self._place, b"mark"
-        if isinstance(place, TwinPlace):
+        if isinstance(place, MemoryPlace):
             place.server.publish(self._channel, mark)
         elif isinstance(place, RealPlace):
             place.client.publish(self._channel, mark)

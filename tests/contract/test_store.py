@@ -1,4 +1,4 @@
-"""What every store must do: the scripts on each real server of this machine, and the twin.
+"""What every store must do: the scripts on each real server of this machine, and in memory.
 
 Nothing here waits for time to pass: what must be expired gets its score written by hand.
 """
@@ -38,9 +38,9 @@ from tests.contract.places import (
     LONG_AGO,
     TTL,
     Listener,
+    MemoryPlace,
     Place,
     RealPlace,
-    TwinPlace,
     replicas,
 )
 
@@ -977,8 +977,8 @@ def _play(seed: int, place: Place) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_twin_answers_as_the_server_does(real: RealPlace, seed: int) -> None:
-    assert _play(seed, real) == _play(seed, TwinPlace(real.keys))
+def test_the_scripts_answer_in_memory_as_on_the_server(real: RealPlace, seed: int) -> None:
+    assert _play(seed, real) == _play(seed, MemoryPlace(real.keys))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,1 +1,1 @@
-"""Partition groups. Commands, scripts and twins."""
+"""Partition groups. Commands and scripts."""

@@ -1,1 +1,1 @@
-"""The lease challenge, in both modes. Commands, scripts and twins."""
+"""The lease challenge, in both modes. Commands and scripts."""

@@ -1,1 +1,1 @@
-"""Locks on keys, with fencing tokens. Commands, scripts and twins."""
+"""Locks on keys, with fencing tokens. Commands and scripts."""

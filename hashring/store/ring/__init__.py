@@ -1,1 +1,1 @@
-"""The ring: its nodes, their virtual nodes and its history. Commands, scripts and twins."""
+"""The ring: its nodes, their virtual nodes and its history. Commands and scripts."""

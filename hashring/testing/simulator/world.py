@@ -1,7 +1,7 @@
 """A world: processes, a network and a Redis, in virtual time, for the protocol of any machine.
 
 Nothing here decides anything about rings or groups. The protocols are the machines that ship, and
-Redis is the twin in memory of the scripts that ship. What is simulated lies between them:
+Redis is a server in memory that runs the scripts that ship. What is simulated lies between them:
 :mod:`.virtual_time`, the :mod:`.network`, and in each :mod:`.process` a :mod:`.simulated_loop`
 for each machine.
 
@@ -34,7 +34,7 @@ class World(VirtualTime, Generic[P]):
         history: what happens.
         rules: what is watched.
         faults: what each kind of event does.
-        server: makes Redis' twin, from its clock.
+        server: makes the server in memory, from its clock.
         story: whether to keep a story of the run.
     """
 

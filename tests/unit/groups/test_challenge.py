@@ -17,11 +17,11 @@ from hashring.core.groups.lease_race import AfterRace, Signal, Spans, after_race
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules, beat, leave, recover
 from hashring.errors import ConfigError
 from hashring.protocol.lease_table_machine import FixedMachine
-from hashring.store.lease_challenge.twin import ChallengeTwin, TableData
 from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld
 from tests.unit.histories import none_breaks_a_rule
+from tests.unit.planted_scripts import plant
 
 SPANS = Spans()
 RULES = Rules(ttl=60, interval=15, max_handoff_time=10, residency=30)
@@ -235,12 +235,7 @@ def takes_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def writes_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table is written whatever it was based on."""
-    write = ChallengeTwin.write
-
-    def blindly(self: ChallengeTwin, base: str, *rest: Any) -> int:
-        return write(self, self.keyspace.of(TableData, self.keys[0]).tag.decode(), *rest)
-
-    monkeypatch.setattr(ChallengeTwin, "write", blindly)
+    plant(monkeypatch, ("if tag ~= ARGV[1] then", "if false then"))
 
 
 def planted(rules: str, simulator: ChallengeSimulator) -> str:

@@ -1,4 +1,4 @@
-"""One member of the article's lease challenge, on the twin of its scripts."""
+"""One member of the article's lease challenge, on a Redis in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a group's member, fed by hand, on the twin of Redis."""
+"""The life of a group's member, fed by hand, on a Redis in memory."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_machine import NAME_POLL, GroupMachine
 from hashring.protocol.member_machine import RETRY, Stage, Turn
 from hashring.store.group.commands import CLAIM, Committed
-from hashring.store.group.twin import GroupTwin
 from hashring.testing.simulator import Event, GroupSimulator, random_group_history
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.groups.process import GroupProcess
@@ -39,6 +38,7 @@ from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
 from tests.unit.histories import none_breaks_a_rule
+from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 HISTORIES = 120
 BATCH = 60
@@ -136,11 +136,10 @@ def test_a_due_time_is_noticed_without_a_renewal(seed: int, what: str) -> None:
 def asks_nobody(monkeypatch: pytest.MonkeyPatch, *, takes_it: bool) -> None:
     """A member that leaves asks no other for the next step."""
 
-    def nobody(self: GroupTwin, name: bytes, seconds: float) -> bool:
-        self.group.fields.pop("claimed", None)
-        return not takes_it
-
-    monkeypatch.setattr(GroupTwin, "_others_take_it", nobody)
+    taken = "true" if not takes_it else "false"
+    begins = "local function others_take_it()\n"
+    gives_up = f"  redis.call('HDEL', KEYS[1], 'claimed')\n  do return {taken} end\n"
+    plant(monkeypatch, (begins, begins + gives_up))
 
 
 @pytest.mark.parametrize("what", ["stop", "replace"])
@@ -631,77 +630,49 @@ KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 def renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A renewal that does not look whose name it is."""
-    group_beat, group_join = GroupTwin.beat, GroupTwin.join
-
-    def beat(self: GroupTwin, member: str, session: str, *rest: Any) -> Any:
-        record = self.group.members.get(member.encode())
-        return group_beat(self, member, record[0] if record else session, *rest)
-
-    def join(self: GroupTwin, member: str, session: str, *rest: Any) -> Any:
-        record = self.group.members.get(member.encode())
-        return group_join(self, member, record[0] if record else session, *rest)
-
-    monkeypatch.setattr(GroupTwin, "beat", beat)
-    monkeypatch.setattr(GroupTwin, "join", join)
+    plant(
+        monkeypatch,
+        (
+            "local session, joined, report = record(ARGV[1])\n",
+            "local session, joined, report = record(ARGV[1])\nARGV[2] = session or ARGV[2]\n",
+        ),
+        (
+            "local held_by = record(ARGV[1])\n",
+            "local held_by = record(ARGV[1])\nARGV[2] = held_by or ARGV[2]\n",
+        ),
+    )
 
 
 def commits_blindly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that does not look what it is based on."""
-    commit = GroupTwin.commit
-    monkeypatch.setattr(
-        GroupTwin,
-        "commit",
-        lambda self, base, *rest: commit(self, self._tag().decode(), *rest),
-    )
+    plant(monkeypatch, ("if tag ~= ARGV[1] or server() ~= ARGV[13]", "if server() ~= ARGV[13]"))
 
 
 def keeps_old_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that writes no views: members never hear what was decided."""
-    commit = GroupTwin.commit
-
-    def without(self: GroupTwin, *arguments: Any) -> Any:
-        before = dict(self.group.views)
-        answer = commit(self, *arguments)
-        if before:
-            self.group.views.clear()
-            self.group.views.update(before)
-        return answer
-
-    monkeypatch.setattr(GroupTwin, "commit", without)
+    head = "local function write_part(member, session, fresh, change)\n"
+    asked = "local had_parts = redis.call('HLEN', KEYS[4]) > 0\n"
+    plant(monkeypatch, (head, f"{asked}{head}  if had_parts then return end\n"))
 
 
 def says_of_no_change_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that does not say which partitions it changed."""
-    changed = GroupTwin._changed_since
+    plant(monkeypatch, ("if not found[name] then", "if not string.find(name, '^%d+$') then"))
 
-    def without(self: GroupTwin, wanted: bytes) -> Any:
-        names = changed(self, wanted)
-        return None if names is None else [name for name in names if not name.isdigit()]
 
-    monkeypatch.setattr(GroupTwin, "_changed_since", without)
+KEEPS_NO_CHANGES = ("local ROOM = 2048\n", "local ROOM = 0\n")
+"""Not a fault: only the newest change of a member's part is kept."""
 
 
 def takes_what_it_missed_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A renewal of a member that has missed too much, answered as if nothing had changed."""
-    keeps_no_changes(monkeypatch)
-    news = GroupTwin._news_of
-
-    def none(self: GroupTwin, *known: Any) -> Any:
-        last, changes = news(self, *known)
-        return last, changes or b""
-
-    monkeypatch.setattr(GroupTwin, "_news_of", none)
-
-
-def keeps_no_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a fault: only the newest change of a member's part is kept."""
-    monkeypatch.setattr("hashring.store.group.twin._ROOM", 0)
+    plant(monkeypatch, KEEPS_NO_CHANGES, (" changes or false, wait", " changes or '', wait"))
 
 
 def test_members_that_read_the_decision_again_and_again_break_no_rule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keeps_no_changes(monkeypatch)
+    plant(monkeypatch, KEEPS_NO_CHANGES)
     simulator = GroupSimulator()
     for seed in range(2000, 2020):
         history = random_group_history(seed)
@@ -710,18 +681,12 @@ def test_members_that_read_the_decision_again_and_again_break_no_rule(
 
 def forgets_that_facts_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that makes no step due."""
-    monkeypatch.setattr(GroupTwin, "_changed", lambda self: None)
+    plant_at_the_beginning(monkeypatch, "changed()", "return")
 
 
 def knows_no_other_run_of_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that came back with older data, and is taken for the one before."""
-    init = GroupTwin.__init__
-
-    def always_one(self: GroupTwin, *run: Any) -> None:
-        init(self, *run)
-        self.server = b"0"
-
-    monkeypatch.setattr(GroupTwin, "__init__", always_one)
+    plant_at_the_beginning(monkeypatch, "server()", "return '0'")
 
 
 SCRIPTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {

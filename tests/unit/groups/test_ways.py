@@ -8,14 +8,8 @@ from typing import Any
 from hashring import PartitionGroup
 from hashring.testing import MemoryStore
 from tests.conftest import eventually
-from tests.unit.node.test_ways import PICTURES, Passed
+from tests.unit.node.test_ways import IN_MEMORY, PICTURES, Passed
 
-TWINS = {
-    "store/group/twin.py",
-    "store/memory_store.py",
-    "store/twin_stream.py",
-    "store/twin_keyspace.py",
-}
 SETTINGS: dict[str, Any] = {"partitions": 2, "rebalance_delay": 0.0}
 
 
@@ -37,7 +31,7 @@ def test_a_handoff_passes_the_files_that_are_drawn() -> None:
         other = PartitionGroup(store, "orders", member="b", **SETTINGS)
         other.start()
         eventually(lambda: len(other.held) == 1, "b has one")
-        files = passed.files - TWINS
+        files = passed.files - IN_MEMORY
     finally:
         threading.setprofile(None)  # type: ignore[arg-type]
     other.stop()

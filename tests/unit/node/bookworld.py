@@ -1,4 +1,4 @@
-"""Lock books of several nodes around the twin of Redis, in time that stands still.
+"""Lock books of several nodes around a Redis in memory, in time that stands still.
 
 Nothing happens but what a test does: each ask, call, answer and message is made by hand, and may
 be lost. A key's name tells its point: node ``a`` owns ``a0``, ``a1``, ... as long as it is on

@@ -1,44 +1,28 @@
-"""Faults of the scripts about locks, planted in their twin: each stands in for one script."""
+"""Faults of the scripts about locks, as edits of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-from hashring.store.locks.twin import LockState, LocksTwin
-
-renew = LocksTwin.renew
-
-
-def release_of_any_holder(call: LocksTwin, *argv: Any) -> int:
-    for name in call.names:
-        call.locks.pop(name, None)
-    return len(call.names)
-
-
-def release_under_any_token(
-    call: LocksTwin, channel: bytes, prefix: int, session: str, *tokens: int
-) -> int:
-    for name in call.names:
-        lock = call.locks.get(name)
-        if lock is not None and lock.session == session.encode():
-            del call.locks[name]
-    return len(tokens)
-
-
-def renewal_that_makes_an_expired_lock_anew(call: LocksTwin, *argv: Any) -> list[Any]:
-    _make_anew(call, call.names, *argv)
-    return [[], [], []]
-
-
-def renewal_that_makes_a_free_lock_anew(call: LocksTwin, *argv: Any) -> list[Any]:
-    _make_anew(call, [name for name in call.names if call._standing(name) is None], *argv)
-    return renew(call, *argv)
-
-
-def _make_anew(call: LocksTwin, names: Iterable[bytes], *argv: Any) -> None:
-    _, _, session, _, _, _, ttl, tokens, *_ = argv
-    for name, token in zip(call.names, tokens.split(), strict=True):
-        if name in names:
-            expires = call.now + ttl / 1000
-            call.locks[name] = LockState(int(token), session.encode(), b"?", expires)
+RELEASE_OF_ANY_HOLDER = ("if token == ARGV[i + 1] and session == ARGV[3] then", "if token then")
+RELEASE_UNDER_ANY_TOKEN = (
+    "if token == ARGV[i + 1] and session == ARGV[3] then",
+    "if session == ARGV[3] then waiter = ''",
+)
+_RENEWED = "  local value = try('GET', lock)\n"
+RENEWAL_THAT_MAKES_AN_EXPIRED_LOCK_ANEW = (
+    _RENEWED,
+    f"  call('SET', lock, mine .. '?', 'PX', ttl)\n{_RENEWED}",
+)
+RENEWAL_THAT_MAKES_A_FREE_LOCK_ANEW = (
+    _RENEWED,
+    f"  call('SET', lock, mine .. '?', 'NX', 'PX', ttl)\n{_RENEWED}",
+)
+LATE_CALL_THAT_FREES_WHAT_IT_HAS_NO_PLACE_FOR = (
+    "  letter = 'f'\n    elseif token then",
+    "  letter = 'f'\n      call('DEL', lock)\n    elseif token then",
+)
+TOKENS_OF_THE_COUNTER_ALONE = ("math.max(known < 9e15 and known + 1 or 0, now)", "known + 1")
+LOCKS_TAKEN_WHILE_NOBODY_MAY = (
+    "if began ~= ARGV[9] then\n  held_off = -1\nend\n",
+    "held_off = 0\n",
+)
+LOCKS_PUT_BACK_AT_ANY_TIME = ("may_put_back and to_put_back[number] then", "may_put_back then")

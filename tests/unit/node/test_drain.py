@@ -13,7 +13,6 @@ from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine, machine_of
 from hashring.node.shared_lock_book import SharedLockBook
 from hashring.node.states import NodeState
-from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatReply, BeatStatus
 from hashring.store.ring.node_orders import ORDERED
 from hashring.testing.simulator import (
@@ -28,6 +27,7 @@ from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_node_machine import BEAT, KEYS, TTL, Hand, asks, seen
+from tests.unit.planted_scripts import plant_at_the_beginning
 
 
 def drained(hand: Hand) -> Hand:
@@ -204,7 +204,7 @@ def test_a_fault_in_the_node_is_found(
 def test_a_heartbeat_that_does_not_look_for_orders_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(twin.RingTwin, "_is_to_drain", lambda self, *rest: False)
+    plant_at_the_beginning(monkeypatch, "is_to_drain(node, session, history)", "return false")
     history = found(RingSimulator(), "drain")
     assert "is to drain, and joined the ring" in RingSimulator().story(history)
 

@@ -1,4 +1,4 @@
-"""Random histories of nodes with locks and limits, around the twin of Redis.
+"""Random histories of nodes with locks and limits, around a Redis in memory.
 
 Calls and answers take any time, overtake each other, arrive after they were given up, or never;
 messages are lost; the ring changes and nodes hear of it late; clocks jump ahead. After each step
@@ -19,9 +19,9 @@ from hashring.protocol.locks.key_states import Key
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import LockBook, Take, Verdict
 from hashring.protocol.machine import Run
-from hashring.store.locks.twin import LocksTwin
 from tests.unit.node import planted_locks
 from tests.unit.node.bookworld import KEYS, Node, World, keys_of, point
+from tests.unit.planted_scripts import plant
 
 TTL = 60.0
 ALL = ("a", "b", "c")
@@ -316,9 +316,6 @@ def nothing_is_asked_about_lost_answers(book: LockBook, take: Take, now: float) 
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
     [
-        (LocksTwin, "release", planted_locks.release_of_any_holder),
-        (LocksTwin, "release", planted_locks.release_under_any_token),
-        (LocksTwin, "renew", planted_locks.renewal_that_makes_an_expired_lock_anew),
         (LockBook, "count", property(no_places_for_calls_under_way)),
         (LockBook, "_revoke", revoked_without_a_new_deadline),
         (LockBook, "_doubt", nothing_is_asked_about_lost_answers),
@@ -329,5 +326,19 @@ def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, place: type, name: str, bug: Any
 ) -> None:
     monkeypatch.setattr(place, name, bug)
+    with pytest.raises(AssertionError):
+        play()
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "RELEASE_OF_ANY_HOLDER",
+        "RELEASE_UNDER_ANY_TOKEN",
+        "RENEWAL_THAT_MAKES_AN_EXPIRED_LOCK_ANEW",
+    ],
+)
+def test_a_bug_in_a_script_is_found(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    plant(monkeypatch, getattr(planted_locks, bug))
     with pytest.raises(AssertionError):
         play()

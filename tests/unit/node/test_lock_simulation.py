@@ -21,7 +21,6 @@ from hashring.protocol.locks.lock_book import LockBook, Take
 from hashring.protocol.locks.renewal import Batch, Renewal
 from hashring.protocol.machine import Run
 from hashring.store.locks.commands import Renewed
-from hashring.store.locks.twin import LocksData, LocksTwin
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history, random_lock_history
 from hashring.testing.simulator.ring.history import (
@@ -33,9 +32,11 @@ from hashring.testing.simulator.ring.history import (
 )
 from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.random_histories import KINDS, LOCK_KINDS
+from hashring.testing.simulator.ring.world import KEYS as RING
 from hashring.testing.simulator.ring.world import RingWorld
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted, planted_locks
+from tests.unit.planted_scripts import plant
 
 HISTORIES = 300
 BATCH = 100
@@ -137,55 +138,22 @@ def found(
     return planted.found(simulator or RingSimulator(), rules, histories, FAULT_BUDGET)
 
 
-def late_call_that_frees_what_it_has_no_place_for(call: LocksTwin, *rest: Any) -> list[Any]:
-    answer = acquire(call, *rest)
-    session = rest[3].encode()
-    for name, letter in zip(call.names, answer[0], strict=True):
-        lock = call._standing(name)
-        if letter == ord("f") and lock is not None and lock.session == session:
-            del call.locks[name]
-    return answer
-
-
-acquire = LocksTwin.acquire
-
-
-def tokens_of_the_counter_alone(call: LocksTwin) -> int:
-    return call.tokens.get(call.counter, 0) + 1
-
-
-def locks_taken_while_nobody_may(call: LocksTwin, *rest: Any) -> list[Any]:
-    ring, arguments = call.ring, list(rest)
-    till, ring.till, arguments[-1] = ring.till, 0, ring.began
-    try:
-        return acquire(call, *arguments)
-    finally:
-        ring.till = till
-
-
-def locks_put_back_at_any_time(call: LocksTwin, *rest: Any) -> list[Any]:
-    arguments = list(rest)
-    arguments[5] = " ".join(map(str, range(len(call.names))))
-    return planted_locks.renew(call, *arguments)
-
-
 @pytest.mark.parametrize(
-    ("script", "bug", "rules"),
+    ("bug", "rules"),
     [
-        ("acquire", locks_taken_while_nobody_may, "sole"),
-        ("renew", locks_put_back_at_any_time, "tokens|sole|holder"),
-        ("release", planted_locks.release_of_any_holder, "holder"),
-        ("renew", planted_locks.renewal_that_makes_an_expired_lock_anew, "holder|tokens"),
-        ("renew", planted_locks.renewal_that_makes_a_free_lock_anew, "tokens"),
-        ("acquire", late_call_that_frees_what_it_has_no_place_for, "holder"),
-        ("_first_token", tokens_of_the_counter_alone, "tokens"),
+        ("LOCKS_TAKEN_WHILE_NOBODY_MAY", "sole"),
+        ("LOCKS_PUT_BACK_AT_ANY_TIME", "tokens|sole|holder"),
+        ("RELEASE_OF_ANY_HOLDER", "holder"),
+        ("RENEWAL_THAT_MAKES_AN_EXPIRED_LOCK_ANEW", "holder|tokens"),
+        ("RENEWAL_THAT_MAKES_A_FREE_LOCK_ANEW", "tokens"),
+        ("LATE_CALL_THAT_FREES_WHAT_IT_HAS_NO_PLACE_FOR", "holder"),
+        ("TOKENS_OF_THE_COUNTER_ALONE", "tokens"),
     ],
-    ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_fault_in_redis_scripts_is_found(
-    monkeypatch: pytest.MonkeyPatch, script: str, bug: Any, rules: str
+    monkeypatch: pytest.MonkeyPatch, bug: str, rules: str
 ) -> None:
-    monkeypatch.setattr(LocksTwin, script, bug)
+    plant(monkeypatch, getattr(planted_locks, bug))
     found(rules)
 
 
@@ -377,7 +345,7 @@ def test_a_history_with_locks_is_played_again_from_the_command_line() -> None:
 
 
 def test_the_story_says_how_to_play_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocksTwin, "release", planted_locks.release_of_any_holder)
+    plant(monkeypatch, planted_locks.RELEASE_OF_ANY_HOLDER)
     history = found("holder")
     story = RingSimulator().story(history)
     assert f"python -m hashring.testing.simulator --locks --seed {history.seed}" in story
@@ -388,7 +356,7 @@ def test_a_server_may_be_planted_too() -> None:
     class Forgetful(MemoryServer):
         def run(self, command: Any) -> Any:
             if command.script.name == "locks_renew":
-                self._keyspace.of(LocksData).locks.clear()
+                self.drop(*(RING.lock(key) for key in self.locks(RING)))
             return super().run(command)
 
     found("holder|calm", RingSimulator(server=Forgetful))

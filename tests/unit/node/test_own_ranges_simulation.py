@@ -14,7 +14,6 @@ import pytest
 
 from hashring.node.node_machine import NodeConfig, NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine
-from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatReply
 from hashring.testing.simulator import (
     RingSimulator,
@@ -24,6 +23,7 @@ from hashring.testing.simulator import (
 )
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
+from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 BATCH = 200
 FAULT_BUDGET = 1500
@@ -79,71 +79,51 @@ def test_a_fault_in_the_node_is_found(machine: type[OwnRangesMachine]) -> None:
 
 def _tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A neighbour is not told."""
-    monkeypatch.setattr(twin.RingTwin, "_tell_neighbours", lambda self, *rest: None)
+    plant_at_the_beginning(monkeypatch, TELL, "return")
 
 
 def _tells_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several points that change at once, one is told of."""
-    tell = twin.RingTwin._tell_neighbours
-
-    def told(self: Any, points: Any, *rest: Any) -> None:
-        tell(self, list(points)[:1], *rest)
-
-    monkeypatch.setattr(twin.RingTwin, "_tell_neighbours", told)
+    plant_at_the_beginning(monkeypatch, TELL, "points = {points[1]}")
 
 
 def _tells_no_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two joins between the same neighbours, the first node is not told of the second."""
-    tell = twin.RingTwin._tell_neighbours
-
-    def told(self: Any, points: Any, change: dict[str, Any], own: str, gone: list[str]) -> None:
-        index = self.ring.index
-        last, neighbours = joined.get(id(self.ring)), index.neighbours
-        index.neighbours = lambda *of: {
-            node: ends for node, ends in neighbours(*of).items() if node != last
-        }
-        tell(self, points, change, own, gone)
-        del index.neighbours
-        if change.get("kind") == "join":
-            joined[id(self.ring)] = own
-
-    joined: dict[int, str] = {}
-    monkeypatch.setattr(twin.RingTwin, "_tell_neighbours", told)
+    told = "  change.points = nil\n"
+    forgets = """
+      local last = redis.call('GET', 'joined last')
+      if last then concerned[last] = nil end
+      for i = #order, 1, -1 do if order[i] == last then table.remove(order, i) end end
+      if change.kind == 'join' then redis.call('SET', 'joined last', own) end
+    """
+    plant(monkeypatch, (told, forgets + told))
 
 
 def _tells_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What expired is still on the index when the neighbours are told."""
-    sweep = twin.RingTwin._sweep
-
-    def swept(self: Any, horizon: float, *rest: Any) -> int:
-        index = self.ring.index
-        take_off, index.take_off = index.take_off, lambda members: late.append(list(members))
-        late: list[list[bytes]] = []
-        try:
-            return int(sweep(self, horizon, *rest))
-        finally:
-            index.take_off = take_off
-            for members in late:
-                take_off(members)
-
-    monkeypatch.setattr(twin.RingTwin, "_sweep", swept)
+    begins, ends = "  local swept, nodes, points,", "(ends, change, by, gone)\n  return swept"
+    late = (
+        "(ends, change, by, gone)\n  for _, members in ipairs(late) do take_off_index(members) end"
+    )
+    plant(
+        monkeypatch,
+        (begins, f"  local late = {{}}\n{begins}"),
+        ("    take_off_index(members)\n    swept", "    late[#late + 1] = members\n    swept"),
+        (ends, f"{late}\n  return swept"),
+    )
 
 
 def _never_reconciles(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that was lost, or a member that nobody vouches for, stays as it is."""
-    monkeypatch.setattr(twin.RingTwin, "_reconcile", lambda self, *rest: 0)
+    plant_at_the_beginning(monkeypatch, "reconcile(by, history)", "return 0")
 
 
 def _never_looks_at_the_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is back is told the ranges that it had, whatever changed meanwhile."""
-    left_there = twin.RingTwin._left_there
-
-    def left(self: Any, name: bytes) -> Any:
-        return left_there(self, name)._replace(tag=self.ring.tag)
-
-    monkeypatch.setattr(twin.RingTwin, "_left_there", left)
+    plant(monkeypatch, ("left_ranges ~= '' and left_at == tag then", "left_ranges ~= '' then"))
 
 
+TELL = "tell_neighbours(points, change, own, gone)"
 SERVERS = [
     _tells_nobody,
     _tells_one,

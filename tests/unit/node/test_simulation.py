@@ -18,14 +18,13 @@ from hashring.core.ring_change import RingChange, Stamp
 from hashring.node.node_machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer
-from hashring.store.ring import twin
-from hashring.store.ring.node_entries import AWAY
 from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.ring.history import NodeHistory
 from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
+from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 HISTORIES = 2400
 BATCH = 200
@@ -134,69 +133,43 @@ def test_a_fault_in_the_node_is_found(machine: type[NodeMachine], rules: str) ->
 
 def _renews_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat that does not look whose name it is."""
-    monkeypatch.setattr(twin, "holder_of", lambda entry: "")
-    monkeypatch.setattr(twin.RingTwin, "_others", lambda self, *rest: ())
+    plant(
+        monkeypatch,
+        ("local function holder_of(entry)\n", "local function holder_of()\n  do return '' end\n"),
+        ("local function drop_others()\n", "local function drop_others()\n  do return end\n"),
+    )
 
 
 def _sweeps_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """What expired is taken away, and nobody is told."""
-    announce = twin.RingTwin._announce
-
-    def silent(self: Any, body: dict[str, Any], *rest: Any) -> None:
-        if body["kind"] != "expire":
-            announce(self, body, *rest)
-
-    monkeypatch.setattr(twin.RingTwin, "_announce", silent)
+    beginning = "local function announce(body, growth, by, history)\n"
+    plant(monkeypatch, (beginning, f"{beginning}  if body.kind == 'expire' then return end\n"))
 
 
 def _never_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin.RingTwin, "_sweep", lambda self, *rest: 0)
+    plant_at_the_beginning(monkeypatch, "sweep(horizon, by, history)", "return 0")
 
 
 def _numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tag is the epoch's number, which repeats after a failover."""
-    announce = twin.RingTwin._announce
-
-    def numbered(self: Any, *rest: Any) -> None:
-        class Plain:
-            @staticmethod
-            def sha1(data: bytes) -> Any:
-                class Digest:
-                    @staticmethod
-                    def hexdigest() -> str:
-                        return f"{self.ring.epoch:016x}"
-
-                return Digest
-
-        monkeypatch.setattr(twin, "hashlib", Plain)
-        announce(self, *rest)
-
-    monkeypatch.setattr(twin.RingTwin, "_announce", numbered)
+    digest = "string.sub(redis.sha1hex(prev .. cjson.encode(body)), 1, 16)"
+    plant(monkeypatch, (digest, "string.format('%016x', body.epoch)"))
 
 
 def _keeps_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that stops to come back goes on having its name, as after a crash."""
-
-    def stays(self: Any, node: str, session: str, *rest: Any) -> bytes:
-        return b"ok"
-
-    monkeypatch.setattr(twin.RingTwin, "park", stays)
+    ends = "ARGV[5]\nend_session(session)\n"
+    plant(monkeypatch, (ends, "ARGV[5]\ndo return 'ok' end\n"))
 
 
 def _joins_with_what_it_saw(monkeypatch: pytest.MonkeyPatch) -> None:
     """A join that saw the holder before it stopped to come back changes what that left."""
-    beat = twin.RingTwin.beat
-
-    def blind(self: Any, node: str, session: str, flags: str, take_from: str, *rest: Any) -> Any:
-        entry = self.ring.nodes.get(node.encode(), b"")
-        return beat(self, node, session, flags, "" if entry.startswith(AWAY) else take_from, *rest)
-
-    monkeypatch.setattr(twin.RingTwin, "beat", blind)
+    plant(monkeypatch, ("elseif away and ARGV[4] ~= '' then", "elseif false then"))
 
 
 def _obeys_ended_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat that comes after its node left puts the node back."""
-    monkeypatch.setattr(twin.RingTwin, "_has_ended", lambda self, *rest: False)
+    plant_at_the_beginning(monkeypatch, "has_ended(session)", "return false")
 
 
 SERVERS = {

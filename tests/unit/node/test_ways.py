@@ -16,12 +16,7 @@ from hashring.store.memory_store import MemoryStore
 from tests.conftest import ROOT, eventually
 
 PACKAGE = Path(hashring.__file__).parent
-TWINS = (
-    "store/memory_store.py",
-    "store/twin_keyspace.py",
-    "store/ring/twin.py",
-    "store/locks/twin.py",
-)
+IN_MEMORY = {"store/memory_store.py", "store/memory_lua.py", "store/memory_commands.py"}
 READ_ONCE = ("store/lua_scripts.py",)
 
 
@@ -50,7 +45,7 @@ class Passed:
 
 
 def _drawn(way: Iterable[str], beside: Iterable[str]) -> set[str]:
-    """What is passed where the twin is in the place of Redis."""
+    """What is passed where a server in memory is in the place of Redis."""
     return {*way, *beside} - {"store/redis_store.py"}
 
 
@@ -65,7 +60,7 @@ def test_the_first_question_about_a_locked_key_passes_the_files_that_are_drawn()
         sys.setprofile(None)
     assert held
     drawn = _drawn(PICTURES.CONTAINS_WAY, PICTURES.CONTAINS_BESIDE)
-    assert passed.files - {*TWINS, *READ_ONCE} == drawn
+    assert passed.files - {*IN_MEMORY, *READ_ONCE} == drawn
     assert len(PICTURES.CONTAINS_WAY) <= 6
     node.stop()
 
@@ -84,7 +79,7 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
         passed.files.clear()
         other.heartbeat()
         eventually(lambda: drawn <= passed.files, "it is passed on")
-    files = passed.files - set(TWINS)
+    files = passed.files - IN_MEMORY
     node.stop()
     for other in others:
         other.remove()

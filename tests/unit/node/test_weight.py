@@ -13,7 +13,6 @@ from hashring.node.node_machine import NodeMachine
 from hashring.node.own_ranges_machine import OwnRangesMachine
 from hashring.node.states import NodeState
 from hashring.protocol.machine import Run
-from hashring.store.ring import twin
 from hashring.store.ring.commands import BeatStatus
 from hashring.store.ring.node_orders import WeightOrder
 from hashring.testing.simulator import (
@@ -31,6 +30,7 @@ from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_node_machine import Hand, asks, seen
+from tests.unit.planted_scripts import plant
 
 TWICE = WeightOrder(2.0, "alice", "1000")
 HALF = WeightOrder(0.5, "bob", "2000")
@@ -317,41 +317,41 @@ def test_points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found() -
     found(RingSimulator(machine=ForgetsWhatWasOnItsWay), "weight", budget=1000)
 
 
-def _half_the_points_told(self: Any, body: dict[str, Any], *rest: Any) -> None:
-    if body.get("reason") == "weight":
-        body["points"] = body["points"][: len(body["points"]) // 2]
-    _announce(self, body, *rest)
-
-
-_announce = twin.RingTwin._announce
-
-
-def _obeys_late_heartbeats(self: Any, *rest: Any) -> str:
-    node, session, take_from, _, history = rest
-    return _status(self, node, session, take_from, '{"placed": 1000}', history)
-
-
-_status = twin.RingTwin._status
+_ANNOUNCED = "    announce(change, added - dropped, node, history)\n"
+_HALVED = "if reason == 'weight' then change.points = {unpack(points, 1, #points / 2)} end\n"
+HALF_THE_POINTS_TOLD = (_ANNOUNCED, _HALVED + _ANNOUNCED)
+NO_NEIGHBOUR_TOLD = (
+    "local function tell_neighbours(points, change, own, gone)\n",
+    "local function tell_neighbours()\n  do return end\n",
+)
+NO_ORDER_LIFTED = (
+    "local function take_own_weight()\n",
+    "local function take_own_weight()\n  do return end\n",
+)
+LATE_BEATS_OBEYED = ("elseif mine < known then", "elseif false then")
+OTHER_POINTS_KEPT = (
+    "local function drop_others()\n",
+    "local function drop_others()\n  do return end\n",
+)
 
 
 @pytest.mark.parametrize(
-    ("method", "faulty", "make", "rules"),
+    ("edit", "make", "rules"),
     [
-        ("_announce", _half_the_points_told, plain, "told"),
-        ("_tell_neighbours", lambda self, *rest: None, of_own_ranges, "own"),
-        ("_take_own_weight", lambda self, *rest: None, plain, "weight"),
-        ("_status", _obeys_late_heartbeats, of_own_ranges, "spares"),
+        (HALF_THE_POINTS_TOLD, plain, "told"),
+        (NO_NEIGHBOUR_TOLD, of_own_ranges, "own"),
+        (NO_ORDER_LIFTED, plain, "weight"),
+        (LATE_BEATS_OBEYED, of_own_ranges, "spares"),
     ],
     ids=["half the points told", "no neighbour told", "no order lifted", "late beats obeyed"],
 )
 def test_a_fault_in_redis_scripts_is_found(
-    method: str,
-    faulty: Callable[..., Any],
+    edit: tuple[str, str],
     make: Callable[[int], NodeHistory],
     rules: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(twin.RingTwin, method, faulty)
+    plant(monkeypatch, edit)
     found(RingSimulator(), rules, make)
 
 
@@ -370,23 +370,22 @@ BROUGHT_BACK = (
 
 @pytest.mark.parametrize("follow", [True, False])
 @pytest.mark.parametrize(
-    ("events", "method", "faulty"),
+    ("events", "edit"),
     [
-        (LATER, "_status", _obeys_late_heartbeats),
-        (LOST_MEANWHILE, "_others", lambda self, *rest: ()),
-        (BROUGHT_BACK, "_others", lambda self, *rest: ()),
+        (LATER, LATE_BEATS_OBEYED),
+        (LOST_MEANWHILE, OTHER_POINTS_KEPT),
+        (BROUGHT_BACK, OTHER_POINTS_KEPT),
     ],
     ids=["a late heartbeat", "a late heartbeat after a loss", "a failover"],
 )
 def test_no_point_stays_that_the_node_has_given_up(
     events: tuple[Event, ...],
-    method: str,
-    faulty: Callable[..., Any],
+    edit: tuple[str, str],
     follow: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = ProcessSpec("a", "host:0", False, "random", 2, False, False, 100.0, follow=follow)
     history = NodeHistory(17, (spec,), (Event(0.0, "start", "a"), *events))
     assert RingSimulator().broken_rule(history) is None
-    monkeypatch.setattr(twin.RingTwin, method, faulty)
+    plant(monkeypatch, edit)
     assert RingSimulator().broken_rule(history) == "spares"

@@ -22,7 +22,7 @@ class ChallengeSimulator(Simulator[ChallengeHistory, ChallengeWorld]):
 
     Attributes:
         fixed, faithful: make a member's protocol. A test plants faults here.
-        server: makes Redis' twin, from its clock. Here as well.
+        server: makes the server in memory, from its clock. Here as well.
         rules: makes a fresh set of rules for a history.
     """
 

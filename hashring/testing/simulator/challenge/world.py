@@ -1,6 +1,6 @@
-"""A lease challenge in virtual time: its processes, and a Redis that is the scripts' twin.
+"""A lease challenge in virtual time: its processes, and a Redis in memory.
 
-The twin has the table, or the article's two hashes.
+Redis has the table, or the article's two hashes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A partition group in virtual time: its processes, and a Redis that is the scripts' twin."""
+"""A partition group in virtual time: its processes, and a Redis in memory."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class RingSimulator(Simulator[NodeHistory, RingWorld]):
 
     Attributes:
         machine: makes a node's protocol. A test plants faults here.
-        server: makes Redis' twin, from its clock. Here as well.
+        server: makes the server in memory, from its clock. Here as well.
         rules: makes a fresh set of rules for a history.
     """
 

@@ -149,9 +149,9 @@ class NodeRenewal(RingRule):
         machine = process.machine
         if world.server.holder(KEYS.ring, machine.name) != machine.session:
             return
-        if machine.name.encode() in world.server.drained(KEYS.ring):
+        if machine.name.encode() in world.server.scores(KEYS.ring, "drained"):
             return  # The answer is on its way; the next two rules say how long it may be.
-        members = world.server.members(KEYS.ring)
+        members = world.server.scores(KEYS.ring)
         for replica in machine.replicas:
             if replica.member not in process.renewed & self._ran.get(
                 process.spec.label, frozenset()
@@ -201,7 +201,7 @@ class Own(RingRule):
         self._check(world, process)
 
     def _look(self, world: RingWorld) -> None:
-        members = frozenset(world.server.members(KEYS.ring))
+        members = frozenset(world.server.scores(KEYS.ring))
         if members != self._members:
             self._ring, self._members = world.ring, members
         for process in world.processes.values():
@@ -278,7 +278,7 @@ class NodeReports(RingRule):
         world.listen(lambda change: self._note(world, change.stamp.tag))
 
     def _note(self, world: RingWorld, tag: str) -> None:
-        members = world.server.members(KEYS.ring)
+        members = world.server.scores(KEYS.ring)
         ring = Ring(read_members(members)[0], ALGORITHM)
         self._rings.setdefault(tag, set()).add(ring.fingerprint)
         self._members = frozenset(members)
@@ -286,7 +286,7 @@ class NodeReports(RingRule):
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
-        if world.server.members(KEYS.ring).keys() != self._members:
+        if world.server.scores(KEYS.ring).keys() != self._members:
             raise self.broken(world, f"{process.spec.label} changed the ring, and it is not told")
 
     def touched(self, world: RingWorld, lost: bool) -> None:
@@ -514,7 +514,7 @@ class Weight(RingRule):
 
 def _by_node(world: RingWorld) -> dict[str, frozenset[bytes]]:
     found: dict[str, set[bytes]] = {}
-    for member in world.server.members(KEYS.ring):
+    for member in world.server.scores(KEYS.ring):
         if (replica := _replica(member)) is not None:
             found.setdefault(replica.node, set()).add(member)
     return {name: frozenset(members) for name, members in found.items()}
@@ -626,7 +626,7 @@ class Stays(RingRule):
         name = process.machine.name
         members = frozenset(
             member
-            for member in world.server.members(KEYS.ring)
+            for member in world.server.scores(KEYS.ring)
             if (replica := _replica(member)) and replica.node == name
         )
         if reply is LeaveStatus.OK and command.script.name == "park":

@@ -1,4 +1,4 @@
-"""A ring in virtual time: its processes, and a Redis that is the scripts' twin."""
+"""A ring in virtual time: its processes, and a Redis in memory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RingWorld(World[RingProcess]):
     @property
     def ring(self) -> Ring:
         """The ring as it is in Redis."""
-        return Ring(read_members(self.server.members(KEYS.ring))[0], ALGORITHM)
+        return Ring(read_members(self.server.scores(KEYS.ring))[0], ALGORITHM)
 
     def node(self, label: str) -> str:
         """The name of a process' node, whether it runs or not; its label when it never does."""
@@ -96,7 +96,7 @@ class RingWorld(World[RingProcess]):
     def is_to_drain(self, process: RingProcess) -> bool:
         """Whether an order stands in Redis that the process is to obey."""
         machine = process.machine
-        entry = self.server.orders(KEYS.ring).get(machine.name.encode())
+        entry = self.server.hgetall(KEYS.ring, "orders").get(machine.name.encode())
         if entry is None:
             return False
         order = read_drains([machine.name.encode(), entry]).get(machine.name)
@@ -108,7 +108,7 @@ class RingWorld(World[RingProcess]):
         """How many points a process' node is to have: by an order that stands, or its own."""
         machine = process.machine
         name = machine.name.encode()
-        entry = self.server.orders(KEYS.ring).get(name)
+        entry = self.server.hgetall(KEYS.ring, "orders").get(name)
         order = None if entry is None else read_weights([name, entry]).get(machine.name)
         weight = process.weight
         if order is not None and order.session in ("", machine.session):

@@ -1,4 +1,4 @@
-"""What the twins do at the very moment at which something ends, on a clock that a test moves."""
+"""What scripts do in memory when something ends, on a clock that a test moves."""
 
 from __future__ import annotations
 
