@@ -13,7 +13,7 @@ from hashring.store.ring.commands import BeatStatus, LeaveStatus, Scoring, forge
 from hashring.store.ring.node_orders import OrderStatus
 from tests.contract.places import AVAILABLE, Listener, Place, replicas
 
-A, B, C = "a" * 16, "b" * 16, "c" * 16
+A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
 NAMED: Any = {"told": {"named": True}}
 ENDED = json.dumps({"drain": {"by": "alice", "since": "5", "ends": "6"}}).encode()
 """An order to drain whose time is up."""
@@ -172,6 +172,17 @@ def test_a_named_node_that_was_away_may_be_drained_before_it_starts(place: Place
     two(place)
     place.leave("a", A, 10, 20)
     assert drain(place, "a") is OrderStatus.OK
+    assert place.join("a", C, 10, 20, **NAMED).status is BeatStatus.DRAINED
+
+
+def test_an_order_about_a_named_node_outlasts_a_process_that_gave_up_its_start(
+    place: Place,
+) -> None:
+    two(place)
+    place.leave("a", A, 10, 20)
+    drain(place, "a")
+    # Its join has not come.
+    assert place.leave("a", D, 10, 20) is LeaveStatus.ABSENT
     assert place.join("a", C, 10, 20, **NAMED).status is BeatStatus.DRAINED
 
 

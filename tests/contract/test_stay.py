@@ -109,6 +109,38 @@ def test_a_node_that_is_not_on_the_ring_does_not_stay(place: Place, entry: bool)
     assert place.zset() == {}
 
 
+def test_a_process_that_gave_up_its_start_takes_nothing_along(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    stop_to_stay(place, "n", A, 10, 20)
+    channel.changes()
+    # Its join, which is still on its way, has one of the replicas that it saw.
+    assert place.leave("n", B, 10) is LeaveStatus.SUPERSEDED
+    assert place.join("n", B, 10, **NAMED).status is BeatStatus.SUPERSEDED
+    assert come_back(place, "n", C).stayed == tuple(replicas("n", 10, 20))
+    assert channel.payloads() == []
+
+
+def test_a_process_that_wakes_up_does_not_change_what_is_there(
+    place: Place, channel: Listener
+) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    stop_to_stay(place, "n", A, 10, 20)
+    channel.changes()
+    # It had the name before, and expired.
+    assert place.beat("n", B, 30, **NAMED).status is BeatStatus.SUPERSEDED
+    assert come_back(place, "n", B).stayed == tuple(replicas("n", 10, 20))
+    assert channel.payloads() == []
+
+
+def test_somebody_removes_a_node_that_stopped_to_come_back(place: Place) -> None:
+    place.join("n", A, 10, 20, **NAMED)
+    stop_to_stay(place, "n", A, 10, 20)
+    assert place.leave("n", "", 10, 20, reason="removed") is LeaveStatus.OK
+    assert (place.zset(), dict(place.look().nodes)) == ({}, {})
+
+
 def test_a_join_that_saw_the_node_before_it_stopped_looks_again(place: Place) -> None:
     place.join("n", A, 10, **NAMED)
     stop_to_stay(place, "n", A, 10)

@@ -14,6 +14,11 @@ local function holder_of(entry)
   return #session == SESSION and session ~= AWAY and session or ''
 end
 
+-- Whether an entry is that of a node that stopped to come back.
+local function is_away(entry)
+  return string.sub(entry or '', 1, SESSION) == AWAY
+end
+
 -- What a node tells of itself, from its entry; nothing for an entry not written here.
 local function told_of(entry)
   local ok, told = pcall(cjson.decode, string.sub(entry or '', SESSION + 1))

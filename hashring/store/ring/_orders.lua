@@ -59,6 +59,16 @@ local function write_order(node, kind, order)
   end
 end
 
+-- Lift the orders about a process that has ended: nobody starts again under a made-up name.
+local function lift_orders_about(node, session)
+  local orders = orders_of(node)
+  for _, kind in ipairs({'drain', 'weight'}) do
+    if type(orders[kind]) == 'table' and orders[kind].session == session then
+      write_order(node, kind, nil)
+    end
+  end
+end
+
 -- Whether a node whose name this session holds is to drain. What does not stand any more is lifted.
 local function is_to_drain(node, session, history)
   local drain, stale = drain_of(node, session)

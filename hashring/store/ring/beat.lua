@@ -25,10 +25,9 @@
 --         node's members as such a text.
 --         status: ok, drained (the same, but by order the node has no member on the ring), taken (the
 --         name is in use by another session than the one seen), superseded (by another session under
---         this name, by a heartbeat with the points that this one was given later, or since this
---         session has ended), moved (the ring
---         is not the one expected), absent (with b: nothing was left there). Only the first two
---         changed anything of the node.
+--         this name, also one that stopped to come back, by a heartbeat with the points that this one
+--         was given later, or since this session has ended), moved (the ring is not the one expected),
+--         absent (with b: nothing was left there). Only the first two changed anything of the node.
 local node, session, flags = ARGV[1], ARGV[2], ARGV[3]
 local lead, lag, history = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[9]
 local joining = string.find(flags, 'j', 1, true)
@@ -64,7 +63,7 @@ local status = 'ok'
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
 local other = holder ~= '' and holder ~= session
-local away = joining and string.sub(entry or '', 1, SESSION) == AWAY
+local away = is_away(entry)
 
 -- The members that the node left on the ring when it stopped to come back; and what its ranges were,
 -- with the ring's tag then.
@@ -115,7 +114,7 @@ if holder ~= session and has_ended(session) then
   status = 'superseded'
 elseif back and not own[1] then
   status = 'absent'
-elseif other and not joining then
+elseif (other or away) and not joining then
   status = 'superseded'
 elseif other and holder ~= ARGV[4] then
   status = 'taken'

@@ -261,7 +261,7 @@ class LeaveStatus(str, Enum):
 
     OK = "ok"
     SUPERSEDED = "superseded"
-    """The name belongs to another session, whose replicas were left alone."""
+    """The name belongs to another session, or one stopped to come back; its replicas stay."""
     ABSENT = "absent"
     """None of the members were on the ring."""
 

@@ -2,14 +2,16 @@
 --
 -- ARGV  1 node   2 session ('' = any)   3 reason   4 by whom
 --       5 how many events to keep   6... the node's members
--- Answer  status: ok, superseded, absent (none of the members was on the ring).
+-- Answer  status: ok, superseded (another session has the name, or stopped to come back), absent
+--         (none of the members was on the ring).
 local node, session, history = ARGV[1], ARGV[2], ARGV[5]
 if ARGV[3] == 'stop' and session ~= '' then
   end_session(session)
 end
 local entry = redis.call('HGET', KEYS[3], node)
 local holder = holder_of(entry)
-if session ~= '' and holder ~= '' and holder ~= session then
+-- A process that gave up its start may list what another left on the ring to come back.
+if session ~= '' and holder ~= session and (holder ~= '' or is_away(entry)) then
   return 'superseded'
 end
 
@@ -27,9 +29,8 @@ redis.call('HDEL', KEYS[3], node)
 redis.call('HDEL', KEYS[9], node)
 redis.call('SREM', KEYS[6], node)
 redis.call('ZREM', KEYS[11], node)
-if ARGV[3] == 'stop' and told_of(entry).named ~= true then
-  -- Nobody starts again under a made-up name.
-  redis.call('HDEL', KEYS[10], node)
+if ARGV[3] == 'stop' then
+  lift_orders_about(node, session)
 end
 if removed == 0 then
   return 'absent'

@@ -19,7 +19,7 @@ from hashring.node.node_machine import BeforeJoin, NodeMachine, View
 from hashring.protocol.machine import Run
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator import Event, RingSimulator, random_history
-from hashring.testing.simulator.ring.history import NodeHistory
+from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
 from tests.unit.histories import none_breaks_a_rule
@@ -189,6 +189,45 @@ def test_a_fault_in_redis_scripts_is_found(
 ) -> None:
     plant(monkeypatch)
     found(RingSimulator(), rules)
+
+
+# --- back in time, whoever else has the name ----------------------------------------------------
+
+A_START_GIVEN_UP = (
+    Event(0.5, "stay", "a"),
+    Event(1.0, "start", "strict"),
+    Event(1.0, "slow join", "strict", 1.5),
+    Event(2.3, "start", "b"),
+)
+A_LATE_AWAKENING = (
+    Event(0.5, "pause", "a", 4.6),
+    Event(4.0, "start", "b"),
+    Event(4.8, "stay", "b"),
+    Event(5.5, "start", "c"),
+)
+LEAVES_FOR_WHO_IS_AWAY = (
+    "and (holder ~= '' or is_away(entry)) then",
+    "and holder ~= '' then",
+)
+BEATS_FOR_WHO_IS_AWAY = ("elseif (other or away) and not joining", "elseif other and not joining")
+
+
+@pytest.mark.parametrize(
+    ("events", "edit"),
+    [(A_START_GIVEN_UP, LEAVES_FOR_WHO_IS_AWAY), (A_LATE_AWAKENING, BEATS_FOR_WHO_IS_AWAY)],
+    ids=["a start that was given up", "a process that wakes up"],
+)
+def test_what_a_node_left_to_come_back_is_there_whatever_others_of_its_name_do(
+    events: tuple[Event, ...], edit: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = tuple(
+        ProcessSpec(label, "node-a", True, "random", 4, False, strict, 100.0, follow=strict)
+        for label, strict in (("a", False), ("strict", True), ("b", False), ("c", False))
+    )
+    history = NodeHistory(17, specs, (Event(0.0, "start", "a"), *events))
+    assert RingSimulator().broken_rule(history) is None
+    plant(monkeypatch, edit)
+    assert RingSimulator().broken_rule(history) == "stays"
 
 
 # --- the simulator itself ---------------------------------------------------------------------

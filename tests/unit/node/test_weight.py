@@ -246,6 +246,12 @@ def test_no_history_of_weights_breaks_a_rule(
     none_breaks_a_rule(RingSimulator(), make, range(count))
 
 
+def test_what_plays_a_history_again_has_its_orders() -> None:
+    histories = [drained_too(seed) for seed in range(20)]
+    drained = next(h for h in histories if any(not each.follow for each in h.processes))
+    assert RingSimulator().again(drained) == "--own-ranges --drains --weights "
+
+
 def test_every_kind_of_event_about_weights_comes_up() -> None:
     drawn = {event.kind for seed in range(50) for event in plain(seed).events}
     assert drawn >= {"weigh", "weigh itself", *LATE}
@@ -361,6 +367,12 @@ LATER = (
     Event(1.95, "weigh itself", "a", what="2"),
 )
 LOST_MEANWHILE = (*LATER, Event(5.75, "delete", what="nodes"))
+LOST_BY_A_FAILOVER = (
+    Event(0.846, "slow command", "a", 2.0),
+    Event(0.847, "weigh itself", "a", what="3"),
+    Event(2.2, "weigh itself", "a", what="2"),
+    Event(2.845, "failover", what="2.0 +0.0"),
+)
 BROUGHT_BACK = (
     Event(0.5, "weigh", "a", what="3"),
     Event(2.0, "weigh", "a", what="1"),
@@ -374,9 +386,15 @@ BROUGHT_BACK = (
     [
         (LATER, LATE_BEATS_OBEYED),
         (LOST_MEANWHILE, OTHER_POINTS_KEPT),
+        (LOST_BY_A_FAILOVER, OTHER_POINTS_KEPT),
         (BROUGHT_BACK, OTHER_POINTS_KEPT),
     ],
-    ids=["a late heartbeat", "a late heartbeat after a loss", "a failover"],
+    ids=[
+        "a late heartbeat",
+        "a late heartbeat after a loss",
+        "a late heartbeat after a failover",
+        "a failover",
+    ],
 )
 def test_no_point_stays_that_the_node_has_given_up(
     events: tuple[Event, ...],

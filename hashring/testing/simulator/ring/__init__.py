@@ -47,5 +47,11 @@ class RingSimulator(Simulator[NodeHistory, RingWorld]):
         """The command line's options that play the history."""
         own = not all(spec.follow for spec in history.processes)
         drains = any(event.kind == "drain" for event in history.events)
-        options = {"--locks": history.locks, "--own-ranges": own, "--drains": drains}
+        weights = any(event.kind in ("weigh", "weigh itself") for event in history.events)
+        options = {
+            "--locks": history.locks,
+            "--own-ranges": own,
+            "--drains": drains,
+            "--weights": weights,
+        }
         return "".join(f"{name} " for name, given in options.items() if given)

@@ -34,20 +34,24 @@ node that was answered so claims nothing.
 **Placement.** A balanced join is made on the very ring that was looked at.
 
 **Weight.** A node that has another weight adds points to its own, or gives some of them up; it
-never moves one. Once faults are over, every live node has as many points as its weight makes: the
-one that was ordered, or its own.
+never moves one. Its own are those of the newest heartbeat whose answer it has, also if Redis lost
+some of them since. Once faults are over, every live node has as many points as its weight makes:
+the one that was ordered, or its own.
 
 **Spares.** A heartbeat that Redis executes after the node gave it up puts back no point that the
-node has given up since, for nobody would serve that. A failover may, or a late heartbeat after a
-loss: then the point is gone within :data:`WINDOW`, counted from when the node's connection worked
-again.
+node has given up since, for nobody would serve that. A failover may. So may a late heartbeat after
+Redis lost the node's newest one, with its entry or because a failover brought back an older entry:
+Redis does not know then what the node gave up. In both cases the point is gone within
+:data:`WINDOW`, counted from when the node's connection worked again.
 
 **Ended.** Once Redis has executed that a node leaves, or stops to come back, or loses its name to
 another process, no heartbeat of its session has an effect, however late it comes, unless Redis lost
 data.
 
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
-it had, and nobody is told of anything.
+it had, and nobody is told of anything. That holds whatever other processes of the name did
+meanwhile, unless one was on the ring: one that gave up its start changes nothing, and one that
+wakes up is back as well.
 
 **Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, or drained
 where an order to drain it stands; all are at Redis' tag, and every point is claimed by exactly one
@@ -76,6 +80,7 @@ from hashring.store.ring.commands import (
     Snapshot,
     read_members,
 )
+from hashring.store.ring.node_entries import PLACED, holder_of, told_of
 from hashring.testing.simulator.network import LATENCY
 from hashring.testing.simulator.ring.history import HEARTBEAT, TTL
 from hashring.testing.simulator.ring.process import RingProcess, members_of
@@ -488,7 +493,9 @@ class Weight(RingRule):
         name, _, flags = map(str, command.arguments[:3])
         before, after = known.get(name, frozenset()), self._members[name]
         # What a failover or a late heartbeat put back is not among those that it had renewed.
-        if "w" in flags and after - before and (before & process.renewed) - after:
+        # What a failover took away is among those, so to put it back moves nothing.
+        fresh = after - before - process.renewed
+        if "w" in flags and fresh and (before & process.renewed) - after:
             raise self.broken(
                 world,
                 f"{process.spec.label} has another weight, and moved points: from "
@@ -533,6 +540,11 @@ def _known(process: RingProcess) -> frozenset[bytes]:
     return process.renewed | known
 
 
+def _placed_of(entry: bytes) -> int:
+    """How many times a node's session had had other points at the heartbeat of this entry."""
+    return int(told_of(entry).get(PLACED, 0))
+
+
 class Spares(RingRule):
     name = "spares"
 
@@ -541,29 +553,42 @@ class Spares(RingRule):
         self._members: dict[str, frozenset[bytes]] = {}
         self._holders: dict[str, str] = {}
         self._placed: set[bytes] = set()
+        # How many times a session had had other points at its newest heartbeat, and which entry
+        # that left.
+        self._newest: dict[str, int] = {}
+        self._entries: dict[bytes, bytes] = {}
 
     def touched(self, world: RingWorld, lost: bool) -> None:
         self._look(world)
 
     def _look(self, world: RingWorld) -> None:
         self._members, self._holders = _by_node(world), _holders(world)
+        self._entries = dict(world.server.hgetall(KEYS.ring, "nodes"))
+
+    def _knows_the_newest(self, entry: bytes, session: str) -> bool:
+        """Whether Redis has not lost the newest heartbeat of a session."""
+        return holder_of(entry) == session and _placed_of(entry) == self._newest.get(session)
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
         name, session = process.machine.name, process.machine.session
         before = self._members.get(name, frozenset())
-        held = self._holders.get(name) == session
+        knew = self._knows_the_newest(self._entries.get(name.encode(), b""), session)
         self._look(world)
-        of_it = isinstance(reply, BeatReply) and (name, session) == tuple(command.arguments[:2])
-        if of_it and reply.status is BeatStatus.OK:
-            placed = members_of(command, reply)
-            self._placed |= placed
-            back = placed - before - _known(process)
-            if back and held and not reply.swept:
-                raise self.broken(
-                    world, f"{process.spec.label} has given up {sorted(back)}, and they are back"
-                )
+        if isinstance(reply, BeatReply) and (name, session) == tuple(command.arguments[:2]):
+            if reply.status is BeatStatus.OK:
+                placed = members_of(command, reply)
+                self._placed |= placed
+                back = placed - before - _known(process)
+                if back and knew and not reply.swept:
+                    raise self.broken(
+                        world,
+                        f"{process.spec.label} has given up {sorted(back)}, and they are back",
+                    )
+            if reply.status in _ACCEPTED:
+                number = _placed_of(self._entries.get(name.encode(), b""))
+                self._newest[session] = max(number, self._newest.get(session, 0))
         spares = {
             (each.spec.label, member)
             for each in world.processes.values()
@@ -635,8 +660,7 @@ class Stays(RingRule):
         if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
             return
         at, before = self._parked.pop(name, (NEVER, members))
-        joins = "j" in str(command.arguments[2])
-        if not joins or world.now > at + TTL or len(before) != world.points(process):
+        if world.now > at + TTL or len(before) != world.points(process):
             return
         if members != before or reply.before != reply.stamp.tag:
             raise self.broken(
