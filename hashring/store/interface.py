@@ -59,7 +59,8 @@ class Subscription(Protocol):
         """
 
     def end(self) -> None:
-        """Ask for the end from another thread; ``wait`` then returns :class:`Unsubscribed`."""
+        """Ask for the end from another thread; ``wait`` then returns :class:`Unsubscribed`, or
+        raises that the connection is gone."""
 
     def close(self) -> None:
         """Close the connection; for the thread that waits."""

@@ -6,6 +6,8 @@ lets nothing else out.
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
 from typing import Any, TypeVar
 
@@ -34,6 +36,8 @@ class _RedisSubscription:
         except Exception as error:
             self.close()
             raise translate(error, self._doing) from error
+        # For ever: without retries, a connection that is gone is never replaced.
+        self._socket = getattr(self._pubsub.connection, "_sock", None)
 
     def wait(self, timeout: float) -> Notice | None:
         try:
@@ -49,7 +53,13 @@ class _RedisSubscription:
 
     def end(self) -> None:
         try:
-            self._pubsub.unsubscribe()
+            if _is_of_another_hub(self._socket):
+                # Of what gevent has patched, nothing may be shared with another thread: the client
+                # has a lock inside, and whom that lets go on is said to a hub that may never run.
+                # So the connection is ended below gevent; its thread finds the end of the stream.
+                self._socket._sock.shutdown(socket.SHUT_RDWR)
+            else:
+                self._pubsub.unsubscribe()
         except Exception:  # noqa: BLE001
             # The connection is gone; the waiting thread gets an error of its own.
             return
@@ -60,6 +70,12 @@ class _RedisSubscription:
         except Exception:  # noqa: BLE001
             # What cannot be closed is closed already.
             return
+
+
+def _is_of_another_hub(connected: Any) -> bool:
+    """Whether a socket is one of gevent's, and was made in another thread."""
+    hub = getattr(connected, "hub", None)
+    return hub is not None and hub is not sys.modules["gevent"].get_hub()
 
 
 class RedisStore:

@@ -152,3 +152,37 @@ async def stop():
     with Redis(unix_socket_path=str(redis_server.socket)) as client:
         for group in ("orders", "other"):
             assert client.zcard(group_keys(group).leases) == 0
+
+
+# A lock of gevent's for which a thread waits in vain: here for as long as nothing ends the wait.
+ENDED_FROM_ANOTHER_THREAD = """
+from hashring.errors import RedisUnavailable
+from hashring.running.threads_and_greenlets import native_latch, start_native_thread
+from hashring.store.redis_store import RedisStore
+
+ready, made = native_latch(), []
+
+def listen():
+    subscription = RedisStore(Redis.from_url(sys.argv[1]), 60.0).subscribe(b"orders")
+    subscription.wait(60.0)
+    with subscription._pubsub._lock:
+        made.append(subscription)
+        ready.set()
+        try:
+            print("heard", subscription.wait(30.0))
+        except RedisUnavailable:
+            print("ended")
+    subscription.close()
+
+listener = start_native_thread(listen, "listener")
+ready.wait()
+made[0].end()
+listener.wait()
+"""
+
+
+def test_who_ends_the_subscription_of_another_thread_waits_for_no_lock_of_gevents(
+    redis_server: RedisServer,
+) -> None:
+    with running(PATCHED + HEAD + ENDED_FROM_ANOTHER_THREAD, redis_server) as process:
+        assert process.communicate(timeout=PATIENCE)[0].splitlines() == ["ended"]
