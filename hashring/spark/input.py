@@ -21,7 +21,7 @@ from hashring.errors import (
 )
 from hashring.spark.row_counts import Counts
 from hashring.spark.session import is_connect
-from hashring.spark.spark_failures import SPARK_ERRORS, failure
+from hashring.spark.spark_failures import NO_PACKAGE, SPARK_ERRORS, failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -160,6 +160,12 @@ def _refusal(error: Exception, name: str, source: str) -> HashringError:
     # PySpark 4.0 looks into empty Parquet files, too.
     if any(sign in str(error) for sign in ("[UNABLE_TO_INFER_SCHEMA]", "(length is too low: 0)")):
         return NoDataError(source, f"holds no {name} file that is not empty; is the path right?")
+    if NO_PACKAGE in str(error):
+        return NoDataError(
+            source,
+            f"Spark reads {name} with a package that it does not have: name it with --conf "
+            f"spark.jars.packages=...",
+        )
     found = failure(error)
     if isinstance(found, SparkFailed) and isinstance(error, AnalysisException):
         return NoDataError(source, _first_line(error))

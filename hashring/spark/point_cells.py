@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, NoDataError
 from hashring.files import write_ring
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ CELL: Final = "cell"
 MOST_CELLS: Final = 2**16
 KEPT_RING, CELL_COUNT = "_ring.json", "_cells"
 """Files beside the cells: the ring of their owners, and how many cells there are."""
+_DIGITS: Final = 8
+"""More than a number of cells has."""
 
 
 def check_cells(cells: int) -> None:
@@ -46,6 +49,26 @@ def keep_ring(place: Path, ring: RingFile, cells: int) -> None:
     """Write beside the files which ring their owners are of, and how many cells there are."""
     (place / CELL_COUNT).write_text(f"{cells}\n", encoding="ascii")
     write_ring(ring, place / KEPT_RING)
+
+
+def kept_cells(place: Path, path: str) -> int:
+    """How many cells there are, as :func:`keep_ring` wrote.
+
+    Raises:
+        NoDataError: it did not write there, or something else stands in its file now.
+    """
+    file = place / CELL_COUNT
+    if not file.is_file():
+        raise NoDataError(path, "holds no cells: write it with assign --keep-point")
+    told = file.read_text(encoding="ascii", errors="replace").strip()
+    cells = int(told) if told.isascii() and told.isdigit() and len(told) < _DIGITS else 0
+    if not 1 <= cells <= MOST_CELLS or cells & (cells - 1):
+        raise NoDataError(
+            str(file),
+            f"says {printable(told)[:40]!r} where the number of cells should stand: put it back, "
+            f"or write the owners anew with assign --keep-point",
+        )
+    return cells
 
 
 def _shift(cells: int) -> int:

@@ -21,12 +21,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.core.ring_file import RingFile
-from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
+from hashring.errors import ConfigError, EmptyRingError, OutputRefused
 from hashring.files import read_ring, write_ring
 from hashring.spark.column_checks import quoted
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import local_path
-from hashring.spark.point_cells import CELL, CELL_COUNT, KEPT_RING, touched_cells
+from hashring.spark.point_cells import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.row_counts import Counts
 
@@ -73,11 +73,9 @@ def reassign(spark: SparkSession, path: str, after: RingFile) -> Reassigned:
         raise OutputRefused(
             path, "cells are replaced one by one, for which it has to be a disk of this machine"
         )
-    if not (place / CELL_COUNT).is_file():
-        raise NoDataError(path, "holds no cells: write it with assign --keep-point")
+    cells = kept_cells(place, path)
     with alone(place, path, "reassigns"):
         _put_back(place)
-        cells = int((place / CELL_COUNT).read_text(encoding="ascii"))
         found = Reassigned(read_ring(place / KEPT_RING).ring, cells)
         _check_alike(found.before, after.ring)
         begun = list(place.glob("_next-*.json"))

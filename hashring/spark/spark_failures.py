@@ -41,11 +41,14 @@ _JAVA_ENDED: Final = re.compile(
 """What Py4J says when nobody answers it; where Java answers, there is more."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+NO_PACKAGE: Final = "is built-in but external data source"
+"""What Spark says of a format of its own, such as Avro, whose package it was not given."""
 _REMEDIES: Final = {
     "[JAVA_GATEWAY_EXITED]": "what Java said is above; check --master and --conf",
     "OutOfMemoryError": "give Spark more memory, such as --conf spark.driver.memory=4g",
     "[DATA_SOURCE_NOT_FOUND]": "is the format's name right? Give Spark its package, with --conf "
     "spark.jars.packages=...",
+    NO_PACKAGE: "give Spark its package, with --conf spark.jars.packages=...",
     "No FileSystem for scheme": "is that the right beginning of the path?",
     "FileSystem not found": "give Spark the package of this file system, with --conf "
     "spark.jars.packages=...",

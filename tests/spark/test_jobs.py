@@ -263,6 +263,17 @@ def test_other_formats_of_the_session_are_read_and_written(spark, ring_file, tmp
         run("load", "--input", tmp_path / "in", "--format", "no-such", "--ring-file", ring_file)
 
 
+def test_a_format_whose_package_spark_was_not_given_says_how_to_give_it(spark, ring_file, tmp_path):
+    (tmp_path / "in.avro").touch()
+    files = ("--input", tmp_path / "in.avro", "--ring-file", ring_file)
+    with pytest.raises(NoDataError, match=r"reads avro with a package .*: name it with --conf"):
+        run("load", *files, "--format", "avro")
+    spark.sql("SELECT 'k' AS key").write.parquet(str(tmp_path / "in.parquet"))
+    files = ("--input", tmp_path / "in.parquet", "--ring-file", ring_file)
+    with pytest.raises(SparkFailed, match=r"AVRO.*: give Spark its package, with --conf"):
+        run("assign", *files, "--output", tmp_path / "out", "--output-format", "avro")
+
+
 # --- input that cannot be used ----------------------------------------------------------------
 
 

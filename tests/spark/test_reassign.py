@@ -119,6 +119,13 @@ def test_two_at_once_are_refused(spark, place):
             reassign(spark, str(place), RingFile(AFTER))
 
 
+@pytest.mark.parametrize("said", ["", "sixty-four", "63", "0", "131072", "9" * 5000, "\x1b[31m"])
+def test_a_number_of_cells_that_is_none_is_named_with_its_file(spark, place, said):
+    (place / "_cells").write_text(said)
+    with pytest.raises(NoDataError, match=r"_cells: says '.*' where the number of cells should"):
+        reassign(spark, str(place), RingFile(AFTER))
+
+
 def test_what_cannot_be_reassigned_is_refused(spark, place, tmp_path):
     with pytest.raises(NoDataError, match="holds no cells: write it with assign --keep-point"):
         reassign(spark, str(tmp_path), RingFile(AFTER))
