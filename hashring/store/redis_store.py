@@ -37,7 +37,7 @@ class _RedisSubscription:
             self.close()
             raise translate(error, self._doing) from error
         # For ever: without retries, a connection that is gone is never replaced.
-        self._socket = getattr(self._pubsub.connection, "_sock", None)
+        self._socket: Any = getattr(self._pubsub.connection, "_sock", None)
 
     def wait(self, timeout: float) -> Notice | None:
         try:

@@ -450,7 +450,9 @@ def test_start_raises_what_stopped_it_and_leaves_nothing_behind(
     error = fails(node.start)
     assert error.kinds[:2] == ["RedisUnavailable", "RetryLater"]
     assert "StoreError" in error.kinds
-    assert "check host, port and that Redis runs" in str(error)
+    # A busy machine may not even be told in time that nobody listens.
+    ends = ("check host, port and that Redis runs", "Redis did not answer in time")
+    assert str(error).endswith(ends)
     assert node.state == "failed"
     proxy.heal()
     proxy.black_hole()

