@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zlib
@@ -63,6 +65,7 @@ def inventory(names: Path) -> str:
     head = f"# Sphinx inventory version 2\n# Project: {names.stem}\n# Version: \n"
     head += "# The remainder of this file is compressed using zlib.\n"
     folder = Path(tempfile.mkdtemp(prefix="inventory-"))
+    atexit.register(shutil.rmtree, folder)
     (folder / "objects.inv").write_bytes(head.encode() + zlib.compress(body.encode()))
     return str(folder / "objects.inv")
 

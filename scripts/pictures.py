@@ -307,6 +307,7 @@ ABOUT = {
     "store": "Lua scripts, commands",
     "files": "ring files",
     "atomic_writes": "files, whole or not at all",
+    "monkey_patching": "threads and locks below gevent",
     "core": "ring, hashing, assignors",
     "errors": "one tree of errors",
 }

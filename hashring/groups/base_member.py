@@ -28,6 +28,7 @@ from hashring.core.groups.held_partitions import PartitionChange, PartitionChang
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import check_node_name, is_finite
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
+from hashring.monkey_patching import native_lock
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.protocol.member_machine import MemberMachine, Stage
 from hashring.running.machine_loop import Loop
@@ -35,7 +36,6 @@ from hashring.running.threads_and_greenlets import (
     Latch,
     NativeThreads,
     native_latch,
-    native_lock,
     start_native_thread,
 )
 from hashring.store.client_kind import is_async

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.groups.base_member import BaseMember, Stay, logger
+from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
@@ -15,7 +16,6 @@ from hashring.running.threads_and_greenlets import (
     Latch,
     ThreadBackend,
     is_logging,
-    threads_are_greenlets,
 )
 
 M = TypeVar("M", bound="SyncMember")

@@ -11,7 +11,6 @@ what goes with it.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import queue
 import sys
@@ -19,6 +18,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
+
+from hashring.monkey_patching import original, threads_are_greenlets
 
 T = TypeVar("T")
 
@@ -196,12 +197,6 @@ class ThreadBackend:
         """There is nothing to close."""
 
 
-def threads_are_greenlets() -> bool:
-    """Whether gevent's monkey-patching has put greenlets in the place of threads."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
-
-
 def _outside_hub(gevent: Any) -> bool:
     return gevent.getcurrent() is not gevent.get_hub()
 
@@ -313,12 +308,10 @@ class _Home:
 
     def __init__(self, gevent: Any) -> None:
         # Under monkey-patching every greenlet has an identity of its own.
-        self._thread_ident = gevent.monkey.get_original("_thread", "get_ident")
+        self._thread_ident = original("_thread", "get_ident")
         self._thread = self._thread_ident()
         self._loop = gevent.get_hub().loop
-        self.native_queue: type[queue.SimpleQueue[Any]] = gevent.monkey.get_original(
-            "queue", "SimpleQueue"
-        )
+        self.native_queue: type[queue.SimpleQueue[Any]] = original("queue", "SimpleQueue")
 
     def is_elsewhere(self) -> bool:
         """Whether the caller is in another thread."""
@@ -396,14 +389,6 @@ def _is_in(handler: logging.Handler | None) -> bool:
 # --- beside gevent --------------------------------------------------------------------------------
 
 
-def _original(module: str, name: str) -> Any:
-    """What stands in a module when nobody has patched it."""
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is None:
-        return getattr(importlib.import_module(module), name)
-    return monkey.get_original(module, name)
-
-
 def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     """Run something in a thread of the operating system's, also when threads are patched.
 
@@ -427,7 +412,7 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
             ended.set()
 
     if patched:
-        _original("_thread", "start_new_thread")(run, ())
+        original("_thread", "start_new_thread")(run, ())
     else:
         threading.Thread(target=run, name=name, daemon=True).start()
     return ended
@@ -446,7 +431,7 @@ class NativeThreads:
 
     def inbox(self) -> Inbox:
         """An inbox between threads."""
-        return _QueueInbox(_original("queue", "SimpleQueue"))
+        return _QueueInbox(original("queue", "SimpleQueue"))
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
         """Start a thread."""
@@ -467,11 +452,6 @@ class NativeThreads:
             each.wait()
 
 
-def native_lock() -> Any:
-    """A reentrant lock between threads, to be held for moments and without waiting inside."""
-    return _original("_thread", "RLock")()
-
-
 def native_latch() -> Latch:
     """A latch between threads. Do not wait for it in a greenlet."""
-    return _QueueLatch(_original("queue", "SimpleQueue"))
+    return _QueueLatch(original("queue", "SimpleQueue"))

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from math import isfinite
-from threading import RLock
 from typing import Any, Final
 
 from hashring.errors import MissingDependencyError
+from hashring.monkey_patching import native_lock
 from hashring.store.command import Argument
 from hashring.store.lua_scripts import Script
 from hashring.store.memory_commands import LISTS, Commands
@@ -79,7 +79,7 @@ class LuaRunner:
         except ImportError:
             raise MissingDependencyError("MemoryStore", "lupa", "testing") from None
         self._lua = lua51.LuaRuntime(encoding=None)
-        self._lock = RLock()
+        self._lock = native_lock()
         self._chunks: dict[str, Any] = {}
         self._run = self._lua.execute(_PRELUDE, _digest, self._encode, self._decode)
 

@@ -7,25 +7,18 @@ Redis.
 
 from __future__ import annotations
 
-import queue
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Final, TypeVar
 
+from hashring.monkey_patching import native_lock
 from hashring.store.command import Command
-from hashring.store.interface import (
-    Answered,
-    Message,
-    Notice,
-    Subscribed,
-    Subscription,
-    Unsubscribed,
-)
+from hashring.store.interface import Subscription
 from hashring.store.memory_commands import Commands, SortedSet, Stream
 from hashring.store.memory_lua import lua
+from hashring.store.memory_subscription import MemorySubscription
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_entries import holder_of
 
@@ -48,7 +41,7 @@ class MemoryServer:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = native_lock()
         self._data = Commands(self.publish)
         self._commands = lua().commands(self._data)
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
@@ -222,34 +215,7 @@ class MemoryStore:
 
     def subscribe(self, *channels: bytes) -> Subscription:
         """Begin a subscription; see :meth:`hashring.store.interface.Store.subscribe`."""
-        return _MemorySubscription(self.server, channels)
+        return MemorySubscription(self.server, channels)
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-class _MemorySubscription:
-    def __init__(self, server: MemoryServer, channels: tuple[bytes, ...]) -> None:
-        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
-        self._ends = [server.listen(channel, self._hear(channel)) for channel in channels]
-        for _ in channels:
-            self._notices.put(Subscribed())
-
-    def _hear(self, channel: bytes) -> Callable[[bytes], None]:
-        return lambda payload: self._notices.put(Message(channel, payload))
-
-    def wait(self, timeout: float) -> Notice | None:
-        try:
-            return self._notices.get(timeout=timeout)
-        except queue.Empty:
-            return None
-
-    def ask(self) -> None:
-        self._notices.put(Answered())
-
-    def end(self) -> None:
-        self._notices.put(Unsubscribed())
-
-    def close(self) -> None:
-        while self._ends:
-            self._ends.pop()()

@@ -16,7 +16,13 @@ from hashring.store.memory_store import MemoryStore
 from tests.conftest import ROOT, eventually
 
 PACKAGE = Path(hashring.__file__).parent
-IN_MEMORY = {"store/memory_store.py", "store/memory_lua.py", "store/memory_commands.py"}
+IN_MEMORY = {
+    "monkey_patching.py",
+    "store/memory_commands.py",
+    "store/memory_lua.py",
+    "store/memory_store.py",
+    "store/memory_subscription.py",
+}
 READ_ONCE = ("store/lua_scripts.py",)
 
 

@@ -1,0 +1,31 @@
+"""Below gevent's monkey-patching: what a patched program has in the place of threads and locks.
+
+Patched, the locks and queues of the standard library are gevent's. They serve the greenlets of one
+thread. Between two threads of the operating system's one may wait for such a lock for ever after
+the other has released it, so what such threads share takes what is here instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+
+def threads_are_greenlets() -> bool:
+    """Whether gevent's monkey-patching has put greenlets in the place of threads."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def original(module: str, name: str) -> Any:
+    """What stands in a module when nobody has patched it."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is None:
+        return getattr(importlib.import_module(module), name)
+    return monkey.get_original(module, name)
+
+
+def native_lock() -> Any:
+    """A reentrant lock between threads, to be held for moments and without waiting inside."""
+    return original("_thread", "RLock")()
