@@ -22,7 +22,8 @@ from hashring.testing.simulator import (
     random_lock_history,
     with_drains,
 )
-from hashring.testing.simulator.ring.history import NodeHistory
+from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from tests.unit.histories import none_breaks_a_rule
 from tests.unit.node import planted
 from tests.unit.node.planted import with_the_fault
@@ -207,6 +208,19 @@ def test_a_heartbeat_that_does_not_look_for_orders_is_found(
     plant_at_the_beginning(monkeypatch, "is_to_drain(node, session, history)", "return false")
     history = found(RingSimulator(), "drain")
     assert "is to drain, and joined the ring" in RingSimulator().story(history)
+
+
+def test_a_node_that_was_drained_where_it_came_back_to_joins_anew() -> None:
+    node = ProcessSpec("first", "node-a", True, "random", 3, False, False, 100.0)
+    events = (
+        Event(0.0, "start", "first"),
+        Event(0.5, "stay", "first"),
+        Event(1.5, "drain", "first"),
+        Event(2.0, "start", "second"),
+        Event(2.6, "undrain", "second"),
+    )
+    history = NodeHistory(17, (node, replace(node, label="second")), events)
+    assert RingSimulator().broken_rule(history) is None
 
 
 def test_a_drained_node_that_keeps_keys_for_full_nodes_is_found(

@@ -407,3 +407,15 @@ def test_no_point_stays_that_the_node_has_given_up(
     assert RingSimulator().broken_rule(history) is None
     plant(monkeypatch, edit)
     assert RingSimulator().broken_rule(history) == "spares"
+
+
+def test_points_of_a_session_that_nobody_knows_stay_for_one_ttl() -> None:
+    old = ProcessSpec("old", "node-b", True, "random", 2, False, False, 100.0, follow=False)
+    new = replace(old, label="new")
+    events = (
+        Event(0.0, "start", "old"),
+        Event(3.1, "delete", what="nodes places"),
+        Event(3.5, "start", "new"),
+    )
+    history = NodeHistory(17, (old, new), events)
+    assert RingSimulator().broken_rule(history) is None

@@ -55,6 +55,8 @@ def _delete(world: RingWorld, event: Event) -> None:
     world.server.delete(KEYS.ring, *event.what.split())
     if "ring" in event.what:
         world.tampered_at = world.now
+    if "nodes" in event.what:
+        world.names_lost_at = world.now
     world.touched(lost=True)
 
 

@@ -42,7 +42,8 @@ the one that was ordered, or its own.
 node has given up since, for nobody would serve that. A failover may. So may a late heartbeat after
 Redis lost the node's newest one, with its entry or because a failover brought back an older entry:
 Redis does not know then what the node gave up. In both cases the point is gone within
-:data:`WINDOW`, counted from when the node's connection worked again.
+:data:`WINDOW`, counted from when the node's connection worked again. When somebody has deleted the
+ring's names by hand, a point of an older session may stay for one ttl more, for nobody knows of it.
 
 **Ended.** Once Redis has executed that a node leaves, or stops to come back, or loses its name to
 another process, no heartbeat of its session has an effect, however late it comes, unless Redis lost
@@ -50,8 +51,8 @@ data.
 
 **Stays.** A named node that stopped to come back, and is back within one ttl, has the replicas that
 it had, and nobody is told of anything. That holds whatever other processes of the name did
-meanwhile, unless one was on the ring: one that gave up its start changes nothing, and one that
-wakes up is back as well.
+meanwhile, unless one was on the ring, or drained: one that gave up its start changes nothing, and
+one that wakes up is back as well.
 
 **Recovery.** Once faults are over, within :data:`RECOVERY` every node that runs is live, or drained
 where an order to drain it stands; all are at Redis' tag, and every point is claimed by exactly one
@@ -552,7 +553,7 @@ class Spares(RingRule):
         self._since: dict[tuple[str, bytes], float] = {}
         self._members: dict[str, frozenset[bytes]] = {}
         self._holders: dict[str, str] = {}
-        self._placed: set[bytes] = set()
+        self._placed: dict[bytes, str] = {}
         # How many times a session had had other points at its newest heartbeat, and which entry
         # that left.
         self._newest: dict[str, int] = {}
@@ -579,7 +580,7 @@ class Spares(RingRule):
         if isinstance(reply, BeatReply) and (name, session) == tuple(command.arguments[:2]):
             if reply.status is BeatStatus.OK:
                 placed = members_of(command, reply)
-                self._placed |= placed
+                self._placed.update(dict.fromkeys(placed, session))
                 back = placed - before - _known(process)
                 if back and knew and not reply.swept:
                     raise self.broken(
@@ -600,6 +601,8 @@ class Spares(RingRule):
         for (label, member), at in self._since.items():
             trouble = world.processes[label].trouble_until
             since = max(at, trouble, world.lost_at, world.tampered_at)
+            if self._placed[member] != world.processes[label].machine.session:
+                since = max(since, world.names_lost_at + TTL)
             if world.now > since + WINDOW:
                 raise self.broken(
                     world, f"{label} does not know of {member!r}, on the ring since {at:.3f}"
@@ -657,6 +660,8 @@ class Stays(RingRule):
         if reply is LeaveStatus.OK and command.script.name == "park":
             self._parked[name] = (world.now, members)
             return
+        if isinstance(reply, BeatReply) and reply.status is BeatStatus.DRAINED:
+            self._parked.pop(name, None)
         if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
             return
         at, before = self._parked.pop(name, (NEVER, members))

@@ -51,6 +51,8 @@ class RingWorld(World[RingProcess]):
     ) -> None:
         self.tampered_at = NEVER
         """When somebody last changed the ring's members without telling."""
+        self.names_lost_at = NEVER
+        """When somebody last deleted who has which name and which replicas."""
         self.taken_away: dict[bytes, float] = {}
         """When somebody last took a key's lock away by hand."""
         self._machine = machine
