@@ -42,6 +42,19 @@ def test_a_heartbeat_that_comes_after_its_node_left_does_nothing(
     assert (place.zset(), set(place.look().nodes)) == (before, {"m"})
 
 
+def test_a_heartbeat_that_comes_after_a_drained_node_stopped_to_come_back_does_nothing(
+    place: Place,
+) -> None:
+    place.join("m", B, 30)
+    place.join("n", A, 10, **NAMED)
+    place.store.run(node_orders.drain(place.keys, node="n", by="alice"))
+    assert place.beat("n", A, 10, **NAMED).status is BeatStatus.DRAINED
+    assert stop_to_stay(place, A, 10) is LeaveStatus.ABSENT
+    assert place.beat("n", A, 10, **NAMED).status is BeatStatus.SUPERSEDED
+    look = place.look()
+    assert (set(look.nodes), dict(look.drained)) == ({"m"}, {})
+
+
 def test_a_join_that_comes_after_its_start_was_given_up_does_nothing(place: Place) -> None:
     assert place.leave("n", A, 10) is LeaveStatus.ABSENT
     assert place.join("n", A, 10).status is BeatStatus.SUPERSEDED

@@ -178,6 +178,22 @@ def test_a_join_takes_the_name_from_the_session_that_it_saw(
     assert place.look().nodes["n"].session == B
 
 
+def test_who_takes_a_name_takes_away_what_its_holder_put_there_since(place: Place) -> None:
+    place.join("n", A, 10)
+    join = beat(
+        place.keys,
+        node="n",
+        session=B,
+        scoring=AVAILABLE,
+        told={},
+        replicas=[Replica(10, "n", "other")],
+        joining=True,
+        take_from=A,
+    )
+    assert place.store.run(join).status is BeatStatus.OK
+    assert set(place.zset()) == {b"10:n:other"}
+
+
 def test_a_join_does_not_take_the_name_from_a_session_that_it_did_not_see(place: Place) -> None:
     place.join("n", A, 10)
     place.join("n", B, 10, take_from=A)

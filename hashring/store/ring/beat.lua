@@ -136,10 +136,12 @@ for i = 1, drop do
 end
 
 -- The first heartbeat with these points takes away those that the node has besides, which a failover
--- brought back, or a late heartbeat after Redis lost the node's entry.
+-- brought back, or a late heartbeat after Redis lost the node's entry; or the process whose name it
+-- takes joined with after it was seen, perhaps at the same points.
 local function drop_others()
   local others = redis.call('HGET', KEYS[9], node)
-  if mine == known or back or not indexed or not others or others == places_of(own) then
+  if mine == known or back or not indexed or not others
+    or (others == places_of(own) and not other) then
     return
   end
   local listed = {}
