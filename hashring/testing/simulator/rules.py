@@ -50,6 +50,9 @@ class Rule(Generic[W, P]):
     def touched(self, world: W, lost: bool) -> None:
         """Somebody changed Redis' data behind everyone's back; ``lost`` when it lost some."""
 
+    def ordered(self, world: W) -> None:
+        """Somebody has given an order about a node or a member."""
+
     def shown(self, world: W, process: P) -> None:
         """What the process' application may see has changed, or the process has ended."""
 

@@ -419,3 +419,19 @@ def test_points_of_a_session_that_nobody_knows_stay_for_one_ttl() -> None:
     )
     history = NodeHistory(17, (old, new), events)
     assert RingSimulator().broken_rule(history) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "seed"),
+    [
+        # The order to drain sweeps who had the name: that one has not lost it to another process.
+        (lambda seed: with_weights(with_drains(own_ranges(random_history(seed)))), 63731),
+        # Drained, it has given up its points: none is moved when a failover brings them back.
+        (lambda seed: with_weights(with_drains(random_history(seed))), 211123),
+    ],
+    ids=["ended", "weight"],
+)
+def test_a_rule_knows_what_an_order_to_drain_does(
+    make: Callable[[int], NodeHistory], seed: int
+) -> None:
+    assert RingSimulator().broken_rule(make(seed)) is None

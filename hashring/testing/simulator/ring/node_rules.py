@@ -621,6 +621,10 @@ class Ended(RingRule):
             self._ended.clear()
         self._holders = _holders(world)
 
+    def ordered(self, world: RingWorld) -> None:
+        # An order takes away what has expired.
+        self._holders = _holders(world)
+
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:

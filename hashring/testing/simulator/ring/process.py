@@ -113,6 +113,12 @@ class RingProcess(Process):
                 self.renewed = members_of(call.command, outcome)
             self.renewed_sent = max(self.renewed_sent, call.sent)
             self.renewed_at = max(self.renewed_at, call.executed or NEVER)
+        elif (
+            isinstance(outcome, BeatReply)
+            and outcome.status is BeatStatus.DRAINED
+            and call.sent >= self.renewed_sent
+        ):
+            self.renewed = frozenset()  # It has given up all of them.
 
     def finished(self, loop: SimulatedLoop[Any]) -> None:
         """The machine has nothing more to do."""

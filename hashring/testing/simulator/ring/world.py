@@ -94,6 +94,8 @@ class RingWorld(World[RingProcess]):
         """Somebody gives an order about a node."""
         if self.now >= max(self.down_until, self.hang_until):
             self.server.run(command)
+            for rule in self.rules:
+                rule.ordered(self)
 
     def is_to_drain(self, process: RingProcess) -> bool:
         """Whether an order stands in Redis that the process is to obey."""
