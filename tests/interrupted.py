@@ -34,6 +34,7 @@ from redis import Redis  # noqa: E402
 
 import hashring  # noqa: E402
 from hashring import NodeStateError, RingNode  # noqa: E402
+from hashring.monkey_patching import original  # noqa: E402
 from hashring.running.threads_and_greenlets import GeventBackend, ThreadBackend, _Home  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
@@ -179,6 +180,7 @@ EARLY = {
     *lines_of(ThreadBackend.__init__),
     *lines_of(GeventBackend.__init__),
     *lines_of(_Home.__init__),
+    *lines_of(original),
 }
 
 
