@@ -215,7 +215,7 @@ class MemoryStore:
 
     def subscribe(self, *channels: bytes) -> Subscription:
         """Begin a subscription; see :meth:`hashring.store.interface.Store.subscribe`."""
-        return MemorySubscription(self.server, channels)
+        return MemorySubscription(self.server.listen, channels)
 
     def close(self) -> None:
         """Nothing to close."""

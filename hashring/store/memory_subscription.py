@@ -5,31 +5,32 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from hashring.monkey_patching import native_lock, original, threads_are_greenlets
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
 
-
-class Channels(Protocol):
-    """Where messages are published."""
-
-    def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
-        """Call ``hear`` with each message on the channel; the answer ends it."""
+Hear = Callable[[bytes], None]
 
 
 class MemorySubscription:
-    """A subscription to channels; see :class:`hashring.store.interface.Subscription`."""
+    """A subscription to channels; see :class:`hashring.store.interface.Subscription`.
 
-    def __init__(self, server: Channels, channels: tuple[bytes, ...]) -> None:
+    Args:
+        listen: calls what it is given with each message on a channel; the answer ends it.
+        channels: which.
+    """
+
+    def __init__(
+        self, listen: Callable[[bytes, Hear], Callable[[], None]], channels: tuple[bytes, ...]
+    ) -> None:
         self._notices: queue.SimpleQueue[Notice] = original("queue", "SimpleQueue")()
         self._waking = native_lock()
         self._wake: Callable[[], object] | None = None
-        self._ends = [server.listen(channel, self._hear(channel)) for channel in channels]
+        self._ends = [listen(channel, self._hear(channel)) for channel in channels]
         for _ in channels:
             self._put(Subscribed())
 
-    def _hear(self, channel: bytes) -> Callable[[bytes], None]:
+    def _hear(self, channel: bytes) -> Hear:
         return lambda payload: self._put(Message(channel, payload))
 
     def _put(self, notice: Notice) -> None:

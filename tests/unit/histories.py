@@ -1,4 +1,4 @@
-"""Plays histories that must break no rule."""
+"""Plays histories that must break no rule, and those that must show a planted fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hashring.testing.simulator.play import Simulator
+from hashring.testing.simulator.play import H, Simulator
 
 
 def none_breaks_a_rule(
@@ -17,3 +17,27 @@ def none_breaks_a_rule(
     failing = simulator.find(seeds, make)
     if failing is not None:
         pytest.fail(simulator.story(failing), pytrace=False)
+
+
+def find_fault(
+    simulator: Simulator[H, Any],
+    rules: str,
+    histories: Callable[[int], H],
+    budget: int,
+    late: Iterable[int] = (),
+) -> H:
+    """The first history in which a rule is broken; a rule not among these is another fault.
+
+    Args:
+        rules: the names of the rules that may be broken, with ``|`` between them.
+        histories: the history of a seed.
+        budget: how many histories are played before the fault counts as not found.
+        late: seeds that found a fault late when they were chosen; they only save time.
+    """
+    for seed in (*late, *range(budget)):
+        history = histories(seed)
+        rule = simulator.broken_rule(history)
+        if rule is not None:
+            assert rule in rules.split("|"), simulator.story(history)
+            return history
+    pytest.fail(f"not found in {budget} histories")

@@ -69,3 +69,11 @@ local function has_ended(session)
   local till = redis.call('ZSCORE', KEYS[12], session)
   return till and tonumber(till) > now
 end
+
+-- Nobody has the node's name any more, and nothing says where it is.
+local function free_name(node)
+  redis.call('HDEL', KEYS[3], node)
+  redis.call('HDEL', KEYS[9], node)
+  redis.call('SREM', KEYS[6], node)
+  redis.call('ZREM', KEYS[11], node)
+end

@@ -25,10 +25,7 @@ take_off_index(members)
 if #points > 0 and told_of(entry).named == true then
   remember(node, points)
 end
-redis.call('HDEL', KEYS[3], node)
-redis.call('HDEL', KEYS[9], node)
-redis.call('SREM', KEYS[6], node)
-redis.call('ZREM', KEYS[11], node)
+free_name(node)
 if ARGV[3] == 'stop' then
   lift_orders_about(node, session)
 end

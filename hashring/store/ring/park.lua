@@ -36,11 +36,8 @@ if renewed < #members then
   members = there
 end
 if #members == 0 then
-  -- Nor is there anything to come back to; the name is free.
-  redis.call('HDEL', KEYS[3], node)
-  redis.call('HDEL', KEYS[9], node)
-  redis.call('SREM', KEYS[6], node)
-  redis.call('ZREM', KEYS[11], node)
+  -- Nor is there anything to come back to.
+  free_name(node)
   return 'absent'
 end
 local stays = cjson.encode({

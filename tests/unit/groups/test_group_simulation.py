@@ -37,7 +37,7 @@ from hashring.testing.simulator.groups.random_histories import KINDS, LOAD_KIND
 from hashring.testing.simulator.groups.rest_rules import unrest
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.network import LATENCY, Call
-from tests.unit.histories import none_breaks_a_rule
+from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 HISTORIES = 120
@@ -394,16 +394,7 @@ def rewinds(seed: int) -> GroupHistory:
 def found(
     rules: str, simulator: GroupSimulator | None = None, make: Make = random_group_history
 ) -> GroupHistory:
-    """The first history in which the rule is broken; another rule broken is another fault."""
-    simulator = simulator or GroupSimulator()
-    for seed in (*LATE, *range(FAULT_BUDGET)):
-        history = make(seed)
-        rule = simulator.broken_rule(history)
-        if rule is None:
-            continue
-        assert rule in rules.split("|"), simulator.story(history)
-        return history
-    pytest.fail(f"not found in {FAULT_BUDGET} histories")
+    return find_fault(simulator or GroupSimulator(), rules, make, FAULT_BUDGET, LATE)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from hashring.testing.simulator import (
 )
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
-from tests.unit.histories import none_breaks_a_rule
-from tests.unit.node import planted
+from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_node_machine import BEAT, KEYS, TTL, Hand, asks, seen
 from tests.unit.planted_scripts import plant_at_the_beginning
@@ -170,7 +169,7 @@ def test_no_history_of_drains_breaks_a_rule(make: Callable[[int], NodeHistory], 
 def found(
     simulator: RingSimulator, rules: str, make: Callable[[int], NodeHistory] = plain
 ) -> NodeHistory:
-    return planted.found(simulator, rules, make, FAULT_BUDGET)
+    return find_fault(simulator, rules, make, FAULT_BUDGET)
 
 
 class TakesItForAnAnswerLikeAnyOther(NodeMachine):

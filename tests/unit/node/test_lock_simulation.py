@@ -34,8 +34,8 @@ from hashring.testing.simulator.ring.lock_rules import believed
 from hashring.testing.simulator.ring.random_histories import KINDS, LOCK_KINDS
 from hashring.testing.simulator.ring.world import KEYS as RING
 from hashring.testing.simulator.ring.world import RingWorld
-from tests.unit.histories import none_breaks_a_rule
-from tests.unit.node import planted, planted_locks
+from tests.unit.histories import find_fault, none_breaks_a_rule
+from tests.unit.node import planted_locks
 from tests.unit.planted_scripts import plant
 
 HISTORIES = 300
@@ -138,7 +138,7 @@ def found(
     simulator: RingSimulator | None = None,
     histories: Callable[[int], NodeHistory] = random_lock_history,
 ) -> NodeHistory:
-    return planted.found(simulator or RingSimulator(), rules, histories, FAULT_BUDGET, LATE)
+    return find_fault(simulator or RingSimulator(), rules, histories, FAULT_BUDGET, LATE)
 
 
 @pytest.mark.parametrize(

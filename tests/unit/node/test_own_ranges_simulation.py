@@ -21,8 +21,7 @@ from hashring.testing.simulator import (
     random_history,
     random_lock_history,
 )
-from tests.unit.histories import none_breaks_a_rule
-from tests.unit.node import planted
+from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 BATCH = 200
@@ -47,7 +46,7 @@ def test_no_history_with_locks_breaks_a_rule() -> None:
 
 
 def found(simulator: RingSimulator, rules: str) -> None:
-    planted.found(simulator, rules, lambda seed: own_ranges(random_history(seed)), FAULT_BUDGET)
+    find_fault(simulator, rules, lambda seed: own_ranges(random_history(seed)), FAULT_BUDGET)
 
 
 class IgnoresItsHeartbeats(OwnRangesMachine):

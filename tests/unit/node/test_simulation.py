@@ -22,8 +22,7 @@ from hashring.testing.simulator import Event, RingSimulator, random_history
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import KINDS
 from hashring.testing.simulator.shrinking import smallest
-from tests.unit.histories import none_breaks_a_rule
-from tests.unit.node import planted
+from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.planted_scripts import plant, plant_at_the_beginning
 
 HISTORIES = 2400
@@ -123,7 +122,7 @@ MACHINES = {
 
 
 def found(simulator: RingSimulator, rules: str) -> NodeHistory:
-    return planted.found(simulator, rules, random_history, FAULT_BUDGET)
+    return find_fault(simulator, rules, random_history, FAULT_BUDGET)
 
 
 @pytest.mark.parametrize(("machine", "rules"), MACHINES.values(), ids=MACHINES)

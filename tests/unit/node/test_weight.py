@@ -26,8 +26,7 @@ from hashring.testing.simulator import (
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.ring.history import NodeHistory, ProcessSpec
 from hashring.testing.simulator.ring.random_histories import LATE
-from tests.unit.histories import none_breaks_a_rule
-from tests.unit.node import planted
+from tests.unit.histories import find_fault, none_breaks_a_rule
 from tests.unit.node.planted import with_the_fault
 from tests.unit.node.test_node_machine import Hand, asks, seen
 from tests.unit.planted_scripts import plant
@@ -316,7 +315,7 @@ def found(
     make: Callable[[int], NodeHistory] = plain,
     budget: int = FAULT_BUDGET,
 ) -> None:
-    planted.found(simulator, rules, make, budget)
+    find_fault(simulator, rules, make, budget)
 
 
 def test_points_drawn_anew_after_a_heartbeat_that_was_not_answered_are_found() -> None:
