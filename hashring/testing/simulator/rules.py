@@ -51,7 +51,7 @@ class Rule(Generic[W, P]):
         """Somebody changed Redis' data behind everyone's back; ``lost`` when it lost some."""
 
     def ordered(self, world: W) -> None:
-        """Somebody has given an order about a node of a ring."""
+        """Somebody has given an order about a node, which takes away what has expired, too."""
 
     def shown(self, world: W, process: P) -> None:
         """What the process' application may see has changed, or the process has ended."""

@@ -55,11 +55,23 @@ class CommittedStep:
 
 
 class DecisionRule(GroupRule):
-    """Looks at every step that a decider commits."""
+    """One of :class:`DecisionRules`."""
 
-    def __init__(self) -> None:
+    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
+        """Look at a step."""
+
+
+class DecisionRules(GroupRule):
+    """Has rules look at every step that a decider commits."""
+
+    def __init__(self, *rules: DecisionRule) -> None:
+        self._rules = rules
         # What each process has read, or a renewal has brought it, by Redis time.
         self._read: defaultdict[str, dict[str, Reading]] = defaultdict(dict)
+
+    def touched(self, world: GroupWorld, lost: bool) -> None:
+        for rule in self._rules:
+            rule.touched(world, lost)
 
     def executed(
         self, world: GroupWorld, process: GroupProcess, command: Command[Any], reply: Any
@@ -79,10 +91,9 @@ class DecisionRule(GroupRule):
             before = reading.standing()
             assert before is not None
             events = load_events(str(command.arguments[6]))
-            self.look(world, process, CommittedStep(before, reading.facts, world.state(), events))
-
-    def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
-        """Look at a step."""
+            decision = CommittedStep(before, reading.facts, world.state(), events)
+            for rule in self._rules:
+                rule.look(world, process, decision)
 
 
 class Decisions(DecisionRule):
@@ -97,7 +108,6 @@ class PartitionTokens(DecisionRule):
     name = "tokens"
 
     def __init__(self) -> None:
-        super().__init__()
         self._tokens: dict[int, int] = {}
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
@@ -252,7 +262,6 @@ class AsBefore(DecisionRule):
     name = "as before"
 
     def __init__(self) -> None:
-        super().__init__()
         # The members' weights when the group was Ready, while they count.
         self._settled: list[float] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashring.testing.simulator.groups.decision_rules import (
     AsBefore,
+    DecisionRules,
     Decisions,
     Drained,
     Needed,
@@ -29,12 +30,9 @@ def group_rules() -> list[GroupRule]:
         MemberRenewal(),
         Once(),
         Prompt(),
-        Decisions(),
-        PartitionTokens(),
-        StandbysFirst(),
-        Needed(),
-        AsBefore(),
-        Drained(),
+        DecisionRules(
+            Decisions(), PartitionTokens(), StandbysFirst(), Needed(), AsBefore(), Drained()
+        ),
         MemberReports(),
         GroupRest(),
         Hears(),

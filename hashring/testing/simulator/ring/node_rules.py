@@ -63,6 +63,7 @@ of the live ones.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from hashring.core.hashing import RING_SIZE
@@ -264,6 +265,7 @@ class Own(RingRule):
         return self._ring.with_node(machine.name, points).with_node("spare", spares)
 
 
+@lru_cache(maxsize=2**14)
 def _replica(member: bytes) -> Replica | None:
     try:
         return parse_replica(member)
@@ -485,6 +487,9 @@ class Weight(RingRule):
     def touched(self, world: RingWorld, lost: bool) -> None:
         self._members = _by_node(world)
 
+    def ordered(self, world: RingWorld) -> None:
+        self._members = _by_node(world)
+
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
     ) -> None:
@@ -562,6 +567,9 @@ class Spares(RingRule):
     def touched(self, world: RingWorld, lost: bool) -> None:
         self._look(world)
 
+    def ordered(self, world: RingWorld) -> None:
+        self._look(world)
+
     def _look(self, world: RingWorld) -> None:
         self._members, self._holders = _by_node(world), _holders(world)
         self._entries = dict(world.server.hgetall(KEYS.ring, "nodes"))
@@ -622,7 +630,6 @@ class Ended(RingRule):
         self._holders = _holders(world)
 
     def ordered(self, world: RingWorld) -> None:
-        # An order takes away what has expired.
         self._holders = _holders(world)
 
     def executed(
