@@ -291,6 +291,5 @@ class BasePartitionGroup(BaseMember):
         if machine.stage is not Stage.JOINED:
             # Else it is raised where start() was called.
             self._log(decided.error, machine.undecided)
-        machine.undecided = decided.error
         if stay is not None and stay.loop is not None:
             stay.loop.tell(lambda now: machine.decided(decided))

@@ -20,7 +20,7 @@ from hashring.core.groups.view_changes import changed_view
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_changes import change
-from hashring.protocol.group_decider import Decided, Decider, OwnDecision
+from hashring.protocol.group_decider import Decided, Decider, DeciderStage, OwnDecision
 from hashring.protocol.member_machine import RETRY, MemberMachine, Stage
 from hashring.store.group.commands import (
     CLAIM,
@@ -139,8 +139,20 @@ class GroupMachine(MemberMachine):
         self._ask_decider(self._asked, brought)
         return self._asked
 
+    @property
+    def _others_first(self) -> float:
+        """Seconds for which steps are left to the others, since it could not take one lately.
+
+        Its assignor raises or takes very long, or it does not know the group's. All that could
+        decide renew within that time, and none of those that could not keeps them from it.
+        """
+        busy = self.decider.stage is DeciderStage.DECIDING
+        unable = self.undecided is not None and not isinstance(self.undecided, StoreError)
+        return self.terms.ttl / 2 if busy or unable else 0.0
+
     def decided(self, decided: Decided) -> None:
         """The decider has taken its turn."""
+        self.undecided = decided.error
         if decided.terms is not None:
             self.offered = decided.terms
         if decided.due is not None:
@@ -309,6 +321,7 @@ class GroupMachine(MemberMachine):
             self._known,
             self.view,
             decided=self.decider.decision,
+            others_first=self._others_first,
         )
         if answer is None:
             return (yield from self._come_back())

@@ -710,6 +710,30 @@ def test_a_step_that_was_left_to_a_member_and_not_taken_is_taken_by_another(
         assert beaten(store, keys, facts("b", B)).due
 
 
+def test_a_step_that_nobody_took_is_left_to_the_others_for_a_while(
+    store: Store, keys: GroupKeys
+) -> None:
+    decided_by(store, keys, "a")
+    store.run(with_claim(join(keys, facts("b", B), TERMS), 1e-6))
+    for seconds, due in ((TERMS.ttl, False), (1e-6, True)):
+        found = store.run(beat(keys, facts("a"), TERMS.ttl, others_first=seconds))
+        assert found is not None
+        assert found.due is due
+
+
+def test_a_lease_that_ended_is_left_to_the_others_for_a_while(
+    store: Store, keys: GroupKeys
+) -> None:
+    decided_by(store, keys, "a")
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys, "a", goes_on=True)
+    store.run(beat(keys, facts("b", B), 1e-6))
+    for seconds, due in ((TERMS.ttl, False), (1e-6, True)):
+        found = store.run(beat(keys, facts("a"), TERMS.ttl, others_first=seconds))
+        assert found is not None
+        assert found.due is due
+
+
 def test_a_report_that_asks_for_a_step_says_that_it_was_left_to_another(
     store: Store, keys: GroupKeys
 ) -> None:

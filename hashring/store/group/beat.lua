@@ -5,6 +5,7 @@
 --       7 seconds a claim lasts; see takes()
 --       8 how many members are to wait for the next step
 --       9 the decision that this member's decider knows; empty when it is to read by itself
+--       10 seconds for which a step is left to others before this member takes it
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
 -- Else {'ok', now, tag, phase, due, part, changes, wait, reading}. due: 1 if this member is to take
 -- the next step, 2 if another is to take one that this report asks for, else 0. part: the tag of the
@@ -44,14 +45,21 @@ if report ~= ARGV[4] then
     told = true
   end
 end
--- A lease that was renewed does not end: the set of leases knows, and no step need look.
-local function lapsed()
+-- Redis time since which a step is due. A lease that was renewed does not end: the set of leases
+-- knows, and no step need look.
+local function due_since()
+  local since = number('due', math.huge)
+  if since <= now then
+    return since
+  end
   local looked = string.match(redis.call('HGET', KEYS[1], 'looked') or '', '^%d+%.?%d*$')
   local after = looked and '(' .. looked or '-inf'
-  return #redis.call('ZRANGEBYSCORE', KEYS[3], after, text(now), 'LIMIT', 0, 1) > 0
+  local lapsed = redis.call('ZRANGEBYSCORE', KEYS[3], after, text(now), 'WITHSCORES', 'LIMIT', 0, 1)
+  return tonumber(lapsed[2] or '') or math.huge
 end
 local due = 0
-if claim() <= now and (number('due', math.huge) <= now or lapsed()) then
+local till = claim()
+if till <= now and math.max(due_since(), till) + tonumber(ARGV[10]) <= now then
   due = takes(ARGV[1], tonumber(ARGV[7]), told) and 1 or 0
 end
 if told and due == 0 then

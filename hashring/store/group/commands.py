@@ -217,6 +217,7 @@ def beat(
     known: MemberView | None = None,
     *,
     decided: str = "",
+    others_first: float = 0.0,
 ) -> Command[Beat | None]:
     """Renew and report; ``None`` for a session that is gone, and has to join anew.
 
@@ -224,6 +225,8 @@ def beat(
         known_part, known: the member's part as it is known, and its tag.
         decided: the tag of the decision that the member's decider knows; empty when it is to read
             for itself.
+        others_first: seconds for which a step that is due, or that somebody began and did not take,
+            is left to the other members.
     """
 
     def read(raw: Any) -> Beat | None:
@@ -256,6 +259,7 @@ def beat(
         CLAIM,
         WATCHERS,
         decided,
+        others_first,
     )
     return Command(script("group", "beat"), keys.script_keys(), arguments, read)
 

@@ -28,6 +28,7 @@ from hashring.testing.simulator.groups import GroupSimulator
 from hashring.testing.simulator.groups.random_histories import (
     ordered_group_history,
     random_group_history,
+    undecided_group_history,
 )
 from hashring.testing.simulator.history import Event, History
 from hashring.testing.simulator.ring import RingSimulator
@@ -53,6 +54,7 @@ __all__ = [
     "random_group_history",
     "random_history",
     "random_lock_history",
+    "undecided_group_history",
     "with_drains",
     "with_weights",
 ]

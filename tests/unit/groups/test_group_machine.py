@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from hashring.core.assignors import Assignor, Balanced, Learner
+from hashring.core.assignors import Assignor, Balanced, Learner, Situation, Target
 from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.errors import AssignorError, RedisUnavailable
@@ -15,6 +16,7 @@ from hashring.protocol.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group_machine import GroupMachine
 from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
+from hashring.store.command import Command
 from hashring.store.group.commands import STEP, Brought, Left, agreed, group_keys, leave, read
 from hashring.store.memory_store import MemoryServer
 
@@ -192,6 +194,89 @@ def test_while_a_decider_takes_the_next_step_nobody_else_is_asked_to() -> None:
     other.play(other.machine)
     assert isinstance(other.decider.next(hand.now), Wait)
     assert isinstance(hand.decider.next(hand.now), Run)
+
+
+@dataclass(frozen=True)
+class Raises:
+    name: str = "balanced"
+
+    def assign(self, situation: Situation) -> Target:
+        raise RuntimeError("no answer")
+
+
+def renewed_together(
+    first: Hand, second: Hand, turn: Callable[[Hand], object], rounds: int
+) -> bool:
+    """Whether the second takes the step that is due, though it renews just after the first."""
+    newcomer = Hand("z", first.server)
+    newcomer.now = first.now
+    newcomer.machine.start(first.now)
+    newcomer.play(newcomer.machine)
+    generation = first.server.run(read(KEYS)).tag
+    for _ in range(rounds):
+        first.now += INTERVAL
+        second.now = first.now
+        for hand in (first, second):
+            hand.machine.wake()
+            hand.play(hand.machine)
+        turn(first)
+        second.play(second.decider)
+        if first.server.run(read(KEYS)).tag != generation:
+            return True
+    return False
+
+
+def raises(hand: Hand) -> None:
+    """Its assignor raises when it is asked."""
+    hand.decider.assignor = Raises()
+    step = hand.decider.next(hand.now)
+    while isinstance(step, Run):
+        step.done(hand.server.run(step.command), hand.now, hand.now)
+        step = hand.decider.next(hand.now)
+
+
+def hangs(hand: Hand) -> None:
+    """Its assignor never returns."""
+
+
+@pytest.mark.parametrize("turn", [raises, hangs])
+def test_a_member_that_cannot_decide_keeps_no_other_from_it(turn: Callable[[Hand], object]) -> None:
+    one = Hand().inside()
+    other = Hand("n", one.server).inside()
+    assert renewed_together(one, other, turn, 4)
+
+
+@pytest.mark.parametrize("turn", [raises, hangs])
+def test_planted_a_member_that_cannot_decide_and_takes_each_step(
+    turn: Callable[[Hand], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GroupMachine, "_others_first", 0.0)
+    one = Hand().inside()
+    other = Hand("n", one.server).inside()
+    assert not renewed_together(one, other, turn, 40)
+
+
+def test_a_member_whose_assignor_is_well_again_takes_steps_again() -> None:
+    one = Hand().inside()
+    one.machine.decided(replace(NEWS, error=AssignorError("balanced", "is broken")))
+    one.machine.decided(NEWS)
+    other = Hand("n", one.server).inside()
+    assert renewed_together(other, one, hangs, 4)
+
+
+def test_when_redis_did_not_answer_its_decider_a_member_takes_the_next_step_at_once() -> None:
+    one = Hand().inside()
+    Hand("n", one.server).inside()
+    one.machine.decided(replace(NEWS, error=RedisUnavailable("gone")))
+    assert renewed(one).arguments[-1] == 0.0
+
+
+def renewed(hand: Hand) -> Command[Any]:
+    """Its next renewal."""
+    hand.machine.wake()
+    step = hand.machine.next(hand.now)
+    assert isinstance(step, Run)
+    return step.command
 
 
 def test_a_loop_over_the_changes_has_an_interval_to_begin_before_its_member_counts_as_warm() -> (

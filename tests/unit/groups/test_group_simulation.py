@@ -27,7 +27,12 @@ from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_machine import NAME_POLL, GroupMachine
 from hashring.protocol.member_machine import RETRY, Stage, Turn
 from hashring.store.group.commands import CLAIM, Committed
-from hashring.testing.simulator import Event, GroupSimulator, random_group_history
+from hashring.testing.simulator import (
+    Event,
+    GroupSimulator,
+    random_group_history,
+    undecided_group_history,
+)
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.random_histories import (
@@ -704,6 +709,17 @@ def test_a_fault_in_what_it_holds_decides_or_runs_in_redis_is_found(
 ) -> None:
     plant(monkeypatch)
     found(rules)
+
+
+def test_no_history_in_which_some_assignors_fail_breaks_a_rule() -> None:
+    none_breaks_a_rule(GroupSimulator(), undecided_group_history, range(60))
+
+
+def test_a_member_that_cannot_decide_and_takes_each_step_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(GroupMachine, "_others_first", 0.0)
+    find_fault(GroupSimulator(), "rest", undecided_group_history, 800, late=(233, 263, 513))
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,10 @@ def _slow_decision(world: GroupWorld, process: GroupProcess, event: Event) -> No
     process.slow_decisions.append(event.seconds)
 
 
+def _fail_to_decide(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.fail_to_decide(hangs=event.what == "hangs")
+
+
 def _resize(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.resize(int(event.what))
 
@@ -90,6 +94,7 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "return": of_process(_return),
     "stall": of_process(_stall),
     "slow decision": of_process(_slow_decision),
+    "fail to decide": of_process(_fail_to_decide),
     "resize": of_process(_resize),
     "switch access": of_process(_switch_access),
     "drain": of_process(_drain),

@@ -7,11 +7,11 @@ decider, each on a loop of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.core.assignors import assignor_named
+from hashring.core.assignors import Situation, Target, assignor_named
 from hashring.core.groups import member_orders
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.core.groups.next_decision import StepOutcome, migrate, resize
@@ -84,6 +84,8 @@ class GroupProcess(Process):
         self.away: float | None = None
         """Seconds after which its application starts again once it has left."""
         self.slow_decisions: list[float] = []
+        self.hangs = False
+        """Whether its assignor never returns."""
         self.renewed_sent = NEVER
         """True time of sending of the newest renewal that it knows to have succeeded."""
         self.working: dict[int, int] = {}
@@ -136,7 +138,19 @@ class GroupProcess(Process):
         self.renewing.begin()
         self.deciding.begin()
 
+    @property
+    def decides(self) -> bool:
+        """Whether its assignor answers."""
+        return not self.hangs and not isinstance(self.decider.assignor, _Raising)
+
+    def fail_to_decide(self, *, hangs: bool) -> None:
+        """Its assignor never returns from now on, or raises each time."""
+        self.hangs = hangs
+        if not hangs:
+            self.decider.assignor = _Raising(self.decider.assignor.name)
+
     def _new_decider(self) -> Decider:
+        self.hangs = False
         assignor = assignor_named(self.world.history.terms.assignor)
         return self._make_decider(
             NAME,
@@ -202,6 +216,8 @@ class GroupProcess(Process):
     def send(self, call: Call) -> None:
         """Send a command; before a decision an assignor may have taken its time."""
         deciding = self.deciding
+        if self.hangs and call is deciding.busy and _commits(call):
+            return
         if not self.slow_decisions or call is not deciding.busy or not _commits(call):
             super().send(call)
             return
@@ -337,6 +353,14 @@ class GroupProcess(Process):
             self.renewing.tell(lambda: None)
 
         self.asking.run(flow, offer)
+
+
+@dataclass(frozen=True)
+class _Raising:
+    name: str
+
+    def assign(self, situation: Situation) -> Target:
+        raise RuntimeError("no answer")
 
 
 def _commits(call: Call) -> bool:

@@ -157,6 +157,24 @@ def ordered_group_history(seed: int) -> GroupHistory:
     return replace(history, events=tuple(sorted(events, key=lambda event: event.at)))
 
 
+def undecided_group_history(seed: int) -> GroupHistory:
+    """A history at random in which the assignors of some members fail, and not of all."""
+    history = random_group_history(seed)
+    rng = Random(f"{seed} undecided")
+    able = MemberSpec("able", "able", monotonic=rng.choice((0.0, 100.0)))
+    window = max(event.at for event in history.events)
+    events = [Event(round(rng.uniform(0.0, window), 3), "start", able.label)]
+    for spec in rng.sample(history.processes, rng.randint(1, len(history.processes))):
+        what = rng.choice(("raises", "raises", "hangs"))
+        at = round(rng.uniform(0.0, window), 3)
+        events.append(Event(at, "fail to decide", spec.label, what=what))
+    return replace(
+        history,
+        processes=(*history.processes, able),
+        events=tuple(sorted((*history.events, *events), key=lambda event: event.at)),
+    )
+
+
 def _member(label: str, rng: Random) -> MemberSpec:
     return MemberSpec(
         label=f"p{label}",

@@ -2,7 +2,8 @@
 
 **Rest.** Once faults are over, within :func:`patience` the group is Ready; every process that runs
 is a member; every partition is held by one of them, the one that was decided, and all by one where
-access is exclusive; and nothing changes after that, at one call a renewal.
+access is exclusive; and nothing changes after that, at one call a renewal. One member whose
+assignor answers is enough.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def patience(history: GroupHistory) -> float:
     if reported_loads.looks(assignor_named(terms.assignor)):
         # What was moved for its load within the last minute counts.
         waits += 2 * reported_loads.WINDOW
+    if any(event.kind == "fail to decide" for event in history.events):
+        # Each step may be left to one that cannot take it, and after that to the others.
+        each += 2 * terms.ttl
     return waits + moves * each + 2 * history.drain
 
 
@@ -88,7 +92,7 @@ def unrest(world: GroupWorld) -> str:
     for process in world.alive:
         if process not in running and process.spec.name not in names:
             return f"{process.spec.label} is {process.machine.stage.value}"
-    if not running:
+    if not any(process.decides for process in running):
         return ""
     reading = world.reading()
     state = reading.standing() or GroupState.new(world.history.terms)
