@@ -73,6 +73,7 @@ state           meaning                                                 event ->
 ==============  ======================================================  =========================
 ``returning``   joins as it was, if it stopped to come back             joined -> held
 \\                                                                       nothing left -> looking
+\\                                                                       name taken -> contesting
 ``looking``     reads the ring: which points it may have                points chosen -> claiming
 \\                                                                       name taken -> contesting
 ``claiming``    joins with its points                                   joined -> held
@@ -285,7 +286,11 @@ CLAIM: Final = StateTable(
         _C.YIELDED: "leaves its name to the other process",
     },
     {
-        _C.RETURNING: {_K.JOINED: _C.HELD, _K.NOTHING_LEFT: _C.LOOKING},
+        _C.RETURNING: {
+            _K.JOINED: _C.HELD,
+            _K.NOTHING_LEFT: _C.LOOKING,
+            _K.TAKEN: _C.CONTESTING,
+        },
         _C.LOOKING: {_K.CHOSEN: _C.CLAIMING, _K.TAKEN: _C.CONTESTING},
         _C.CLAIMING: {_K.JOINED: _C.HELD, _K.MOVED: _C.LOOKING, _K.TAKEN: _C.CONTESTING},
         _C.CONTESTING: {

@@ -14,7 +14,7 @@ from hashring.core.replica import Replica
 from hashring.core.ring_change import ChangeKind, Stamp
 from hashring.errors import RedisUnavailable
 from hashring.node.own_ranges_machine import machine_of
-from hashring.node.states import NodeState, SightState
+from hashring.node.states import ClaimState, NodeState, SightState
 from hashring.protocol.machine import Finished, Run, Subscribe
 from hashring.store.ring.commands import BeatReply, BeatStatus, LeaveStatus, Look
 from hashring.store.ring.node_orders import ORDERED, WeightOrder
@@ -142,6 +142,17 @@ def test_one_that_may_be_back_and_does_not_know_where_leaves_to_the_ttl() -> Non
     assert ends.command.script.name == "park"
     ends.done(LeaveStatus.ABSENT, hand.now, hand.now)
     assert isinstance(hand.next(), Finished)
+
+
+def test_one_that_came_back_unheard_and_whose_name_was_taken_since_asks_who_began_first() -> None:
+    hand = NearHand(named=True)
+    hand.start()
+    hand.subscribe()
+    hand.run().failed(RedisUnavailable("no answer"), hand.now)
+    hand.wait(BEAT)
+    hand.answer(hand.run(), BeatStatus.SUPERSEDED)
+    assert (hand.state, hand.machine.claim) == (NodeState.JOINING, ClaimState.CONTESTING)
+    assert hand.run().command.script.name == "look"
 
 
 def looking_around(length: int = 1000, weight: float = 2.0) -> tuple[NearHand, Run]:

@@ -501,7 +501,9 @@ class Weight(RingRule):
         # What a failover or a late heartbeat put back is not among those that it had renewed.
         # What a failover took away is among those, so to put it back moves nothing.
         fresh = after - before - process.renewed
-        if "w" in flags and fresh and (before & process.renewed) - after:
+        # Redis does not know an old heartbeat from a new one if it lost since what tells.
+        tells = world.lost_at < world.sent_at
+        if "w" in flags and tells and fresh and (before & process.renewed) - after:
             raise self.broken(
                 world,
                 f"{process.spec.label} has another weight, and moved points: from "
@@ -655,6 +657,8 @@ class Stays(RingRule):
 
     def __init__(self) -> None:
         self._parked: dict[str, tuple[float, frozenset[bytes]]] = {}
+        # When Redis first took each process for the node.
+        self._since: dict[str, float] = {}
 
     def touched(self, world: RingWorld, lost: bool) -> None:
         self._parked.clear()
@@ -671,14 +675,21 @@ class Stays(RingRule):
         if reply is LeaveStatus.OK and command.script.name == "park":
             self._parked[name] = (world.now, members)
             return
+        if isinstance(reply, BeatReply) and reply.status in _ACCEPTED:
+            self._since.setdefault(process.spec.label, world.now)
         if isinstance(reply, BeatReply) and reply.status is BeatStatus.DRAINED:
             self._parked.pop(name, None)
         if not isinstance(reply, BeatReply) or reply.status is not BeatStatus.OK:
             return
         at, before = self._parked.pop(name, (NEVER, members))
+        since = self._since[process.spec.label]
         if world.now > at + TTL or len(before) != world.points(process):
             return
-        if members != before or reply.before != reply.stamp.tag:
+        if since < world.lost_at:
+            # It has the points that it had when it took the name, and Redis has lost that it did.
+            return
+        # Without a tag, which somebody deleted, its heartbeat begins a new history.
+        if members != before or reply.before not in ("", reply.stamp.tag):
             raise self.broken(
                 world, f"{process.spec.label} came back in time, and changed the ring"
             )
