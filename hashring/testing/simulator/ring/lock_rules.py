@@ -6,8 +6,9 @@ Redis lost, or somebody took away by hand, since the process last renewed them: 
 at its next heartbeat, and until then only the token protects what it writes.
 
 **Sole.** No two processes believe at one time that they hold one key. That holds over a loss of all
-data, too, which undoes all locks. Excepted are locks that a failover or a person undid, and those
-that were taken after such a loss before any node that knew the ring was back.
+data, too, which undoes all locks. Excepted are locks that a failover or a person undid, those that
+a failover kept from being put back after such a loss, and those that were taken after it before any
+node that knew the ring was back.
 
 **Tokens.** Each lock that is taken has a greater token than any before it on that key, whatever
 Redis lost; and only taking makes a lock, or putting back one that Redis lost while it was held. One
@@ -113,17 +114,24 @@ class Sole(LockWatch):
     def __init__(self) -> None:
         self._standing: dict[bytes, tuple[int, str, float]] = {}
         self._rolled_back_at = self._emptied_at = NEVER
+        self._history = ""
         self._unaware = False
         self._taken_unaware: set[tuple[bytes, int]] = set()
 
     def touched(self, world: RingWorld, lost: bool) -> None:
+        terms = world.history.locks
+        assert terms is not None
         locks, now = world.server.locks(KEYS), world.redis_time()
+        history = world.server.history(KEYS.ring)
         if not locks and not world.server.tag(KEYS.ring):
             self._emptied_at = world.now
             self._unaware = True
         elif locks != {key: lock for key, lock in self._standing.items() if lock[2] > now}:
             self._rolled_back_at = world.now
-        self._standing = locks
+        elif history not in ("", self._history) and world.now <= self._emptied_at + terms.ttl:
+            # A history from before the loss, in which locks may be taken.
+            self._rolled_back_at = world.now
+        self._standing, self._history = locks, history
 
     def executed(
         self, world: RingWorld, process: RingProcess, command: Command[Any], reply: Any
@@ -135,7 +143,8 @@ class Sole(LockWatch):
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
         self._standing = world.server.locks(KEYS)
-        began_since = process.machine.history == world.server.history(KEYS.ring)
+        self._history = world.server.history(KEYS.ring)
+        began_since = process.machine.history == self._history
         if self._unaware and began_since and command.script.name == "locks_acquire":
             self._taken_unaware |= {(key, lock[0]) for key, lock in self._standing.items()}
         super().executed(world, process, command, reply)
