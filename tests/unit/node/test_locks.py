@@ -1114,18 +1114,23 @@ def test_a_refused_key_that_moved_away_is_not_counted(world: World) -> None:
 
 
 def test_the_memory_of_refused_keys_is_bounded(world: World) -> None:
+    world.set_ring("a")
     a = world.node("a", limit=3)
     a.select(keys_of("a", 3))
-    for number in range(REFUSED_COUNTED + 1000):
-        assert a.book.ask(b"%d" % number, number % SPAN, a.bounds, a.until, world.now) is NO
-    for number in range(REFUSED_COUNTED + 1000):
-        # Inside the range of a, the first on a ring of two: nearly all of the circle.
-        a.book.ask(b"x%d" % number, 2 * SPAN + number, (0, 2**32), a.until, world.now)
-    book = a.book
-    assert len(book.limit._refused) <= REFUSED_COUNTED
-    assert len(book.limit._keys) <= LOCKS_A_CALL
+    for number in range(SPAN, SPAN + REFUSED_COUNTED + 1000):
+        assert a.book.ask(b"x%d" % number, number, a.bounds, a.until, world.now) is NO
+    assert len(a.book.limit._keys) == LOCKS_A_CALL
     a.heartbeat()
-    assert book.limit.refused <= REFUSED_COUNTED
+    assert a.book.limit.refused == REFUSED_COUNTED
+
+
+def test_what_a_full_memory_of_refused_keys_has_is_still_seen_to_be_refused() -> None:
+    limit = Limit(3, idle=10.0, locking=False)
+    for now in (0.0, 9.0):
+        for point in range(REFUSED_COUNTED + 1):
+            limit.refuse(b"%d" % point, point, own=True, now=now)
+    limit.recount(lambda point: True, everyone_full=False, now=15.0)
+    assert limit.refused == REFUSED_COUNTED
 
 
 def test_without_locks_the_limit_is_kept_and_what_it_refuses_is_unserved(world: World) -> None:
