@@ -219,6 +219,24 @@ def _others() -> list[Command[Any]]:
     ]
 
 
+STATE = """
+local names, parts = redis.call('KEYS', '*'), {}
+table.sort(names)
+for _, name in ipairs(names) do
+  local expires = redis.call('PTTL', name) > 0 and 1 or 0
+  parts[#parts + 1] = cjson.encode({name, expires, redis.sha1hex(redis.call('DUMP', name))})
+end
+local members = redis.pcall('ZRANGE', KEYS[1], 0, -1)
+return {table.concat(parts), members.err and {} or members, redis.call('DUMP', KEYS[2])}
+"""
+AGAIN = """
+redis.call('FLUSHALL')
+for i = 1, #ARGV, 2 do
+  redis.call('RESTORE', KEYS[(i + 1) / 2], ARGV[i], ARGV[i + 1])
+end
+"""
+
+
 class Scene:
     """A ring, locks, a group and a lease challenge on one server, as often as wanted."""
 
@@ -248,32 +266,27 @@ class Scene:
         self.client.set(RESOURCE, 3)
         self.client.set("{resource}", "old")
         self.commands = [*_ring(), *_locks(), *_group(self.store), *_others()]
-        self._at_first = self.dump()
+        self._state = self.client.register_script(STATE)
+        self._again = self.client.register_script(AGAIN)
+        self._names = self.client.keys()
+        self._values: list[int | bytes] = []
+        for name in self._names:
+            self._values.append(10**6 if self.client.pttl(name) > 0 else 0)
+            self._values.append(self.client.dump(name))
         # Redis sends what was published while a subscription stands with the answers to pings.
         self._pubsub = self.client.pubsub()
         self._pubsub.psubscribe("*")
         self.messages()
 
-    def dump(self) -> dict[bytes, tuple[bytes, bool]]:
-        """Every key with its value, and whether it expires."""
-        names = sorted(self.client.keys())
-        pipeline = self.client.pipeline(transaction=False)
-        for name in names:
-            pipeline.dump(name)
-            pipeline.pttl(name)
-        found = pipeline.execute()
-        return {
-            name: (value, left > 0)
-            for name, value, left in zip(names, found[::2], found[1::2], strict=True)
-        }
+    def state(self) -> tuple[bytes, frozenset[bytes], bytes | None]:
+        """A text for all keys, their values and whether they expire; the ring's members, none when
+        its key is none of a ring; and its epoch."""
+        everything, members, epoch = self._state(keys=[KEYS.ring, KEYS.epoch])
+        return everything, frozenset(members), epoch
 
     def again(self) -> None:
         """Everything as it was at first."""
-        pipeline = self.client.pipeline(transaction=False)
-        pipeline.flushall()
-        for name, (value, expires) in self._at_first.items():
-            pipeline.restore(name, 10**6 if expires else 0, value)
-        pipeline.execute()
+        self._again(keys=self._names, args=self._values)
 
     def messages(self) -> int:
         """How many messages came since the last call."""
@@ -284,12 +297,6 @@ class Scene:
                 return count
             count += message["type"] == "pmessage"
         raise AssertionError("no answer to a ping")
-
-    def members(self) -> frozenset[bytes]:
-        """The ring's members; none when its key is none of a ring."""
-        if self.client.type(KEYS.ring) != b"zset":
-            return frozenset()
-        return frozenset(self.client.zrange(KEYS.ring, 0, -1))
 
     def close(self) -> None:
         self._pubsub.close()
@@ -351,8 +358,7 @@ class Outcome:
 
 
 def _run(scene: Scene, command: Command[Any]) -> Outcome:
-    before, members = scene.dump(), scene.members()
-    epoch = before.get(KEYS.epoch)
+    before, members, epoch = scene.state()
     error = None
     try:
         reply = scene.client.eval(
@@ -364,13 +370,13 @@ def _run(scene: Scene, command: Command[Any]) -> Outcome:
         read = ("locks_", "beat", "forget", "leave", "sweep", "snapshot")
         if command.script.name.startswith(read):
             command.read(reply)
-    after = scene.dump()
+    after, members_after, epoch_after = scene.state()
     return Outcome(
         error,
         after != before,
         scene.messages(),
-        scene.members() != members,
-        after.get(KEYS.epoch) != epoch,
+        members_after != members,
+        epoch_after != epoch,
     )
 
 

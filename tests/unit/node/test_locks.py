@@ -1127,8 +1127,8 @@ def test_the_memory_of_refused_keys_is_bounded(world: World) -> None:
 def test_what_a_full_memory_of_refused_keys_has_is_still_seen_to_be_refused() -> None:
     limit = Limit(3, idle=10.0, locking=False)
     for now in (0.0, 9.0):
-        for point in range(REFUSED_COUNTED + 1):
-            limit.refuse(b"%d" % point, point, own=True, now=now)
+        for number in range(REFUSED_COUNTED + 1):
+            limit.refuse(b"%d" % number, number, own=True, now=now)
     limit.recount(lambda point: True, everyone_full=False, now=15.0)
     assert limit.refused == REFUSED_COUNTED
 
