@@ -190,7 +190,7 @@ def _key(ring: bytes, part: str) -> bytes:
     return key
 
 
-@lru_cache
+@lru_cache(maxsize=2**14)
 def _token_and_session(lock: bytes) -> tuple[int, str]:
     token, session, _ = lock.split(b" ", 2)
     return int(token), session.decode()

@@ -86,7 +86,7 @@ class LockHolder(LockWatch):
     def look(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
-        locks = world.server.locks(KEYS)
+        locks = world.locks()
         for process in world.processes.values():
             for key, token, deadline in believed(world, process):
                 # It was sent no later than one ttl before the deadline, in true time.
@@ -121,7 +121,7 @@ class Sole(LockWatch):
     def touched(self, world: RingWorld, lost: bool) -> None:
         terms = world.history.locks
         assert terms is not None
-        locks, now = world.server.locks(KEYS), world.redis_time()
+        locks, now = world.locks(), world.redis_time()
         history = world.server.history(KEYS.ring)
         if not locks and not world.server.tag(KEYS.ring):
             self._emptied_at = world.now
@@ -142,7 +142,7 @@ class Sole(LockWatch):
             knew = process.machine.history
             if knew not in ("", reply.history) or world.now > self._emptied_at + terms.ttl:
                 self._unaware = False
-        self._standing = world.server.locks(KEYS)
+        self._standing = world.locks()
         self._history = world.server.history(KEYS.ring)
         began_since = process.machine.history == self._history
         if self._unaware and began_since and command.script.name == "locks_acquire":
@@ -187,7 +187,7 @@ class LockTokens(LockWatch):
         script = command.script.name
         if not script.startswith("locks_"):
             return
-        locks, now = world.server.locks(KEYS), world.redis_time()
+        locks, now = world.locks(), world.redis_time()
         for key, (token, session, expires) in locks.items():
             before = self._standing.get(key)
             if before is not None and before[:2] == (token, session) and now < before[2]:
@@ -219,7 +219,7 @@ class LockTokens(LockWatch):
     def touched(self, world: RingWorld, lost: bool) -> None:
         # A failover brings old locks back: nobody took them.
         self._lost_at = world.now if lost else self._lost_at
-        before, self._standing = self._standing, world.server.locks(KEYS)
+        before, self._standing = self._standing, world.locks()
         for key, lock in before.items():
             token, session, expires = self._standing.get(key, GONE)
             # A failover may lose a renewal alone: the lock ends before its holder's deadline.
@@ -234,7 +234,7 @@ class LockLimit(LockWatch):
     def look(self, world: RingWorld) -> None:
         terms = world.history.locks
         assert terms is not None
-        locks = Counter(session for _, session, _ in world.server.locks(KEYS).values())
+        locks = Counter(session for _, session, _ in world.locks().values())
         for process in world.processes.values():
             limit, book = process.spec.limit, process.machine.book
             if limit is None or book is None or not process.alive:
@@ -315,7 +315,7 @@ class Calm(LockWatch):
         self._calls = {process.spec.label: process.calls for process in world.alive}
 
     def _tokens(self, world: RingWorld) -> dict[bytes, int]:
-        return {key: token for key, (token, _, _) in world.server.locks(KEYS).items()}
+        return {key: token for key, (token, _, _) in world.locks().items()}
 
     def finished(self, world: RingWorld) -> None:
         if not world.alive:

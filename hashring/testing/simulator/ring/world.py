@@ -56,6 +56,8 @@ class RingWorld(World[RingProcess]):
         self.taken_away: dict[bytes, float] = {}
         """When somebody last took a key's lock away by hand."""
         self._machine = machine
+        self._locks: dict[bytes, tuple[int, str, float]] = {}
+        self._locks_of = (-1, NEVER)
         super().__init__(history, rules, faults, server, story=story)
 
     def make(self, spec: ProcessSpec) -> RingProcess:
@@ -83,6 +85,18 @@ class RingWorld(World[RingProcess]):
     def ring(self) -> Ring:
         """The ring as it is in Redis."""
         return Ring(read_members(self.server.scores(KEYS.ring))[0], ALGORITHM)
+
+    def locks(self) -> dict[bytes, tuple[int, str, float]]:
+        """The locks that stand in Redis now; several rules look at them after each command."""
+        state = self.server.calls, self.redis_time()
+        if self._locks_of != state:
+            self._locks_of, self._locks = state, self.server.locks(KEYS)
+        return self._locks
+
+    def touched(self, *, lost: bool) -> None:
+        """Somebody changed Redis' data behind everyone's back."""
+        self._locks_of = (-1, NEVER)
+        super().touched(lost=lost)
 
     def node(self, label: str) -> str:
         """The name of a process' node, whether it runs or not; its label when it never does."""
