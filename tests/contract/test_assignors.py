@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import cycle
 from operator import ne
 
 import pytest
@@ -70,28 +71,42 @@ LASTING: list[Assignor] = [a for a in ALL if getattr(a, "lasting", False)]
 every_assignor = pytest.mark.parametrize("assignor", ALL, ids=lambda a: a.name)
 
 
+MOST = 24
+# Strategies that are made anew for each example take longer than all else in these tests.
+NAMES = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)
+STATES = st.sampled_from(MemberState)
+ACTIVE = st.just(MemberState.ACTIVE)
+WEIGHTS = st.sampled_from([0.1, 0.5, 1.0, 1.0, 2.0, 7.25])
+COUNTS = st.integers(1, MOST)
+NUMBERS = st.integers(0, MOST - 1)
+ANYONE = st.sampled_from("abcdefgh")
+KNOWN = st.lists(st.none() | ANYONE, max_size=MOST)
+HAVING = st.dictionaries(NUMBERS, ANYONE, max_size=4)
+LAGS = st.dictionaries(ANYONE, st.dictionaries(NUMBERS, st.sampled_from([0.0, 9.0])))
+
+
 @st.composite
 def situations(
-    draw: st.DrawFn, weights: st.SearchStrategy[float] | None = None, active_only: bool = False
+    draw: st.DrawFn, weights: st.SearchStrategy[float] = WEIGHTS, active_only: bool = False
 ) -> Situation:
     """Situations as untidy as they come: ghosts, warm-ups, standbys, lags, grown counts."""
-    names = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1))
-    states = st.just(MemberState.ACTIVE) if active_only else st.sampled_from(MemberState)
-    weigh = st.sampled_from([0.1, 0.5, 1.0, 1.0, 2.0, 7.25]) if weights is None else weights
+    names = draw(NAMES)
+    states = ACTIVE if active_only else STATES
     members = tuple(
-        Member(name, joined, draw(weigh), draw(states)) for joined, name in enumerate(names)
+        Member(name, joined, draw(weights), draw(states)) for joined, name in enumerate(names)
     )
-    partitions = draw(st.integers(1, 24))
-    anyone = st.sampled_from([*names, "ghost"])
-    known = draw(st.integers(0, partitions))
-    numbers = st.integers(0, partitions - 1)
+    partitions = draw(COUNTS)
+    anyone = dict(zip("abcdefgh", cycle([*names, "ghost"]), strict=False))
     return Situation(
         members,
         partitions,
-        tuple(draw(st.lists(st.none() | anyone, min_size=known, max_size=known))),
-        draw(st.dictionaries(numbers, anyone, max_size=4)),
-        draw(st.dictionaries(numbers, st.tuples(anyone), max_size=4)),
-        draw(st.dictionaries(anyone, st.dictionaries(numbers, st.sampled_from([0.0, 9.0])))),
+        tuple(who and anyone[who] for who in draw(KNOWN)[:partitions]),
+        {number % partitions: anyone[who] for number, who in draw(HAVING).items()},
+        {number % partitions: (anyone[who],) for number, who in draw(HAVING).items()},
+        {
+            anyone[who]: {number % partitions: lag for number, lag in lags.items()}
+            for who, lags in draw(LAGS).items()
+        },
     )
 
 
