@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SHOWN_NAMES: Final = 40
 _SHOWN_NAME: Final = 60
+_OWN: Final = "__hashring"
 
 
 def quoted(name: str) -> str:
@@ -51,6 +52,17 @@ def check_free(df: DataFrame, *names: str) -> None:
     for name in names:
         if name.lower() in present:
             raise ColumnError(name, "is there already, and would be hidden: rename or drop it")
+
+
+def check_not_own(df: DataFrame) -> None:
+    """Check that no column has a name that the columns of a lookup have.
+
+    Raises:
+        ColumnError: one has; Spark would read it in place of the lookup's.
+    """
+    for name in df.columns:
+        if name.lower().startswith(_OWN):
+            raise ColumnError(name, f"begins with {_OWN}, as columns of the lookup do: rename it")
 
 
 def check_number(df: DataFrame, name: str) -> None:

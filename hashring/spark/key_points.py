@@ -72,13 +72,10 @@ def _hashed(text: Column, algorithm: str) -> Column:
 
     def points(texts: pd.Series) -> pd.Series:
         to_point = hash_algorithm(algorithm).point_of_bytes
-        return texts.map(
-            lambda value: (
-                None
-                if value is None
-                else to_point(value.encode() if isinstance(value, str) else bytes(value))
-            )
-        ).astype("Int64")
+        return texts.map(lambda value: None if value is None else to_point(bytes(value))).astype(
+            "Int64"
+        )
 
-    hashed: Column = pandas_udf(points, "bigint")(text)  # type: ignore[call-overload]
+    # As bytes: a string of Spark may hold some that are no UTF-8, which Python's cannot.
+    hashed: Column = pandas_udf(points, "bigint")(text.cast("binary"))  # type: ignore[call-overload]
     return hashed

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
-from hashring.spark.column_checks import check_free
+from hashring.spark.column_checks import check_free, check_not_own
 from hashring.spark.key_points import is_native, key_point, point
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
@@ -114,6 +114,7 @@ def _with_told(
 
 def _coded(df: DataFrame, columns: CodeColumns, ring: Ring, key: str, *added: str) -> DataFrame:
     check_free(df, "point", *added)
+    check_not_own(df)
     hashed = df.withColumn("point", key_point(df, key, ring.hash_algorithm.name))
     return columns.with_code(hashed, "point", _CODE)
 

@@ -186,7 +186,9 @@ def _literal(array: Any) -> Column:
     texts = [str(value) for value in array.to_pylist()]
     between = next(mark for mark in map(chr, range(1, 0x110000)) if mark not in "".join(texts))
     column = F.split(F.lit(between.join(texts)), f"\\Q{between}\\E")
-    return column.cast(ArrayType(_SPARK_TYPES[array.type], containsNull=False))
+    # Of a text that is no number, a cast gives null where `spark.sql.ansi.enabled` is off: there
+    # Spark refuses the type of an array without nulls.
+    return column.cast(ArrayType(_SPARK_TYPES[array.type]))
 
 
 def code_steps(number: str, table: RangeTable, arrays: Mapping[str, Column]) -> tuple[Column, ...]:

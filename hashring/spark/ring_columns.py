@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
+from hashring.spark.column_checks import check_not_own
 from hashring.spark.range_lookup import (
     MOST_REPEATED,
     array_columns,
@@ -101,6 +102,7 @@ class CodeColumns:
         Args:
             filtered: whether codes are filtered, which Spark does before it counts.
         """
+        check_not_own(df)
         points = hashed.alias(_POINT)
         search = self.search
         if search is not None:

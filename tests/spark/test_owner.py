@@ -111,6 +111,15 @@ def test_other_hash_algorithms_agree_with_the_ring(spark, algorithm, caplog):
     assert bool(said) is not is_native(algorithm)
 
 
+@pytest.mark.parametrize("algorithm", ["crc-32", "jamcrc", "xxh32"])
+def test_a_string_that_is_no_utf_8_is_hashed_by_its_bytes(spark, algorithm):
+    ring = random_ring(5, 8, algorithm=algorithm)
+    keys = [bytes([255, 254, number]) for number in range(20)]
+    df = keys_frame(spark, keys, pa.binary()).selectExpr("key as bytes", "cast(key as string) key")
+    for r in with_owner(df, ring).collect():
+        assert r.owner == ring.owner(r.bytes)
+
+
 @pytest.mark.parametrize(
     ("expression", "name"),
     [
@@ -139,6 +148,13 @@ def test_columns_that_would_be_hidden_are_refused(spark, ring):
     df = spark.range(1).selectExpr("id as key", "id as Owner")
     with pytest.raises(ColumnError, match="'owner' is there already"):
         with_owner(df, ring)
+
+
+@pytest.mark.parametrize("ask", [with_owner, load, partition_by_owner])
+def test_names_of_the_columns_of_the_lookup_are_refused(spark, ring, ask):
+    df = spark.range(1).selectExpr("id as key", "id as __Hashring_word0")
+    with pytest.raises(ColumnError, match="'__Hashring_word0' begins with __hashring"):
+        ask(df, ring)
 
 
 def test_an_ambiguous_key_column_is_refused(spark, ring):
@@ -284,6 +300,37 @@ def test_functions_registered_again_answer_by_the_new_ring(spark):
         assert spark.sql("select changing_owner('k')").first()[0] == name
 
 
+def test_functions_registered_again_answer_by_one_ring_meanwhile(spark, monkeypatch):
+    first, second = random_ring(3, 40), random_ring(30, 400, seed=2)
+    keys = [f"k{i}" for i in range(40)]
+    asked = "select " + ", ".join(f"meanwhile_owner('{key}')" for key in keys)
+    register_functions(spark, first, "meanwhile")
+    told = []
+
+    def one_row_and_a_query(*arguments):
+        told.append(list(spark.sql(asked).first()))
+        return one_row(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hashring.spark.owner_in_sql.one_row", one_row_and_a_query)
+        register_functions(spark, second, "meanwhile")
+    assert len(told) > 1
+    assert all(owners == [first.owner(key) for key in keys] for owners in told)
+    assert list(spark.sql(asked).first()) == [second.owner(key) for key in keys]
+
+
+def test_functions_registered_many_times_leave_the_views_of_two_rings(spark):
+    def views():
+        return {t.name for t in spark.catalog.listTables() if t.name.startswith("again_")}
+
+    register_functions(spark, Ring({"n": [0]}), "again")
+    first = views()
+    for _ in range(4):
+        register_functions(spark, Ring({"n": [0]}), "again")
+    assert len(views()) == 2 * len(first)
+    assert not views() & first
+
+
 @pytest.mark.parametrize(
     ("ring", "prefix", "error", "text"),
     [
@@ -348,6 +395,22 @@ def test_all_keys_null_gives_shares_of_zero(spark, ring):
 
 def test_an_empty_frame_gives_a_load_of_nothing(spark, ring):
     assert [r["keys"] for r in load(spark.range(0), ring, "id").collect()] == [0, 0, 0]
+
+
+def test_sessions_without_ansi_get_the_same_answers(spark):
+    # Clustered points make small tables below the root.
+    rng = random.Random(3)
+    ring = Ring({f"n{i}": [rng.randrange(10_000) for _ in range(9)] for i in range(5)})
+    df = keys_frame(spark, [f"k{i}" for i in range(200)])
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        counts = {r.node: r["keys"] for r in load(df, ring).collect()}
+        for r in with_owner(df, ring).collect():
+            assert r.owner == ring.owner(r.key)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert counts == {r.node: r["keys"] for r in load(df, ring).collect()}
 
 
 def test_weights_that_are_none_are_counted_and_weigh_nothing(spark):
