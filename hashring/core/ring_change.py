@@ -19,6 +19,8 @@ from hashring.errors import MessageFormatError
 
 WIRE_VERSION: Final = 1
 """The version of the messages; a reader skips messages of another one and fetches instead."""
+_MOST: Final = 2**53
+"""More than any ring reaches: the year 2255 in microseconds, and the last exact number of Lua."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,11 @@ def read_change(payload: bytes | str, *, with_points: bool) -> RingChange:
         was = checked_count(body["was"]) if "was" in body else None
         prev = body["prev"]
         session, reason = body.get("session", ""), body.get("reason", "")
-        if not all(isinstance(text, str) for text in (prev, session, reason)):
+        for text in (prev, session, reason):
+            if not isinstance(text, str):
+                raise ValueError
+            text.encode()  # a lone surrogate could not be written into a file
+        if max(stamp.epoch, stamp.at) > _MOST:
             raise ValueError
         if kind is ChangeKind.JOIN and (len(nodes) != 1 or (with_points and not points)):
             raise ValueError

@@ -290,6 +290,8 @@ def _reasoned(
         raise ColumnError(
             node, f"is {column_type(work, node).simpleString()}; a node's name is a string"
         )
+    for column in work.columns:
+        column_type(work, column)  # which is there once
     known = work.sparkSession.createDataFrame(
         pa.table(
             {
@@ -304,7 +306,7 @@ def _reasoned(
     checked = work.select(
         F.struct(*(F.col(quoted(column)) for column in work.columns)).alias("__row"),
         text.alias("__key"),
-        name.alias("__node"),
+        F.collate(name, "UTF8_BINARY").alias("__node"),
         began.alias("__start"),
         ended.alias("__end"),
     ).join(F.broadcast(known), F.col("__node") == F.col("__name"), "left")

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -186,9 +186,15 @@ def _nodes(seen: Snapshot) -> Iterator[tuple[Any, ...]]:
             len(expired),
             any(expired),
             algorithm if isinstance(algorithm, str) else None,
-            float(weight) if isinstance(weight, int | float) else None,
+            _double(weight),
             json.dumps(told, sort_keys=True),
         )
+
+
+def _double(value: Any) -> float | None:
+    with suppress(OverflowError):
+        return float(value) if isinstance(value, int | float) else None
+    return None
 
 
 def _locks(store: RedisStore, keys: RingKeys) -> Iterator[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,10 @@ from hashring.spark.column_checks import column_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_ID: Final = re.compile(r"\d{1,20}-\d{1,20}")
+"""Of an entry of a Redis stream."""
 
 
 def _is_list(items: type[DataType]) -> Callable[[DataType], bool]:
@@ -92,7 +97,13 @@ def _place(row: dict[str, Any], change: RingChange) -> tuple[int, ...]:
 def _change(row: dict[str, Any]) -> RingChange:
     nodes: Sequence[str] = row["nodes"] or ()
     points: Sequence[int] = row["points"] or ()
-    if row["epoch"] is None or row["at"] is None or (row["kind"] == "join" and not points):
+    if (
+        row["epoch"] is None
+        or row["at"] is None
+        or None in (*nodes, *points)
+        or (row["kind"] == "join" and not (nodes and points))
+        or not _ID.fullmatch(row.get("id") or "0-0")
+    ):
         raise HistoryError(f"an event is not whole: {row}; export the events anew")
     tag, prev = row.get("tag") or "", row.get("prev") or ""
     return RingChange(

@@ -62,6 +62,15 @@ def test_a_change_at_no_time_is_no_change(number: str) -> None:
         parse_change(text)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [{"at": "1" + "0" * 18}, {"epoch": 2**64}, *({name: "\ud800"} for name in ("prev", "reason"))],
+)
+def test_a_change_that_no_table_can_hold_is_no_change(told: dict[str, object]) -> None:
+    with pytest.raises(MessageFormatError, match="is not a whole change"):
+        parse_change(json.dumps({**json.loads(CHANGES[0]), **told}))
+
+
 DEEP = "[" * 100_000
 
 

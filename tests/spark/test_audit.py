@@ -240,6 +240,21 @@ def test_a_missing_column_is_refused(spark, history):
         audit(spark.createDataFrame([], LOG).drop("end"), history)
 
 
+def test_a_column_beside_the_log_s_is_there_once(spark, history):
+    log = spark.createDataFrame([], LOG).select("*", F.lit(1).alias("x"), F.lit(2).alias("x"))
+    with pytest.raises(ColumnError, match="'x' is there more than once"):
+        audit(log, history)
+
+
+def test_nodes_of_a_collated_column_are_told_apart(spark):
+    history = ring_history(
+        [change(1, "join", ("A",), [HALF], at=at(10)), change(2, "join", ("a",), [0], at=at(20))]
+    )
+    log = spark.createDataFrame([("hello", "a", 21.0, 22.0), ("hello", "A", 31.0, 32.0)], LOG)
+    found = audit(log.withColumn("node", F.collate("node", "UTF8_LCASE")), history).rows
+    assert {r.node: r.problem for r in found.collect()} == {"a": None, "A": "late"}
+
+
 # --- against brute force ----------------------------------------------------------------------
 
 
@@ -509,7 +524,19 @@ def test_events_of_other_types_are_refused(spark, column, kind):
         history_of(changed)
 
 
-def test_an_event_that_is_not_whole_is_an_error(spark):
-    events = spark.sql("select 1L epoch, now() at, 'join' kind, array('a') nodes, array() points")
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("points", "array()"),
+        ("points", "array(1L, null)"),
+        ("nodes", "array()"),
+        ("nodes", "array(null)"),
+        ("id", "'17'"),
+        ("at", "null"),
+    ],
+)
+def test_an_event_that_is_not_whole_is_an_error(spark, column, value):
+    whole = "select '1-1' id, 1L epoch, now() at, 'join' kind, array('a') nodes, array(1L) points"
+    events = spark.sql(whole).withColumn(column, F.expr(value))
     with pytest.raises(HistoryError, match="an event is not whole"):
         history_of(events)

@@ -74,6 +74,15 @@ def test_replicas_and_nodes_are_those_of_the_ring(spark, redis_server, node, tab
     ]
 
 
+def test_a_weight_that_no_double_holds_is_none(redis, node, table):
+    node("a")
+    (told,) = redis.hgetall(ring_keys(RING).nodes).values()
+    head, brace, rest = told.partition(b"{")
+    garbage = json.dumps({**json.loads(brace + rest), "weight": 10**400}).encode()
+    redis.hset(ring_keys(RING).nodes, "a", head + garbage)
+    assert [r.weight for r in table("nodes").collect()] == [None]
+
+
 def test_the_hash_algorithm_of_the_nodes_is_the_ring_s(spark, redis_server, node):
     node("a", hash_algorithm="crc-32c")
     assert live_ring(spark, redis_server.url, RING).hash_algorithm.name == "crc-32c"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WORST: Final = 100
 """How many findings an audit names; all of them are in its output."""
+_SECONDS: Final = "yyyy-MM-dd HH:mm:ss"
+_MILLISECONDS: Final = f"{_SECONDS}.SSS"
 FIRST: Final = 25
 """How many findings a report shows in order of time."""
 
@@ -57,10 +59,15 @@ def audit_job(
     with kept(found.judged, found.counts):
         summary = found.summary.collect()[0].asDict()
         rejected = {why: count for why, count in reasons.get().items() if count}
-        changes = found.changes.orderBy("version").collect()
+        changes = (
+            found.changes.orderBy("version")
+            .withColumn("at", F.date_format("at", _MILLISECONDS))
+            .collect()
+        )
         nodes = found.nodes.collect()
         worst = _worst(found.findings)
-        first = found.findings.orderBy("start", "key", "node").limit(FIRST).collect()
+        earliest = found.findings.orderBy("start", "key", "node").limit(FIRST)
+        first = _with_times_as_text(earliest, _MILLISECONDS).collect()
         if output:
             output.write(found.findings)
     told = events.groupBy("kind").count().orderBy("kind").collect() if events else []
@@ -100,16 +107,22 @@ def audit_job(
     return Outcome(tuple(facts), report, (worst, by_node))
 
 
+def _with_times_as_text(findings: DataFrame, form: str) -> DataFrame:
+    # A log may hold times that Python has not, such as an end in the year 10,000.
+    return findings.withColumn("start", F.date_format("start", form)).drop("end")
+
+
 def _worst(findings: DataFrame) -> Table:
     """The findings with the most time in which another node may have worked on the key."""
     longest = F.greatest(F.coalesce("unowned", F.lit(0.0)), F.coalesce("overlap", F.lit(0.0)))
-    rows = findings.orderBy(longest.desc(), "start", "key", "node").limit(WORST).collect()
+    worst = findings.orderBy(longest.desc(), "start", "key", "node").limit(WORST)
+    rows = _with_times_as_text(worst, _SECONDS).collect()
     return Table(
         "worst findings",
         ("key", "node", "start", "owner", "problem", "seconds unowned", "with", "seconds together"),
         [
             (
-                key_name(r["key"]), r["node"], r["start"].isoformat(sep=" ", timespec="seconds"),
+                key_name(r["key"]), r["node"], r["start"],
                 r["owner"], r["problem"], r["unowned"], r["other"], r["overlap"],
             )
             for r in rows
@@ -171,7 +184,7 @@ def _audit_sections(
         [
             (
                 str(r["epoch"]),
-                r["at"].isoformat(sep=" ", timespec="milliseconds"),
+                r["at"],
                 f"{r['kind']} {', '.join(r['nodes'])}",
                 r["keys"],
                 *first_work,
@@ -197,7 +210,7 @@ def _audit_sections(
             (
                 key_name(r["key"]),
                 r["node"],
-                r["start"].isoformat(sep=" ", timespec="milliseconds"),
+                r["start"],
                 r["owner"],
                 r["problem"],
                 r["after_change"],
