@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
+from pyspark.sql.types import IntegralType, NumericType, StringType
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import Range
 from hashring.errors import ColumnError
-from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.column_checks import column_type
 from hashring.spark.key_points import key_point
 from hashring.spark.range_filter import MOST_RANGES, within
 from hashring.spark.range_lookup import array_columns, code_steps, table_arrays, with_code
@@ -27,10 +28,16 @@ from hashring.spark.ring_columns import points_table
 from hashring.spark.weight_sums import CODE, weighed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _POINT: Final = "__hashring_point"
-_COLUMNS: Final = ("start", "end", "keys", "weight", "bad_weights")
+_COLUMNS: Final = {
+    "start": "bigint",
+    "end": "bigint",
+    "keys": "bigint",
+    "weight": "double",
+    "bad_weights": "bigint",
+}
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,7 +75,15 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
     for name in _COLUMNS:
         if name not in histogram.columns:
             raise ColumnError(name, "is missing: make the histogram with point_histogram")
-    told = histogram.select(*_COLUMNS).toArrow()
+        kind = column_type(histogram, name)
+        if not isinstance(kind, NumericType):
+            raise ColumnError(
+                name,
+                f"is {kind.simpleString()}: make the histogram with point_histogram, and keep it "
+                f"in Parquet",
+            )
+    numbers = (F.col(name).cast(kind).alias(name) for name, kind in _COLUMNS.items())
+    told = histogram.select(*numbers).toArrow()
     known = told.filter(pc.is_valid(told["start"]))
     lost = told.filter(pc.is_null(told["start"]))
     without = (
@@ -138,13 +153,17 @@ def _second_look(  # noqa: PLR0917 - as above
     algorithm: str,
 ) -> DataFrame:
     """The rows of some buckets, by one more than their codes; those of others by 0."""
-    has_point = "point" in rows.columns
-    if has_point:
-        column_type(rows, "point")
+    if "point" in rows.columns:
+        kind = column_type(rows, "point")
+        if not isinstance(kind, IntegralType | StringType):
+            raise ColumnError("point", f"is {kind.simpleString()}; a point is an integer: drop it")
+        # Text, as each column of a CSV is.
+        at = F.col("point").cast("bigint") if isinstance(kind, StringType) else F.col("point")
         # Of many, what lies between them is most of the ring.
         if len(edges) <= MOST_RANGES:
-            rows = rows.where(within(F.col("point"), edges))
-    at: Column = F.col(quoted("point")) if has_point else key_point(rows, key, algorithm)
+            rows = rows.where(within(at, edges))
+    else:
+        at = key_point(rows, key, algorithm)
     bounds = sorted({0, *(edge.start for edge in edges), *(edge.end for edge in edges)})
     flags_at = np.array([bound for bound in bounds if bound < RING_SIZE], np.int64)
     starts_of = {edge.start for edge in edges}

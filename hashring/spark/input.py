@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "csv", "json")
 CORRUPT: Final = "_corrupt_record"
 """Spark's column for the text of a record that does not fit the schema."""
+_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+_CSV: Final = {"header": True, "enforceSchema": False, "columnPruning": False}
+"""A schema names columns as the header does: else a column would be taken for another. And a record
+of too few or too many fields shows only where all of them are looked at."""
+_TYPED: Final = ("parquet", "orc", "avro")
+"""Formats without malformed records: a file of them fails as a whole."""
 _NO_TEXT: Final = ("\0", "\ufffd")
 """What bytes that are no text in UTF-8 are read as."""
 
@@ -94,6 +101,8 @@ def read_frame(
     format: str | None = None,
     schema: str | None = None,
     options: Mapping[str, str] | None = None,
+    *,
+    key: str | None = None,
 ) -> Input:
     """Read files.
 
@@ -104,6 +113,8 @@ def read_frame(
         schema: Spark DDL. Without it every column of a CSV is a string (guessing types would turn
             the key ``007`` into ``7``), and those of JSON are inferred from the data.
         options: of the format, as Spark's reader takes them.
+        key: the column of keys, if there is one. Of directories ``key=007`` it is a string, unless
+            the schema says otherwise; of other such directories Spark guesses the type.
 
     Raises:
         NoDataError: nothing matches a path, or there is nothing in what matches.
@@ -112,23 +123,33 @@ def read_frame(
         ConfigError: no format, or no schema.
     """
     name = format_of(paths, format)
-    reader = spark.read.format(name).option("mode", "PERMISSIVE")
-    if name == "csv":
-        # A schema names columns as the header does: else a column would be taken for another.
-        # And a record of too few or too many fields shows only where all of them are looked at.
-        reader = reader.option("header", True).option("enforceSchema", False)
-        reader = reader.option("columnPruning", False)
-    reader = reader.options(**(options or {}))
     source = ", ".join(paths)
+
+    def load(wanted: StructType | None = None, **more: bool) -> DataFrame:
+        reader = spark.read.format(name).options(**_OPTIONS)
+        if name == "csv":
+            reader = reader.options(**_CSV)
+        reader = reader.options(**(options or {})).options(**more)
+        return (reader if wanted is None else reader.schema(wanted)).load(list(paths))
+
     try:
-        wanted = None if schema is None else _ddl(schema)
+        if schema is None:
+            frame = load()
+            wanted = _with_key_as_it_is(load, frame.schema, key)
+        else:
+            wanted = _ddl(schema)
         if wanted is None and name == "csv":
-            wanted = reader.load(list(paths)).schema
+            wanted = frame.schema
         if wanted is not None:
-            if name != "parquet" and wanted.fields:
+            names = wanted.names
+            if schema is None and name == "csv":
+                wanted = _as_in_header(load, wanted)
+            if name not in _TYPED and wanted.fields:
                 wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
-            reader = reader.schema(wanted)
-        frame = reader.load(list(paths))
+                names = [*names, CORRUPT]
+            frame = load(wanted)
+            if names != wanted.names:
+                frame = frame.toDF(*names)
         columns = frame.columns
     except SPARK_ERRORS as error:
         raise _refusal(error, name, source) from error
@@ -136,9 +157,38 @@ def read_frame(
         raise InputDamaged(source, "its header line is not text in UTF-8")
     if columns in ([], [CORRUPT]):
         raise NoDataError(source, f"holds no {name} record; is it of another format?")
-    if CORRUPT not in columns:
+    if name in _TYPED or CORRUPT not in columns:
         return Input(frame, source)
     return Input(_good(frame), source, frame)
+
+
+def _with_key_as_it_is(
+    load: Callable[..., DataFrame], guessed: StructType, key: str | None
+) -> StructType | None:
+    """The schema with the key as a string, if Spark guessed its type from directories."""
+    if key not in guessed.names or isinstance(guessed[key].dataType, StringType):
+        return None
+    # So Spark makes no columns of directories.
+    if key in load(recursiveFileLookup=True).schema.names:
+        return None
+    kept = (field for field in guessed.fields if field.name != CORRUPT)
+    return StructType([StructField(f.name, StringType()) if f.name == key else f for f in kept])
+
+
+def _as_in_header(load: Callable[..., DataFrame], named: StructType) -> StructType:
+    """The schema of a CSV with no name where the header has none, and Spark gives ``_c0``.
+
+    By these names Spark compares it with the header of each file.
+    """
+    unnamed = [i for i, name in enumerate(named.names) if name == f"_c{i}"]
+    if not unnamed:
+        return named
+    header = load(header=False).first()
+    fields = list(named.fields)
+    for i in unnamed:
+        if header is not None and i < len(header) and not header[i]:
+            fields[i] = StructField("", fields[i].dataType)
+    return StructType(fields)
 
 
 def read_table(spark: SparkSession, name: str) -> Input:
@@ -177,11 +227,13 @@ def read_stream(
     paths: Sequence[str],
     format: str | None = None,
     schema: str | None = None,
+    *,
+    key: str | None = None,
 ) -> DataFrame:
     """Read the files of one directory or glob as they come.
 
     Of CSV and JSON, the records that do not fit the schema are in it, too, with their text in the
-    column :data:`CORRUPT`, which is null elsewhere.
+    column :data:`CORRUPT`, which is null elsewhere. The key is as for :func:`read_frame`.
 
     Raises:
         ConfigError: more than one path, no format, or no schema where the format has none (a
@@ -194,15 +246,14 @@ def read_stream(
     if schema is None:
         if name != "parquet":
             raise ConfigError("schema", None, f"a stream of {name} needs one: 'key string, ...'")
-        wanted = read_frame(spark, paths, name).frame.schema
+        wanted = read_frame(spark, paths, name, key=key).frame.schema
     else:
         wanted = _ddl(schema)
     if name in ("csv", "json"):
         wanted = StructType([*wanted.fields, StructField(CORRUPT, StringType())])
-    reader = spark.readStream.format(name).schema(wanted).option("mode", "PERMISSIVE")
+    reader = spark.readStream.format(name).schema(wanted).options(**_OPTIONS)
     if name == "csv":
-        reader = reader.option("header", True).option("enforceSchema", False)
-        reader = reader.option("columnPruning", False)
+        reader = reader.options(**_CSV)
     return reader.load(paths[0])
 
 
@@ -228,4 +279,5 @@ def local_path(spark: SparkSession, path: str) -> Path | None:
     default = spark.conf.get("spark.hadoop.fs.defaultFS", "file:///") or "file:///"
     if is_connect(spark) or (not colon and not default.startswith("file:")):
         return None
-    return Path("/" + rest.lstrip("/") if colon and scheme == "file" else path).absolute()
+    # What replaces a directory by its name would replace a link to one.
+    return Path(os.path.realpath("/" + rest.lstrip("/") if colon and scheme == "file" else path))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MODES: Final = ("error", "append", "overwrite")
 FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 """Spark deletes what files of these formats held before it writes the new ones."""
+CSV_OPTIONS: Final = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
+"""Spark would cut off the blanks at both ends of a key, which are part of it."""
 _ENDING: Final = 10.0  # seconds
 
 
@@ -39,7 +41,8 @@ class Output:
             given, as Spark is set up.
         table: the table's name; ``None`` for files.
         mode: what to do with an output that is there: ``error``, ``append``, or ``overwrite``,
-            which replaces all its rows. A table keeps its columns, partitions and buckets.
+            which replaces all its rows. A table keeps its columns, partitions, buckets, properties
+            and comment.
         options: of the format, as Spark's writer takes them.
     """
 
@@ -182,14 +185,17 @@ class Output:
     def _writer(
         self, df: DataFrame, name: str | None, partition_by: Sequence[str]
     ) -> DataFrameWriter:
-        writer = df.write.mode("error").options(**self.options)
+        writer = df.write.mode("error")
+        if name == "csv":
+            writer = writer.options(**CSV_OPTIONS)
+        writer = writer.options(**self.options)
         if name is not None:
             writer = writer.format(name)
         return writer.partitionBy(*partition_by) if partition_by else writer
 
     def _take_place(self, aside: Path, local: Path) -> None:
         if not local.exists():
-            aside.rename(local)
+            self._give_name(aside, local)
         elif self.mode == "append":
             # Each has a name that no other job gives.
             for part in sorted(aside.rglob("[!._]*")):
@@ -201,13 +207,24 @@ class Output:
             before = aside.with_name(f"{aside.name}.before")
             local.rename(before)
             try:
-                aside.rename(local)
+                self._give_name(aside, local)
+            except OutputExists:
+                _remove(before)
+                raise
             except BaseException:
                 before.rename(local)
                 raise
             _remove(before)
         else:
             raise OutputExists(str(self.path))
+
+    def _give_name(self, aside: Path, local: Path) -> None:
+        try:
+            aside.rename(local)
+        except OSError as error:
+            if local.exists():
+                raise OutputExists(str(self.path)) from error
+            raise
 
     def _into_table(self, df: DataFrame, table: str) -> None:
         """Append to a table, or replace its rows.
@@ -235,6 +252,7 @@ class Output:
         whole = f"{place}{quoted(found.name)}"
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
+            _describe(spark, whole, aside, found.description)
             with _cancelled(spark):
                 fitted.insertInto(aside)
             spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
@@ -268,6 +286,25 @@ class Output:
                 f"{found:,} of {rows:,} rows are there: Spark's workers write to disks of their "
                 f"own; name a path that all of them share, such as s3a://... or a network disk",
             )
+
+
+def _describe(spark: SparkSession, table: str, like: str, comment: str | None) -> None:
+    """Give a table what `LIKE` leaves out: the properties of another, and its comment."""
+    found = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    # What begins so are the options of its format.
+    pairs = (
+        f"{_literal(row['key'])} = {_literal(row['value'])}"
+        for row in found
+        if not row["key"].startswith("option.")
+    )
+    if properties := ", ".join(pairs):
+        spark.sql(f"ALTER TABLE {like} SET TBLPROPERTIES ({properties})")
+    if comment:
+        spark.sql(f"COMMENT ON TABLE {like} IS {_literal(comment)}")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:

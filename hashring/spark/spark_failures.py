@@ -31,7 +31,7 @@ _UNREAD: Final = re.compile(
 )
 _TYPES: Final = re.compile(r"column \[(.+?)\]\. Expected Spark type (.+?), actual .*? type (\w+)")
 _NO_PATH: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\.(?:\s|$)", re.M)
-_HEADER_NAMES: Final = re.compile(r"Expected: (.+) but found: (.+)")
+_HEADER_NAMES: Final = re.compile(r"Expected: (.*) but found: (.*)")
 _HEADER_LENGTH: Final = re.compile(r"Header length: (\d+), schema size: (\d+)")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.M)
 _OURS: Final = re.compile(rf"^\s*{re.escape(errors.__name__)}\.(\w+): (.+)$", re.M)

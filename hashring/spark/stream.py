@@ -27,7 +27,7 @@ from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
 from hashring.spark.input import CORRUPT, is_bad, local_path
 from hashring.spark.key_column import key_text
-from hashring.spark.output import FILE_FORMATS
+from hashring.spark.output import CSV_OPTIONS, FILE_FORMATS
 from hashring.spark.owner_columns import with_owner
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import SPARK_ERRORS
@@ -175,7 +175,7 @@ def tag_stream(
         owned = with_owner(good, current, key).withColumn("ring", F.lit(current.fingerprint))
         write_to = owned.write.format(format)
         if format == "csv":
-            write_to = write_to.option("header", True)
+            write_to = write_to.option("header", True).options(**CSV_OPTIONS)
         if not by_batch:
             once = write_to.option("txnAppId", checkpoint).option("txnVersion", number)
             once.mode("append").save(output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.errors import ColumnError
 from hashring.spark.column_checks import check_number, quoted
 from hashring.spark.key_points import key_point
 from hashring.spark.ring_columns import CodeColumns
@@ -38,6 +39,16 @@ def counted_by_code(
     return coded.groupBy(CODE).agg(
         F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
     )
+
+
+def check_sum(weight: str | None, total: float) -> None:
+    """Check that a sum of weights is a number, of which parts can be told.
+
+    Raises:
+        ColumnError: it is more than a DOUBLE holds.
+    """
+    if not math.isfinite(total):
+        raise ColumnError(str(weight), "sums up to more than a DOUBLE holds: give smaller numbers")
 
 
 def weighed(df: DataFrame, weight: str | None) -> tuple[list[Column], Column, Column]:

@@ -36,6 +36,7 @@ from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output
 from hashring.spark.row_counts import Counts
 from hashring.spark.spark_failures import failure
+from tests.spark.conftest import rows
 from tests.spark.test_owner import random_ring
 
 
@@ -181,6 +182,26 @@ def test_ragged_records_of_a_csv_without_a_schema_are_counted(tmp_path, ring_fil
         assert told["bad records left out"] == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "data"), [("in.json", '{"key":"a"}\n{"key":\n'), ("in.csv", "key,w\na,1\nb,2,3\n")]
+)
+def test_bad_records_are_left_out_whatever_a_session_calls_them(spark, tmp_path, name, data):
+    (tmp_path / name).write_text(data)
+    spark.conf.set("spark.sql.columnNameOfCorruptRecord", "_bad")
+    try:
+        found = read_frame(spark, [str(tmp_path / name)]).frame.collect()
+    finally:
+        spark.conf.unset("spark.sql.columnNameOfCorruptRecord")
+    assert [(r.key, "_bad" in r) for r in found] == [("a", False)]
+
+
+def test_parquet_has_no_bad_records(spark, tmp_path):
+    df = spark.sql("select 'a' as key, 'once bad' as _corrupt_record")
+    df.write.parquet(str(tmp_path / "in.parquet"))
+    frame, bad_records = read_frame(spark, [str(tmp_path / "in.parquet")]).counted()
+    assert (rows(frame), bad_records()) == ([("a", "once bad")], 0)
+
+
 def test_columns_of_maps_are_written_and_bad_records_counted(spark, tmp_path, ring_file):
     source = tmp_path / "in.json"
     source.write_text('{"key":"a","tags":{"x":"y"}}\n{"key":\n')
@@ -227,6 +248,48 @@ def test_the_keys_of_a_csv_keep_their_zeros(tmp_path, ring_file, spark):
     source = tmp_path / "in.csv"
     source.write_text("key\n007\n")
     assert read_frame(spark, [str(source)]).frame.first().key == "007"
+
+
+def test_a_key_of_directories_is_its_text(spark, ring_file, tmp_path):
+    place = tmp_path / "in.parquet"
+    df = spark.sql("select '007' account, 1 w union all select '08', 2")
+    df.withColumn("day", F.lit("2024-01-01")).write.partitionBy("day", "account").parquet(
+        str(place)
+    )
+    run("assign", "--input", place, "--key", "account", "--ring-file", ring_file,
+        "--output", tmp_path / "out.parquet")  # fmt: skip
+    ring = read_ring(ring_file).ring
+    found = spark.read.parquet(str(tmp_path / "out.parquet"))
+    assert {r.account: r.owner for r in found.collect()} == {
+        key: ring.owner(key) for key in ("007", "08")
+    }
+    # Other columns of directories have the types that Spark guesses. A schema has the last word.
+    assert found.schema["day"].dataType.simpleString() == "date"
+    wanted = "account int, w int, day string"
+    assert read_frame(spark, [str(place)], schema=wanted, key="account").frame.dtypes[0][1] == "int"
+
+
+def test_a_csv_keeps_the_blanks_of_its_keys(spark, ring_file, tmp_path):
+    keys = [" a ", "b", "  "]
+    (tmp_path / "in.csv").write_text("".join(f'"{key}"\n' for key in ("key", *keys)))
+    run("assign", "--input", tmp_path / "in.csv", "--ring-file", ring_file,
+        "--output", tmp_path / "out.csv")  # fmt: skip
+    ring = read_ring(ring_file).ring
+    found = read_frame(spark, [str(tmp_path / "out.csv")]).frame
+    assert {r.key: r.owner for r in found.collect()} == {key: ring.owner(key) for key in keys}
+
+
+def test_a_column_of_a_csv_may_have_no_name(spark, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.csv").write_text(f",key,_c2\n0,{name},x\n1,b,y\n2,c\n")
+    found = read_frame(spark, [str(tmp_path / "*.csv")])
+    assert sorted(rows(found.frame)) == [
+        ("0", "one", "x"), ("0", "two", "x"), ("1", "b", "y"), ("1", "b", "y"),
+    ]  # fmt: skip
+    assert found.frame.columns == ["_c0", "key", "_c2"]
+    (tmp_path / "three.csv").write_text("n,key,_c2\n0,a,x\n")
+    with pytest.raises(Exception, match="CSV header does not conform"):
+        read_frame(spark, [str(tmp_path / "*.csv")]).frame.collect()
 
 
 def test_globs_and_several_inputs_are_read_together(spark, keys, ring_file, tmp_path):
@@ -438,6 +501,16 @@ def test_infinite_weights_are_unusable(spark, ring_file, tmp_path):
     assert (told["weight"], told["unusable weights"], told["hottest key"]) == ("2", "1", "q")
 
 
+@pytest.mark.parametrize("job", [("load",), ("plan", "--join", "x")])
+def test_weights_that_sum_up_to_more_than_a_double_are_refused(spark, ring_file, tmp_path, job):
+    df = spark.range(9).selectExpr("concat('k', id) as key", "1e308D as w")
+    df.write.parquet(str(tmp_path / "in.parquet"))
+    with pytest.raises(ColumnError, match="'w' sums up to more than a DOUBLE holds"):
+        run(*job, "--input", tmp_path / "in.parquet", "--weight", "w", "--ring-file", ring_file,
+            "--output", tmp_path / "out.parquet")  # fmt: skip
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_a_binary_key_is_shown_by_its_bytes(spark, ring_file, tmp_path):
     spark.sql("select x'00ff' key").write.parquet(str(tmp_path / "k.parquet"))
     told = run("load", "--input", tmp_path / "k.parquet", "--ring-file", ring_file, "--json")
@@ -558,6 +631,13 @@ def test_load_prints_each_node_and_the_hottest_keys(spark, keys, ring_file):
     assert len([line for line in everything if "█" in line]) == 4
 
 
+def test_a_key_does_not_write_into_the_terminal(spark, ring_file, tmp_path):
+    df = spark.createDataFrame([("\x1b[2Jevil\nrows  9",)], "key string")
+    df.write.parquet(str(tmp_path / "in.parquet"))
+    told = run("load", "--input", tmp_path / "in.parquet", "--ring-file", ring_file)
+    assert (told["hottest key"], told["rows"]) == (r"\x1b[2Jevil\nrows  9", "1")
+
+
 def test_hottest_keys_may_be_left_out(keys, ring_file):
     told = run("load", "--input", keys, "--ring-file", ring_file, "--hottest", 0, "--json")
     assert "hottest key" not in told
@@ -659,6 +739,24 @@ def test_an_audit_of_files_needs_no_redis(spark, tmp_path):
     (finding,) = read_frame(spark, [str(tmp_path / "findings.json")]).frame.collect()
     assert (finding.problem, finding.unowned) == ("overrun", 5.0)
     assert Page((tmp_path / "audit.html").read_text()).loads == []
+
+
+def test_work_may_end_after_the_last_year_of_python(spark, tmp_path):
+    spark.sql(
+        "select 1L epoch, timestamp_seconds(10) at, 'join' kind, array('a') nodes, "
+        "array(5L) points union all select 2L, timestamp_seconds(20), 'leave', array('a'), null"
+    ).write.parquet(str(tmp_path / "events.parquet"))
+    spark.sql(
+        "select key, 'a' node, start, timestamp'+12000-01-01 00:00:00' end from values "
+        "('k', timestamp_seconds(11)), ('l', timestamp'+11000-01-01 00:00:00') as t(key, start)"
+    ).write.parquet(str(tmp_path / "log.parquet"))
+    told = run(
+        "audit", "--input", tmp_path / "log.parquet", "--events", tmp_path / "events.parquet",
+        "--report", tmp_path / "audit.html", "--json",
+    )  # fmt: skip
+    assert {row["start"] for row in told["worst findings"]} == {
+        "1970-01-01 00:00:11", "+11000-01-01 00:00:00",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Outputs: appended to, replaced, and left as they were by a job that fails."""
 
+from pathlib import Path
+
 import pytest
 
 from hashring.core.ring_file import RingFile
@@ -51,6 +53,40 @@ def test_files_may_be_replaced_by_what_was_read_from_them(spark, tmp_path):
     assert ids(spark.read.parquet(place)) == [2, 3]
 
 
+def test_a_link_to_a_directory_stays_one(spark, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).symlink_to(tmp_path / "real" / name)
+    (tmp_path / "real" / "first").mkdir(parents=True)
+    Output(str(tmp_path / "first"), "parquet", mode="overwrite").write(spark.range(3))
+    Output(str(tmp_path / "second"), "parquet").write(spark.range(2))
+    for name, held in (("first", [0, 1, 2]), ("second", [0, 1])):
+        assert (tmp_path / name).is_symlink()
+        assert ids(spark.read.parquet(str(tmp_path / "real" / name))) == held
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_dir()) == [
+        "first", "first", "real", "second", "second",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch, mode):
+    place = tmp_path / "out.parquet"
+    if mode == "overwrite":
+        spark.range(9).write.parquet(str(place))
+    rename = Path.rename
+
+    def after_another(path, target):
+        if target == place:
+            monkeypatch.setattr(Path, "rename", rename)
+            Output(str(place)).write(spark.range(2))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", after_another)
+    with pytest.raises(OutputExists):
+        Output(str(place), mode=mode).write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == [0, 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
 def test_files_elsewhere_are_not_replaced(spark):
     with pytest.raises(OutputRefused, match="Spark would delete it first"):
         Output("s3a://bucket/out.parquet", mode="overwrite").check(spark)
@@ -62,6 +98,21 @@ def test_a_table_is_added_to_or_replaced_and_keeps_its_layout(spark, table, mode
     Output(None, table=table, mode=mode).write(spark.sql("SELECT 1L part, 9L id"))
     assert ids(spark.table(table)) == held
     assert layout(spark, table) == before
+
+
+def test_a_replaced_table_keeps_its_properties_and_its_comment(spark):
+    spark.sql("DROP TABLE IF EXISTS described")
+    spark.sql(
+        r"CREATE TABLE described (id LONG COMMENT 'a number') USING csv OPTIONS (sep '|') "
+        r"COMMENT 'it\'s \\ mine' TBLPROPERTIES ('kept for' = '9 \'days\'')"
+    )
+    before = spark.sql("SHOW CREATE TABLE described").first()[0]
+    Output(None, table="described", mode="overwrite").write(spark.range(2))
+    assert spark.sql("SHOW CREATE TABLE described").first()[0] == before
+    assert "days" in before
+    assert "mine" in before
+    assert ids(spark.table("described")) == [0, 1]
+    spark.sql("DROP TABLE described")
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -50,6 +50,13 @@ def test_the_load_is_that_of_the_rows(spark, keys, buckets, with_point):
     assert found.agg(F.round(F.sum("share"), 9)).first()[0] == 1
 
 
+def test_points_of_a_csv_are_text(spark, keys):
+    histogram = point_histogram(keys, buckets=1)
+    again = with_owner(keys, RING).withColumn("point", F.col("point").cast("string"))
+    found = load_of_histogram(histogram, RING, again)
+    assert told(found, "node", "keys") == told(load(keys, RING), "node", "keys")
+
+
 @pytest.mark.parametrize("buckets", [1, 2**16])
 def test_the_moves_are_those_of_the_rows(spark, keys, buckets):
     histogram = point_histogram(keys, buckets=buckets)
@@ -128,5 +135,12 @@ def test_what_is_no_histogram_or_ring_is_refused(spark, keys):
         moves_of_histogram(histogram, RING, Ring())
     with pytest.raises(ColumnError, match="'start' is missing: make the histogram with"):
         load_of_histogram(keys, RING)
+    other = histogram.withColumn("keys", F.col("keys").cast("string"))
+    with pytest.raises(ColumnError, match="'keys' is string: make the histogram with"):
+        load_of_histogram(other, RING)
+    with pytest.raises(ColumnError, match="'point' is double; a point is an integer: drop it"):
+        load_of_histogram(
+            point_histogram(keys, buckets=1), RING, keys.withColumn("point", F.lit(5.5))
+        )
     with pytest.raises(ConfigError, match="buckets=3: give a power of two, up to 4,194,304"):
         point_histogram(keys, buckets=3)

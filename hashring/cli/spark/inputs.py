@@ -43,7 +43,14 @@ def read_input(spark: SparkSession, options: dict[str, Any]) -> Any:
     if options["input_table"]:
         return read_table(spark, options["input_table"])
     more = dict(name_and_value("--input-option", text) for text in options["input_options"])
-    return read_frame(spark, options["inputs"], options["format_"], options["schema"], more)
+    return read_frame(
+        spark,
+        options["inputs"],
+        options["format_"],
+        options["schema"],
+        more,
+        key=options["key"],
+    )
 
 
 def read_events(spark: SparkSession, settings: Settings, files: tuple[str, ...]) -> DataFrame:

@@ -19,6 +19,7 @@ from hashring.cli.signals import held_back
 from hashring.cli.spark.inputs import check_input
 from hashring.cli.spark.options import name_and_value
 from hashring.cli.spark.terminal_answer import shown, table_lines
+from hashring.core.printable import printable
 from hashring.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Job:
         if self._settings.json:
             document({**dict(facts), **{table.title: table.records() for table in outcome.tables}})
             return
+        facts = [(printable(name), value) for name, value in facts]
         width = max(len(name) for name, _ in facts)
         for name, value in facts:
             click.echo(f"{name.rjust(width)}  {shown(value)}")

@@ -82,14 +82,15 @@ def command(
     else:
         ring = followed_ring(settings.url, settings.ring, refresh)
     spark = job.session()
-    rows = read_stream(spark, options["inputs"], options["format_"], options["schema"])
+    key = options["key"]
+    rows = read_stream(spark, options["inputs"], options["format_"], options["schema"], key=key)
     counts = StreamCounts()
     query = tag_stream(
         rows,
         ring,
         output,
         checkpoint,
-        key=options["key"],
+        key=key,
         interval=interval,
         format=output_format,
         counts=counts,

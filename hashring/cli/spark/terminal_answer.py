@@ -61,4 +61,4 @@ def shown(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))

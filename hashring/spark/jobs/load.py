@@ -19,6 +19,7 @@ from hashring.spark.output import Output
 from hashring.spark.point_histogram import DEFAULT_BUCKETS, point_histogram
 from hashring.spark.report import Report
 from hashring.spark.row_counts import Counts
+from hashring.spark.weight_sums import check_sum
 
 PICTURED_NODES: Final = 200
 """Of more, a report shows a histogram instead of a picture and a row each."""
@@ -89,6 +90,7 @@ def load_job(
     hot = hot_keys(source.frame, ring, key, weight, hottest) if hottest else None
     check_keys(source, key)
     rows = loads.collect()
+    check_sum(weight, sum(r["weight"] for r in rows))
     hottest_rows = hot.collect() if hot else []
     if output:
         spark = df.sparkSession

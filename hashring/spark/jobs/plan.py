@@ -12,6 +12,7 @@ from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.plan import moves_section, plan, plan_of_histogram
 from hashring.spark.report import Report
+from hashring.spark.weight_sums import check_sum
 
 
 def plan_job(
@@ -54,6 +55,7 @@ def plan_job(
         found = plan(df, ring, **asked)
     else:
         found = plan_of_histogram(histogram.frame, ring, df, **asked)
+    check_sum(weight, found.weight)
     if output:
         output.write(found.moves.coalesce(1))
     moves = found.moves.collect()
