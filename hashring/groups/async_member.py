@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.groups.base_member import BaseMember, Stay
-from hashring.store.asyncio_cancellation import callback_over
+from hashring.store.asyncio_cancellation import call_back, callback_over
 
 M = TypeVar("M", bound="AsyncMember")
 
@@ -139,7 +139,7 @@ class AsyncMember(BaseMember):
 
     async def _call_one(self, change: PartitionChange) -> None:
         try:
-            result = self._call_back(change)
+            result = call_back(self._call_back, change)
             if not inspect.isawaitable(result):
                 return
             self._callback = asyncio.ensure_future(result)

@@ -11,7 +11,6 @@ signal of its own (``tick``).
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import secrets
 import socket
@@ -31,6 +30,7 @@ from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateE
 from hashring.monkey_patching import native_lock
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.protocol.member_machine import MemberMachine, Stage
+from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import (
     Latch,
@@ -44,7 +44,7 @@ from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
 
-logger = logging.getLogger("hashring.groups")
+logger = LoopLog("hashring.groups")
 
 monotonic = time.monotonic
 

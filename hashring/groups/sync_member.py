@@ -107,7 +107,7 @@ class SyncMember(BaseMember):
             return
         stay.stop(handover=handover)
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
-        interrupted = self._lock._is_owned() or is_logging(logger)
+        interrupted = self._lock._is_owned() or is_logging(logger.logger)
         if interrupted or self._caller == backend.current() or not backend.may_wait():
             return
         _wait(ended)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 
 from hashring.errors import StoreError
@@ -16,12 +15,13 @@ from hashring.node.states import RENEWING, NodeState
 from hashring.protocol.locks.lock_book import Asked
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
+from hashring.running.loop_log import LoopLog
 from hashring.store.async_redis_store import AsyncRedisStore
-from hashring.store.asyncio_cancellation import callback_over
+from hashring.store.asyncio_cancellation import call_back, callback_over
 from hashring.store.interface import Answered, Message
 from hashring.store.locks.commands import LOCKS_A_CALL
 
-logger = logging.getLogger("hashring")
+logger = LoopLog("hashring")
 
 
 class AsyncRunner:
@@ -191,7 +191,7 @@ class AsyncRunner:
     async def _call_back(self, on_change: OnChange) -> None:
         while (change := await self._changes.get()) is not None:
             try:
-                result = on_change(*change)
+                result = call_back(on_change, *change)
                 if inspect.isawaitable(result):
                     await callback_over(asyncio.ensure_future(result))
             except Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +17,10 @@ from hashring.node.shared_lock_book import SharedLockBook
 from hashring.protocol.flow import Flow, Pause, UserFlow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.running.loop_log import LoopLog
 from hashring.store.locks.commands import LOCKS_A_CALL, MAX_LOCKED_KEY_BYTES, check_locked_key
 
-logger = logging.getLogger("hashring")
+logger = LoopLog("hashring")
 
 T = TypeVar("T")
 

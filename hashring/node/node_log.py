@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from hashring.errors import StoreError
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import NodeState
+from hashring.running.loop_log import LoopLog
 
-logger = logging.getLogger("hashring")
+logger = LoopLog("hashring")
 
 
 class NodeLog:

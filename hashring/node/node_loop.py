@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,11 +12,12 @@ from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
 from hashring.node.states import AT_WORK, NodeState
 from hashring.protocol.machine import Run, Subscribe
+from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Backend, Latch
 from hashring.store.interface import Store, Subscription
 
-logger = logging.getLogger("hashring")
+logger = LoopLog("hashring")
 
 
 @dataclass

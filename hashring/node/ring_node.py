@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Verdict
 from hashring.protocol.machine import Run
+from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
@@ -36,7 +36,7 @@ from hashring.store.ring.commands import owner, snapshot, sweep
 from hashring.store.ring.node_orders import OrderStatus, check_order
 from hashring.store.ring.printed_tables import ring_tables
 
-logger = logging.getLogger("hashring")
+logger = LoopLog("hashring")
 
 T = TypeVar("T")
 
@@ -475,7 +475,7 @@ class RingNode(Node):
         return (
             (self._asking is not None and self._asking.book.entered)
             or runner.backend.current() in self._calling
-            or is_logging(logger)
+            or is_logging(logger.logger)
         )
 
     def _launch(self, backend: Backend, stops: int, *, strict: bool) -> Runner:

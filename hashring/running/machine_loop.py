@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -10,10 +9,11 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from hashring.errors import StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
+from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import Inbox
 from hashring.store.interface import Message, Store, Subscribed, Subscription, Unsubscribed
 
-logger = logging.getLogger("hashring")
+logger = LoopLog("hashring")
 
 T = TypeVar("T")
 

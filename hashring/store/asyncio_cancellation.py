@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -57,6 +57,19 @@ async def over(task: asyncio.Future[Any], within: float | None = None) -> bool:
             task.exception()  # Otherwise asyncio logs that the exception was never retrieved.
         raise cancelled
     return ended
+
+
+def call_back(callback: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a user's callback; what it returns.
+
+    Raises:
+        Exception: what the callback raised; ``RuntimeError`` for a ``CancelledError``, as of a
+            future that it asked for its result: it would end the caller, whom nobody cancelled.
+    """
+    try:
+        return callback(*arguments)
+    except asyncio.CancelledError as error:
+        raise RuntimeError("it raised CancelledError") from error
 
 
 async def callback_over(callback: asyncio.Future[Any]) -> None:

@@ -1,14 +1,16 @@
-"""Whatever a node's ``on_change`` ends with, the node goes on calling it."""
+"""Whatever the application's callbacks and log handlers raise, what calls them goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator
 
 import gevent
 import pytest
 import redis.asyncio
 
-from hashring import AsyncRingNode, RingNode
+from hashring import AsyncPartitionGroup, AsyncRingNode, PartitionGroup, RingNode
 from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
@@ -53,6 +55,124 @@ def test_a_task_calls_on_change_again_after_it_ended_cancelled(
 
     asyncio.run(run())
     assert "on_change raised" in caplog.text
+
+
+def test_a_task_calls_on_change_again_after_a_plain_function_raised_cancelled_error(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        calls, again = [], asyncio.Event()
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+
+        def on_change(gained: object, lost: object) -> None:
+            calls.append(gained)
+            if len(calls) >= 2:
+                again.set()
+            cancelled.result()
+
+        async with (
+            redis.asyncio.Redis(unix_socket_path=str(redis_server.socket)) as client,
+            AsyncRingNode(client, "callbacks", on_change=on_change),
+            AsyncRingNode(client, "callbacks", name="other"),
+        ):
+            await asyncio.wait_for(again.wait(), 60)
+
+    asyncio.run(run())
+    assert "on_change raised" in caplog.text
+
+
+def test_a_member_stays_in_the_group_after_a_plain_callback_raised_cancelled_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        calls, all_called = [], asyncio.Event()
+
+        def on_assigned(partition: int, token: int) -> None:
+            calls.append(partition)
+            if len(calls) == 4:
+                all_called.set()
+            raise asyncio.CancelledError
+
+        async with AsyncPartitionGroup(
+            MemoryStore(), "callbacks", partitions=4, on_assigned=on_assigned
+        ) as group:
+            await asyncio.wait_for(all_called.wait(), 60)
+            assert len(group.held) == 4
+
+    asyncio.run(run())
+    assert "raised" in caplog.text
+
+
+class _Raises(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ConnectionError("the log server does not answer")
+
+
+@pytest.fixture
+def _raising_handler(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.INFO, "hashring")
+    handler, log = _Raises(), logging.getLogger("hashring")
+    log.addHandler(handler)
+    yield
+    log.removeHandler(handler)
+
+
+@pytest.mark.usefixtures("_raising_handler")
+def test_a_log_handler_that_raises_ends_no_thread_of_a_node(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    store, calls = MemoryStore(), []
+
+    def on_change(gained: object, lost: object) -> None:
+        calls.append(gained)
+        raise ValueError
+
+    timers = {"ttl": 60.0, "heartbeat_interval": 0.05}
+    with RingNode(store, "callbacks", on_change=on_change, **timers) as node:
+        eventually(lambda: calls, "it is called")
+        with RingNode(store, "callbacks", name="other"):
+            eventually(lambda: len(calls) >= 2, "it is called for the node that joined")
+        beaten = node.status.heartbeats
+        eventually(lambda: node.status.heartbeats > beaten, "it goes on beating")
+    assert "the log server does not answer" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("_raising_handler")
+def test_a_log_handler_that_raises_ends_no_task_of_a_node(redis_server: RedisServer) -> None:
+    async def run() -> None:
+        calls, again = [], asyncio.Event()
+
+        def on_change(gained: object, lost: object) -> None:
+            calls.append(gained)
+            if len(calls) >= 2:
+                again.set()
+            raise ValueError
+
+        timers = {"ttl": 60.0, "heartbeat_interval": 0.05}
+        async with (
+            redis.asyncio.Redis(unix_socket_path=str(redis_server.socket)) as client,
+            AsyncRingNode(client, "callbacks", on_change=on_change, **timers) as node,
+            AsyncRingNode(client, "callbacks", name="other"),
+        ):
+            await asyncio.wait_for(again.wait(), 60)
+            beaten = node.status.heartbeats
+            while node.status.heartbeats == beaten:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+
+
+@pytest.mark.usefixtures("_raising_handler")
+def test_a_log_handler_that_raises_ends_no_member_of_a_group() -> None:
+    calls = []
+
+    def on_assigned(partition: int, token: int) -> None:
+        calls.append(partition)
+        raise ValueError
+
+    with PartitionGroup(MemoryStore(), "callbacks", partitions=4, on_assigned=on_assigned):
+        eventually(lambda: len(calls) == 4, "it is called for each")
 
 
 def test_a_greenlet_that_is_killed_while_it_calls_ends() -> None:
