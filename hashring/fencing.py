@@ -114,8 +114,9 @@ class RedisFence:
         Raises:
             StaleToken: a newer token has been seen for the resource; nothing was done.
             ConfigError: the token is no token, or a command has no words.
-            StoreError: Redis did not do it. A command that fails in the middle leaves those
-                before it done, as in any Redis transaction.
+            StoreError: Redis did not do it, or something else than a token stands in
+                ``<resource>:fence``. A command that fails in the middle leaves those before it
+                done, as in any Redis transaction.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:
@@ -184,11 +185,12 @@ def _arguments(
     touched = list(named if keys is None else keys)
     words = [word for command in commands for word in (len(command), *command)]
     return (
-        script("fencing", "write").text,
+        # As bytes: all who write must mean the same key, whatever their clients' encodings.
+        script("fencing", "write").text.encode(),
         1 + len(touched),
-        f"{resource}:fence",
+        f"{resource}:fence".encode(),
         *touched,
-        str(_checked(token)),
+        b"%d" % _checked(token),
         forget_after,
         *words,
     )

@@ -3,8 +3,9 @@
 The user's client decides where Redis is and how to get in (TCP, unix socket, TLS, Sentinel,
 cluster; redis-py or valkey-py). Its other habits would break promises: without a socket timeout
 a black-holed connection blocks a heartbeat for ever; ``decode_responses`` makes one undecodable
-member an exception inside the parser; a retry policy of its own sleeps past the ttl. So the ring
-takes the address and the credentials, and sets the rest itself.
+member an exception inside the parser; another ``encoding`` gives a name other bytes than the ring's
+other nodes do; a retry policy of its own sleeps past the ttl. So the ring takes the address and the
+credentials, and sets the rest itself.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
         kept[name] = timeout if wanted is None else min(float(wanted), timeout)
     kept.update(
         decode_responses=False,
+        encoding="utf-8",
+        encoding_errors="strict",
         retry=retry(no_backoff(), 0),
         retry_on_error=[],
         health_check_interval=0,

@@ -82,6 +82,23 @@ def test_redis_py_whatever_it_decodes_and_speaks(
     )
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "ascii"])
+def test_a_client_of_another_encoding_gives_names_the_bytes_that_all_give(
+    redis_server: RedisServer, encoding: str
+) -> None:
+    def node(**options: Any) -> RingNode:
+        client = redis.Redis(unix_socket_path=str(redis_server.socket), **options)
+        return RingNode(client, "clients", name="kö", zone="ä", lock=True, **CALM)
+
+    client = redis.Redis(unix_socket_path=str(redis_server.socket), decode_responses=True)
+    with node(encoding=encoding, encoding_errors="ignore") as one, one.hold("key"):
+        assert client.hkeys("{clients}:nodes") == ["kö"]
+        one.stop(stay=True)
+        points = one.ring.node_ranges("kö")
+    with node() as two:
+        assert two.get_ranges() == points
+
+
 @pytest.mark.parametrize("decode", [False, True])
 def test_valkey_py(redis_server: RedisServer, decode: bool) -> None:
     lives(lambda: valkey.Valkey(unix_socket_path=str(redis_server.socket), decode_responses=decode))

@@ -132,6 +132,27 @@ def test_a_refused_write_does_nothing_and_names_both_tokens(redis_server: RedisS
     assert redis.get("{a}:y") is None
 
 
+@pytest.mark.parametrize("value", ["", "abc", "-3", "12.5", "1" + 24 * "0"])
+def test_what_is_no_token_in_the_place_of_one_is_said_and_nothing_is_done(
+    redis_server: RedisServer, value: str
+) -> None:
+    redis = Redis(unix_socket_path=str(redis_server.socket))
+    redis.set("{a}:fence", value)
+    with pytest.raises(RedisRefused, match="a}:fence is no fencing token"):
+        RedisFence(redis).write("{a}", 5, ["SET", "{a}:x", "1"])
+    assert (redis.get("{a}:fence"), redis.get("{a}:x")) == (value.encode(), None)
+
+
+def test_writers_whose_clients_encode_otherwise_share_the_newest_token(
+    redis_server: RedisServer,
+) -> None:
+    redis = Redis(unix_socket_path=str(redis_server.socket))
+    other = Redis(unix_socket_path=str(redis_server.socket), encoding="latin-1")
+    RedisFence(redis).write("{ä}", 5, ["SET", "x", "1"], keys=[])
+    with pytest.raises(StaleToken):
+        RedisFence(other).write("{ä}", 4, ["SET", "x", "2"], keys=[])
+
+
 def test_tokens_are_compared_as_numbers(redis_server: RedisServer) -> None:
     fence = RedisFence(Redis(unix_socket_path=str(redis_server.socket)))
     fence.write("{a}", 9, ["SET", "{a}:x", "1"])
