@@ -7,13 +7,16 @@ import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.groups.base_member import BaseMember, Stay
 from hashring.store.asyncio_cancellation import call_back, callback_over
 
 M = TypeVar("M", bound="AsyncMember")
+
+_LOOK: Final = 0.01
+"""Seconds between two looks whether a member has left that another event loop started."""
 
 
 class AsyncMember(BaseMember):
@@ -79,7 +82,13 @@ class AsyncMember(BaseMember):
         stay.stop(handover=handover)
         if asyncio.current_task() in (caller, self._callback):
             return
-        await ended.wait()
+        if caller is not None and caller.get_loop().is_closed():
+            # Nothing happens any more in the event loop that started it.
+            while not stay.over.wait(0):
+                await asyncio.sleep(_LOOK)
+            caller = None
+        else:
+            await ended.wait()
         if caller is not None:
             # A callback that never returns must not keep anybody from leaving.
             await asyncio.wait([caller], timeout=self._patience)

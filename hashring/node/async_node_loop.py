@@ -70,6 +70,11 @@ class AsyncRunner:
         self._machine.stop(stay=stay)
         self._woken.set()
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing runs any more: it has ended, or its event loop was closed."""
+        return self.task.done() or self.task.get_loop().is_closed()
+
     def wake(self) -> None:
         """Make the loop ask the machine what to do."""
         self._woken.set()

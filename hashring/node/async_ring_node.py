@@ -58,7 +58,7 @@ class AsyncRingNode(Node):
             NodeStateError: the node runs already, or was stopped meanwhile.
             NodeForked: it has a name of its own, and runs in the parent process.
         """
-        if self._run is not None and not self._run.task.done():
+        if self._run is not None and not self._run.over:
             raise NodeStateError(
                 f"node {self.name!r} runs already: call stop() before starting it again"
             )
@@ -91,8 +91,8 @@ class AsyncRingNode(Node):
                 :meth:`hashring.RingNode.stop`.
 
         Returns when the node has left, or when Redis did not answer in time: then the ring forgets
-        it after its ttl. Calling it again does nothing. When the call is cancelled, the node goes
-        on leaving.
+        it after its ttl. The same goes for a node whose event loop was closed while it ran.
+        Calling it again does nothing. When the call is cancelled, the node goes on leaving.
 
         Raises:
             ConfigError: the node is to stay, and has no name of its own.
@@ -102,8 +102,11 @@ class AsyncRingNode(Node):
         if run is None:
             return
         self._own_nothing()
-        run.stop(stay=stay)
-        await asyncio.wait([run.task])
+        if run.over:
+            self._machine.stop(stay=stay)
+        else:
+            run.stop(stay=stay)
+            await asyncio.wait([run.task])
         if self._run is run:
             self._run = None
 

@@ -143,8 +143,8 @@ class RingNode(Node):
                 self._own_nothing()
                 started.stop()
                 patience = 2 * self._machine.config.io_timeout
-                if started.cancel() or started.ended.wait(patience):
-                    self._forget_runner()
+                ended = started.cancel() or started.ended.wait(patience)
+                if ended and self._forget_runner(started):
                     self._stop_by_hand()
             raise
 
@@ -179,8 +179,7 @@ class RingNode(Node):
         runner.stop(stay=stay)
         if runner.may_wait() and not self._is_interrupted(runner):
             runner.ended.wait()
-            if self._runner is runner:
-                self._forget_runner()
+            self._forget_runner(runner)
 
     gevent_stop = stop
 
@@ -198,13 +197,13 @@ class RingNode(Node):
             self._launch(backend, stops, strict=False).run()
         except BaseException:
             # Ctrl-C in the loop: leave the ring as stop() would, then let it through.
-            if (runner := self._launched(backend)) is not None:
-                self._forget_runner()
+            runner = self._launched(backend)
+            if runner is not None and self._forget_runner(runner):
                 self._stop_by_hand()
                 runner.publish()
             raise
-        if self._launched(backend):
-            self._forget_runner()
+        if (runner := self._launched(backend)) is not None:
+            self._forget_runner(runner)
 
     def __enter__(self) -> RingNode:
         self.start()
@@ -393,9 +392,14 @@ class RingNode(Node):
             self._begin_lease()
             machine = self._machine
             machine.start(monotonic(), strict=False)
-        self._ask(machine.beat_step)
-        while self._runner is None and machine.state is NodeState.JOINING:
+        began = monotonic()
+        # A node that has lost its name would get points back that nobody serves.
+        while machine.state is not NodeState.SUPERSEDED:
             self._ask(machine.beat_step)
+            # A step may only look where to join, or where more points are to be.
+            renewed = machine.last_beat is not None and machine.last_beat >= began
+            if renewed or self._runner is not None or machine.state not in AT_WORK:
+                break
         book = self._machine.book
         while book is not None and self._runner is None and (step := book.step(monotonic())):
             self._run_now(step)
@@ -538,10 +542,15 @@ class RingNode(Node):
             return self._redis
         return RedisStore(self._redis, self._machine.config.io_timeout)
 
-    def _forget_runner(self) -> None:
-        self._runner = None
-        if self._store is not None:
-            self._store.close()
+    def _forget_runner(self, runner: Runner) -> bool:
+        """The runner has ended: the node has none, unless another thread has started it again."""
+        with self._launching:
+            if self._runner is not runner:
+                return False
+            self._runner = None
+            if self._store is not None:
+                self._store.close()
+            return True
 
     def _stop_by_hand(self, *, stay: bool = False) -> None:
         """Leave the ring when no loop runs: after heartbeats by hand, or not at all."""

@@ -400,10 +400,14 @@ class LockBook:
     def pin(self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]) -> Lease | None:
         """A lease on a key that is held; the same one again inside itself."""
         held = self.held.get(key)
-        if held is None or clock() >= held.deadline:
+        if held is None or (now := clock()) >= held.deadline:
             return None
         if held.lease is None:
             if held.state is _S.WANTED:
+                return None
+            if held.state is _HELD and bisect_right(self._bounds, held.point) & 1 == 0:
+                # It moved since it was asked about, and only leases that stand are revoked.
+                self._let_go(held, now)
                 return None
             held.lease = Lease(held, clock, event(), event())
             self._leases.add(held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -867,6 +868,15 @@ def test_the_loop_notices_a_lease_past_its_deadline_and_lets_go(world: World) ->
     assert world.locks() == {}
     with pytest.raises(LeaseLost, match="the lease was lost"):
         lease.check()
+
+
+def test_a_key_that_moved_between_the_question_and_the_pin_is_let_go(world: World) -> None:
+    a, b = world.node("a"), world.node("b")
+    assert a.contains(b"a0")
+    world.set_ring("b")
+    assert a.book.pin(b"a0", lambda: world.now, threading.Event) is None
+    assert "locks_release" in a.loop()
+    assert b.contains(b"a0")
 
 
 def test_a_lease_on_a_key_that_the_ring_moved_is_asked_to_finish(world: World) -> None:

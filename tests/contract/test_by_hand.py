@@ -1,0 +1,51 @@
+"""Nodes without a loop, by calls of ``heartbeat()``, ``update()``, ``stop()``."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from hashring import NodeSuperseded, RingNode
+from hashring.store.ring.commands import Scoring, snapshot
+from hashring.store.ring.key_names import ring_keys
+from hashring.testing import MemoryStore
+
+
+def points_on_ring(store: MemoryStore) -> Counter[str]:
+    seen = store.run(snapshot(ring_keys("hand"), scoring=Scoring.expiry(60.0)))
+    return Counter(record.replica.node for record in seen.replicas)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_node_that_lost_its_name_does_not_come_back_by_a_heartbeat(follow: bool) -> None:
+    store = MemoryStore()
+    one, two = (RingNode(store, "hand", name="a", follow=follow) for _ in range(2))
+    one.heartbeat()
+    two.heartbeat()
+    with pytest.raises(NodeSuperseded):
+        one.heartbeat()
+    two.stop()
+    with pytest.raises(NodeSuperseded):
+        one.heartbeat()
+    assert not points_on_ring(store)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_heartbeat_renews_though_the_node_looks_where_to_have_more_points(follow: bool) -> None:
+    store = MemoryStore()
+    other = RingNode(store, "hand", name="b")
+    other.heartbeat()
+    node = RingNode(store, "hand", name="a", placement="balanced", n_replicas=4, follow=follow)
+    node.heartbeat()
+    node.weight = 3.0
+    for _ in range(2):
+        other.weight += 1  # The ring changes between any two heartbeats.
+        other.heartbeat()
+        began = time.monotonic()
+        node.heartbeat()
+        beaten = node.status.last_heartbeat
+        assert beaten is not None
+        assert beaten <= time.monotonic() - began
+    assert points_on_ring(store)["a"] == 12
