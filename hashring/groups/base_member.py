@@ -208,7 +208,7 @@ class BaseMember(ABC):
         self._logged_error: Exception | None = None
         self._interval = interval
         self._machine = self._new_machine()
-        _members.add(self)
+        _members[id(self)] = self
 
     def _new_store(self) -> Store:
         """A store for one thread. Each has its own: see :func:`start_native_thread`."""
@@ -526,17 +526,18 @@ def _made_up() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
-_members: weakref.WeakSet[BaseMember] = weakref.WeakSet()
+# By identity: a subclass may define when its members are equal, or have no hash.
+_members: weakref.WeakValueDictionary[int, BaseMember] = weakref.WeakValueDictionary()
 
 
 def _after_fork_in_child() -> None:
-    for member in list(_members):
+    for member in list(_members.values()):
         member._abandon()
 
 
 def _leave_at_exit() -> None:
     """The program ends without having stopped its members: they leave, and their threads end."""
-    stays = [stay for member in _members if (stay := member._stay) is not None]
+    stays = [stay for member in _members.values() if (stay := member._stay) is not None]
     for stay in stays:
         # Nothing of the application's runs any more.
         stay.abandon()

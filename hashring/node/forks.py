@@ -16,7 +16,8 @@ class Forking(Protocol):
         """In a forked child: the node is the parent's, if it is anywhere."""
 
 
-_nodes: Final[weakref.WeakSet[Forking]] = weakref.WeakSet()
+# By identity: a subclass may define when its nodes are equal, or have no hash.
+_nodes: Final[weakref.WeakValueDictionary[int, Forking]] = weakref.WeakValueDictionary()
 _names: Final[weakref.WeakValueDictionary[tuple[bytes, str], Forking]] = (
     weakref.WeakValueDictionary()
 )
@@ -37,13 +38,13 @@ def own_name(ring: bytes, node: Forking) -> str:
 
 def remember(node: Forking) -> None:
     """Have the node abandoned in forked children."""
-    _nodes.add(node)
+    _nodes[id(node)] = node
 
 
 def _after_fork_in_child() -> None:
     global _names_lock  # noqa: PLW0603 - another thread may have held it when the process forked
     _names_lock = threading.Lock()
-    for node in list(_nodes):
+    for node in list(_nodes.values()):
         node._abandon()
 
 

@@ -275,7 +275,7 @@ class NodeMachine:
         self._subscription = 0
         self._subscribed = False
         self._may_be_on_ring = False
-        # When it was last told of an order about it.
+        # When it was last told of an order about it, or of what happened to it.
         self._ordered = float("-inf")
         self._tries = 0
         self._subscribe_tries = 0
@@ -333,7 +333,7 @@ class NodeMachine:
         self._enter(NodeEvent.STOP)
 
     def beat_at_once(self, now: float) -> None:
-        """Send the next heartbeat now: an order about the node has changed."""
+        """Send the next heartbeat now, and another one after that which is under way."""
         self._at.beat = min(self._at.beat, now)
         self._ordered = now
 
@@ -547,7 +547,7 @@ class NodeMachine:
         else:
             self._fall_behind(SightEvent.SKIPPED, change.stamp, now)
         if self.name in change.nodes:
-            self._change_of_own(change, now)
+            self._change_of_own(change, now, continues=change.prev == mine.tag)
 
     def _follow_full(self, change: RingChange) -> None:
         if change.kind is ChangeKind.FULL:
@@ -559,17 +559,27 @@ class NodeMachine:
         """Whether the ring and what is known to be garbage make up all of the ZSET's members."""
         return len(ring) + self.garbage == stamp.members
 
-    def _change_of_own(self, change: RingChange, now: float) -> None:
+    def _change_of_own(self, change: RingChange, now: float, *, continues: bool) -> None:
+        """What happened to a node of its name.
+
+        Args:
+            continues: whether the change came right after what is known of this ring.
+        """
         if self.state in (NodeState.LEAVING, *ENDED):
             return
         if change.kind is ChangeKind.JOIN:
             if change.session != self.session:
-                self._lose_name(now)
+                if continues:
+                    self._lose_name(now)
+                else:
+                    # Perhaps on a ring of this name in another database, whose messages come,
+                    # too. The answer to a heartbeat says whether it was on this one.
+                    self.beat_at_once(now)
         elif change.kind in (ChangeKind.FULL, ChangeKind.ROOM):
             return
         elif self.state in (NodeState.LIVE, NodeState.FENCED):
             # Swept while it was paused, or removed by hand: a live node comes back.
-            self._at.beat = min(self._at.beat, now)
+            self.beat_at_once(now)
 
     def _adopt(self, ring: Ring, stamp: Stamp) -> None:
         self.ring = ring
@@ -915,7 +925,7 @@ class NodeMachine:
         at = self._at
         at.beat = sent + config.heartbeat_interval * (1 - 0.1 * self.rng.random())
         if self._ordered > sent:
-            # A heartbeat that was under way may have gone before the order.
+            # A heartbeat that was under way may have gone before what it was told of.
             at.beat = now
         at.sweep = float("inf")
         if reply.soonest is not None:

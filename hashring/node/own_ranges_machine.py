@@ -232,7 +232,7 @@ class OwnRangesMachine(NodeMachine):
             # Somebody was first, and the next heartbeat says what expires next.
             self._at.sweep = float("inf")
         if self.name in news.change.nodes:
-            self._change_of_own(news.change, now)
+            self._change_of_own(news.change, now, continues=news.change.prev == mine.tag)
 
     # --- the end, and by hand -----------------------------------------------------------------
 

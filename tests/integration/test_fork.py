@@ -201,6 +201,37 @@ def test_a_child_that_goes_on_neither_beats_nor_listens_for_its_parent(
     )
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["__eq__ = lambda one, other: True; __hash__ = lambda one: 1", "__hash__ = None"],
+    ids=["all equal", "no hash"],
+)
+def test_a_child_knows_every_node_of_its_parent_though_a_subclass_says_which_are_equal(
+    redis_server: RedisServer, body: str
+) -> None:
+    run(
+        "thread",
+        redis_server,
+        f"""
+        class Own(RingNode):
+            {body}
+        parents = [Own(redis, name, ttl=60, heartbeat_interval=10) for name in "ab"]
+        for parent in parents:
+            begin(parent)
+        def child():
+            for parent in parents:
+                try:
+                    parent.contains("key")
+                except NodeForked:
+                    continue
+                raise AssertionError("it is the child's")
+        wait(in_child(child))
+        for parent in parents:
+            parent.stop()
+        """,
+    )
+
+
 def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
     runner: str, redis_server: RedisServer
 ) -> None:

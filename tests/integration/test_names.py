@@ -72,6 +72,25 @@ class _running:  # noqa: N801 - read as a phrase
         self._node.stop()
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_name_that_is_taken_in_another_database_is_the_nodes_still(
+    redis_server: RedisServer, client: Redis, follow: bool
+) -> None:
+    timers = {"ttl": 60.0, "heartbeat_interval": 0.2}
+    with Redis(unix_socket_path=str(redis_server.socket), db=1) as elsewhere:
+
+        def node(redis: Redis) -> RingNode:
+            return RingNode(redis, "ring", name="a", follow=follow, **timers)
+
+        with node(client) as here, node(elsewhere) as crashed, node(elsewhere):
+            eventually(lambda: crashed.state is NodeState.SUPERSEDED, "its name was taken")
+            beaten = here.status.heartbeats
+            eventually(lambda: here.status.heartbeats > beaten + 3, "it goes on")
+            assert sum(end - start for start, end in here.get_ranges()) == RING_SIZE
+            assert client.xlen("{ring}:events") == 1
+        elsewhere.flushdb()
+
+
 def test_two_that_start_under_one_name_at_once_end_as_one(client: Redis) -> None:
     nodes = [RingNode(client, "ring", name="worker", **LONG) for _ in range(2)]
     errors: list[BaseException] = []
