@@ -68,7 +68,7 @@ def checked_name(value: Any) -> str:
 
 
 def check_node_name(name: str) -> str:
-    """The name itself, when a node may have it.
+    """The name, when a node may have it; of a subclass of ``str``, such as an enum, its text.
 
     Raises:
         ConfigError: it is not text, empty, too long, not encodable as UTF-8, or holds a control
@@ -78,7 +78,7 @@ def check_node_name(name: str) -> str:
 
 
 def check_zone(zone: str) -> str:
-    """The zone itself, when a node may report it.
+    """The zone, when a node may report it; its text, as for a name.
 
     Raises:
         ConfigError: as :func:`check_node_name`.
@@ -90,13 +90,16 @@ def _checked_text(setting: str, text: str, remedy: str) -> str:
     if not isinstance(text, str) or not text:
         raise ConfigError(setting, text, remedy)
     try:
-        size = len(text.encode())
+        encoded = text.encode()
     except UnicodeEncodeError:
         raise ConfigError(setting, text, "cannot be encoded as UTF-8") from None
-    if size > MAX_NAME_BYTES:
+    if len(encoded) > MAX_NAME_BYTES:
         raise ConfigError(
-            setting, text[:40] + "…", f"{size} bytes long; at most {MAX_NAME_BYTES} are allowed"
+            setting,
+            text[:40] + "…",
+            f"{len(encoded)} bytes long; at most {MAX_NAME_BYTES} are allowed",
         )
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise ConfigError(setting, text, "holds a control character; use printable text")
-    return text
+    # Formatted, an enum of texts has another text than encoded.
+    return encoded.decode()

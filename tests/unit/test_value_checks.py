@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import pytest
 
 from hashring.core.value_checks import MAX_NAME_BYTES, check_node_name
@@ -11,6 +13,15 @@ from hashring.errors import ConfigError
 @pytest.mark.parametrize("name", ["a", "host:1", "[::1]:80", "北京", "a b", "x" * MAX_NAME_BYTES])
 def test_a_good_name_is_returned_as_it_is(name: str) -> None:
     assert check_node_name(name) == name
+
+
+class Worker(str, Enum):
+    FIRST = "worker-1"
+
+
+def test_a_name_from_an_enum_of_texts_is_its_text_however_it_is_written() -> None:
+    name = check_node_name(Worker.FIRST)
+    assert (name.encode(), f"{name}", type(name)) == (b"worker-1", "worker-1", str)
 
 
 @pytest.mark.parametrize(
