@@ -11,6 +11,7 @@ the reader of the output went away; 143 SIGTERM, for commands that put things in
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -64,6 +65,9 @@ REDIS: Final = 3
 INTERRUPTED: Final = 130
 NOBODY_READS: Final = 141
 
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""The errors of a standard output that takes no more."""
+
 
 class _Commands(click.Group):
     """Loads commands when they are asked for, and turns what they raise into an exit status."""
@@ -77,14 +81,20 @@ class _Commands(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
         return command
 
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **extra)
+        except BrokenPipeError:  # of --help
+            _discard_output()
+            sys.exit(NOBODY_READS)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             status = super().invoke(ctx)
             # Here, where a reader that went away can still be told from success.
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more at its exit: let that go nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             return NOBODY_READS
         return status
 
@@ -94,6 +104,7 @@ class _Commands(click.Group):
         prog_name: str | None = None,
         **extra: Any,
     ) -> NoReturn:
+        _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 # A node's name that the terminal's encoding lacks is no reason to die.
@@ -109,7 +120,25 @@ class _Commands(click.Group):
         except HashringError as error:
             click.echo(f"hashring: {error}", err=True)
             sys.exit(_status_of(error))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _discard_output()
+            click.echo(f"hashring: standard output: {error.strerror}", err=True)
+            sys.exit(USAGE)
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _replace_closed_streams() -> None:
+    """Let a standard stream that was closed before the start (``>&-``) be an empty one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    # Python flushes once more at its exit: let that go nowhere.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _status_of(error: HashringError) -> int:

@@ -15,6 +15,7 @@ from hashring.cli.orders import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan_text import plan_as_json, plan_lines
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
+from hashring.core.order_terms import LONGEST
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring_plan import RingPlan, ring_plan
@@ -92,8 +93,9 @@ def command(
 
 def _interval(every: str) -> float:
     seconds = span(every, "every")
-    if seconds < 1:
-        raise ConfigError("every", every, "give at least 1s: loads follow weights late")
+    if not 1 <= seconds <= LONGEST:
+        why = f"give at least 1s, since loads follow weights late, and at most {LONGEST:.0f}s"
+        raise ConfigError("every", every, why)
     return seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -14,6 +15,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_RING: Final = "ring"
 _REDIS_HASHRING_TTL: Final = 60.0
+
+
+class NumberRange(click.FloatRange):
+    """A number within a range, in which ``nan`` is not."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
 
 
 @dataclass

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _REDIRECTIONS: Final = 5  # servers of a cluster that may name another one in turn
+_ESCAPES: Final = "it cannot be read; write /, ? and # in a password as %2F, %3F and %23"
 
 
 def without_password(url: str) -> str:
@@ -161,6 +162,7 @@ def client_of(url: str) -> Any:
     import redis  # noqa: PLC0415 - a tenth of a second that `--help` need not wait for
 
     try:
+        _check_parts(url)
         client = redis.Redis.from_url(url)
         database = urlsplit(url).path.strip("/")
         if database and not url.startswith("unix:") and not database.isdecimal():
@@ -168,13 +170,31 @@ def client_of(url: str) -> Any:
             raise ValueError(f"{database!r} is no number of a database")
         # A parameter in the URL that the client does not know shows only here.
         client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, redis.RedisError) as error:
         raise ConfigError(
             "url",
             without_password(url),
             f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
         ) from None
     return client
+
+
+def _check_parts(url: str) -> None:
+    """Refuse a URL that a password cuts in two.
+
+    Raises:
+        ValueError: it cannot be read; no part of the password is in the error.
+    """
+    try:
+        parts = urlsplit(url)
+        cut = "@" in parts.fragment
+        if not url.startswith("unix:"):
+            cut = cut or "@" in parts.path
+            _ = parts.port
+    except ValueError as error:
+        raise ValueError(_ESCAPES if "@" in url else str(error)) from None
+    if cut:
+        raise ValueError(_ESCAPES)
 
 
 def _store(url: str) -> RedisStore:

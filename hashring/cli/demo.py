@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import sys
@@ -368,8 +369,10 @@ def _opening(settings: Settings, connection: Connection, keys: list[str]) -> Ite
         f"ring {printable(settings.ring)!r} on {printable(connection.shown_url)}; "
         f"a heartbeat every {HEARTBEAT:g} s, ttl {TTL:g} s"
     )
-    url = f" --url {printable(connection.shown_url)}" if "url" in settings.given else ""
-    yield f"to watch it from another terminal: hashring watch --ring {settings.ring}{url}"
+    watch = ["hashring", "watch", "--ring", settings.ring]
+    if "url" in settings.given:
+        watch += ["--url", connection.shown_url]
+    yield f"to watch it from another terminal: {printable(shlex.join(watch))}"
 
 
 def _step_lines(step: Step, keys: list[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from hashring.store.command import text
 from hashring.store.ring.ring_events import after, event_json
 
 _BEGINNING: Final = "0-0"
-_FILES: Final = "[0-9]*-[0-9]*.json"
+_FILE: Final = re.compile(r"[0-9]+-[0-9]+\.json")
 
 
 def archive(connection: Connection, ring: str, folder: Path) -> int:
@@ -34,9 +35,10 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        files = [file for file in folder.iterdir() if _FILE.fullmatch(file.name)]
     except OSError as error:
         raise OutputRefused(str(folder), error.strerror or str(error)) from error
-    last = _last(folder)
+    last = _last(files)
     stream = connection.keys.events
     events = list(after(connection, stream, last))
     # Looked at after reading: as long as it is there, nothing after it was dropped.
@@ -54,13 +56,13 @@ def archive(connection: Connection, ring: str, folder: Path) -> int:
     return len(events)
 
 
-def _last(folder: Path) -> str:
-    """The id of the newest event in the folder."""
-    files = sorted(folder.glob(_FILES), key=lambda file: [int(n) for n in file.stem.split("-")])
+def _last(files: list[Path]) -> str:
+    """The id of the newest event in the files."""
     if not files:
         return _BEGINNING
+    newest = max(files, key=lambda file: [int(n) for n in file.stem.split("-")])
     try:
-        found = json.loads(files[-1].read_text(encoding="utf-8").splitlines()[-1])["id"]
+        found = json.loads(newest.read_text(encoding="utf-8").splitlines()[-1])["id"]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputDamaged(str(files[-1]), str(error)) from error
+        raise InputDamaged(str(newest), str(error)) from error
     return str(found)

@@ -65,7 +65,7 @@ def command(settings: Settings, count: int, follow: bool, archive: Path | None) 
         _show(settings, events)
         if follow:
             _follow(settings, connection, events)
-        elif not events and not settings.json:
+        elif count and not events and not settings.json:
             click.echo(f"no events on ring {printable(settings.ring)!r}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from hashring.core.readable import duration
+from hashring.core.readable import duration, in_calendar
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -31,7 +31,7 @@ def seconds(value: float) -> str:
 
 def local_time(at: float) -> str:
     """Seconds since 1970 as this machine's local time, to the millisecond."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return datetime.fromtimestamp(in_calendar(at)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def percent(part: float) -> str:

@@ -8,14 +8,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from hashring.cli.common_options import Settings, served_options
+from hashring.cli.common_options import NumberRange, Settings, served_options
 from hashring.cli.connection import client_of, connected, without_password
 from hashring.cli.output import json_line
 from hashring.errors import ConfigError
@@ -74,7 +73,7 @@ _STOPPING: Final = 1.0  # seconds that open requests have to end when it stops
 )
 @click.option(
     "--forget-after",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=7.0,
     show_default=True,
     metavar="DAYS",
@@ -153,7 +152,7 @@ def command(
             "give --trusted-proxy as well: only a trusted proxy can name users",
         )
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.INFO)
-    found = [*urls, *(_lines(servers) if servers else ())]
+    found = [*urls, *(_servers(servers) if servers else ())]
     with ExitStack() as stack:
         if len(found) == 1 and not _NAMED.fullmatch(found[0]):
             settings.url, found = found[0], []
@@ -195,7 +194,7 @@ def command(
             )
         try:
             server = Server(app, host, port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise ConfigError(
                 "host:port", f"{host}:{port}", f"cannot listen there: {error}"
             ) from None
@@ -214,12 +213,20 @@ def command(
     return 0
 
 
-def _lines(path: str) -> Iterator[str]:
-    """The servers of a file."""
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
-        text = line.strip()
-        if text and not text.startswith("#"):
-            yield text
+def _servers(path: str) -> list[str]:
+    """The servers of a file.
+
+    Raises:
+        ConfigError: it names none, or cannot be read.
+    """
+    try:
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("servers", path, f"cannot be read: {error}") from None
+    found = [line for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise ConfigError("servers", path, "names no server: write one a line")
+    return found
 
 
 def _say(server: Any, base_path: str, *, json: bool) -> None:

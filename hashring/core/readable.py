@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+_LAST_DAY: Final = 253_402_214_400.0  # the end of 9999-12-30: the year is 9999 in every time zone
 
 
 def counted(number: int, thing: str) -> str:
@@ -21,6 +24,11 @@ def whole_duration(value: float) -> str:
         if abs(value) < limit:
             return f"{value / divisor:.0f} {unit}"
     return f"{value / 86_400:.0f} d"
+
+
+def in_calendar(at: float) -> float:
+    """Seconds since 1970, no later than the calendar goes: what is written by hand may be."""
+    return min(max(at, 0.0), _LAST_DAY)
 
 
 def spans(numbers: Sequence[int], most: int | None = None) -> str:

@@ -66,5 +66,8 @@ def metrics_registry(collector: Collector) -> CollectorRegistry:
 
 def metrics_response(registry: CollectorRegistry) -> Response:
     """All metrics, in the form that the request asks for."""
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    try:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    except (TypeError, ValueError):  # a version there that is none
+        encode, content_type = choose_encoder("")
     return Response(encode(registry), content_type=content_type)

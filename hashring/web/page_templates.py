@@ -54,8 +54,7 @@ def iso(at: float) -> str:
 
 
 def _utc(at: float) -> datetime:
-    # A score written by hand may be beyond every calendar.
-    return datetime.fromtimestamp(min(max(at, 0.0), 253_402_300_799.0), timezone.utc)
+    return datetime.fromtimestamp(readable.in_calendar(at), timezone.utc)
 
 
 def percent(part: float) -> str:

@@ -236,8 +236,13 @@ def check_grafana(address: str) -> None:
     Raises:
         ConfigError: it is not empty, and no address of the web.
     """
-    parts = urlsplit(address)
-    if address and not (parts.scheme in ("http", "https") and parts.netloc):
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        known = False
+    else:
+        known = parts.scheme in ("http", "https") and bool(parts.netloc)
+    if address and not known:
         raise ConfigError("grafana", address, "give the dashboard's address: https://…/d/hashring")
 
 

@@ -90,6 +90,7 @@ class TestEveryCommand:
             ("redis://localhost/accounts", "'accounts' is no number of a database"),
             ("redis://h?socket_timeout=long", "Invalid value for 'socket_timeout'"),
             ("unix:///tmp/s?colour=blue", "unexpected keyword argument 'colour'"),
+            ("unix:///tmp/s?protocol=7", "protocol must be either 2 or 3"),
         ],
     )
     def test_a_bad_url(self, command: tuple[str, ...], run: Run, url: str, why: str) -> None:
@@ -151,6 +152,18 @@ def test_a_password_is_never_shown(run: Run) -> None:
         line = said(run("nodes", url=url, status=2))
         assert "cret" not in line
         assert "***" in line
+    for cut in (
+        "redis://:s3cr#et@localhost",
+        "redis://:s3cr/et@localhost",
+        "redis://:s3cr?et@localhost",
+        "redis://:36/s3cret@localhost",
+        "redis://:36#s3cret@localhost",
+        "redis://:s3cr\u2100et@localhost",
+        "unix://me:s3cr#et@/tmp/s",
+    ):
+        line = said(run("nodes", url=cut, status=2))
+        assert "s3cr" not in line
+        assert "write /, ? and # in a password as %2F, %3F and %23" in line
 
 
 @pytest.mark.parametrize("command", COMMANDS[:-1], ids=lambda command: command[0])
@@ -206,6 +219,20 @@ def test_an_argument_that_is_not_utf_8(redis_server: RedisServer) -> None:
         assert done.returncode == 2
         assert "cannot be encoded as UTF-8" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("group", "watch", "g", "--interval", "nan"),
+        ("group", "watch", "g", "--interval", "1e+300"),
+        ("serve", "--forget-after", "nan"),
+        ("balance", "--apply", "--every", "9" * 30),
+    ],
+    ids=" ".join,
+)
+def test_a_time_that_nobody_can_wait_for(command: tuple[str, ...], run: Run) -> None:
+    assert command[-1] in run(*command, status=2).err.splitlines()[-1]
 
 
 def test_an_unknown_command_and_a_missing_argument(run: Run) -> None:

@@ -377,7 +377,13 @@ def test_events_count_takes_the_last_ones_in_order(client: Redis, run: Run) -> N
     ]
     everything = run("events", "-n", "99999", "--json").json_lines
     assert [event["by"] for event in everything] == [str(number) for number in range(2500)]
-    assert run("events", "-n", "0", "--json").out == ""
+    assert run("events", "-n", "0", "--json").out == run("events", "-n", "0").out == ""
+
+
+def test_an_event_of_a_time_beyond_the_calendar_is_shown(client: Redis, run: Run) -> None:
+    client.xadd("{ring}:events", {"kind": "note"}, id=f"{2**64 - 1}-0")
+    assert run("events").out.startswith("9999-12-3")
+    assert run("events", "--json").json["at"] == "9999-12-31T00:00:00.000+00:00"
 
 
 def test_events_are_archived_once_and_in_a_chain(client: Redis, run: Run, tmp_path: Path) -> None:
@@ -404,6 +410,8 @@ def test_an_archive_with_a_gap_or_a_damaged_file_is_refused(
 ) -> None:
     client.xadd("{ring}:events", {"kind": "note"}, id="1-0")
     run("events", "--archive", str(tmp_path))
+    (tmp_path / "0-0 (copy).json").write_text("of no concern")
+    assert run("events", "--archive", str(tmp_path), "--json").json["archived"] == 0
     client.xadd("{ring}:events", {"kind": "note"}, id="7-0")
     client.xtrim("{ring}:events", maxlen=1, approximate=False)
     lost = run("events", "--archive", str(tmp_path), status=2)
@@ -585,6 +593,47 @@ def test_a_reader_that_goes_away_is_no_error(client: Redis, redis_server: RedisS
     assert process.wait() == 141
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("nodes >&-", 0),
+        ("owner only >&-", 0),
+        ("owner - <&-", 0),
+        ("remove only <&-", 2),
+        ("nodes >&- 2>&- <&-", 0),
+        ("nodes >/dev/full", 2),
+        ("nodes --json >/dev/full", 2),
+        ("plot >/dev/full", 2),
+        ("--help >/dev/full", 2),
+    ],
+)
+def test_standard_streams_that_are_closed_or_full(
+    client: Redis, redis_server: RedisServer, command: str, status: int
+) -> None:
+    put(client, "only", 5)
+    program = f"{sys.executable} -c 'from hashring.cli import main; main()'"
+    done = subprocess.run(
+        f"{program} {command}",
+        shell=True,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HASHRING_REDIS_URL": redis_server.url},
+    )
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    full = "hashring: standard output: No space left on device\n"
+    assert done.stderr == (full if "full" in command else done.stderr)
+
+
+def test_help_that_nobody_reads_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = spawn("hashring", "--help", stdout=write)
+    os.close(write)
+    assert finished(process) == (141, "", "")
 
 
 def test_in_a_pipe_into_head_nothing_is_said(client: Redis, redis_server: RedisServer) -> None:

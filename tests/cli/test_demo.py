@@ -66,8 +66,11 @@ def test_every_step_leaves_every_key_with_one_owner(client: Redis, run: Run) -> 
 
 
 def test_the_story_is_told_in_words(redis_server: RedisServer) -> None:
-    status, out, err = finished(spawn("hashring", "demo", url=redis_server.url))
+    status, out, err = finished(
+        spawn("hashring", "demo", "--ring", "my ring", url=redis_server.url)
+    )
     assert (status, err) == (0, "")
+    assert f"hashring watch --ring 'my ring' --url {redis_server.url}\n" in out
     titles = [demo._TITLES[what].format(node=node) for what, node in STORY]
     first, summary = out.split("how long until every key had exactly one owner again\n")
     assert "\x1b" not in out

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from redis import Redis
 
+from hashring import PartitionGroup
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
 from hashring.cli.watch import LastLook
@@ -105,6 +106,23 @@ def test_it_goes_on_when_redis_comes_back() -> None:
         assert line_with(process, "", "stderr") == "hashring: Redis answers again\n"
         with nodes_on(client, "alder"):
             line_with(process, "1 node: 100.00% alder")
+
+
+def test_a_group_is_watched_on_when_redis_comes_back() -> None:
+    with (
+        RedisServer() as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        PartitionGroup(client, "g", 4),
+        ending(
+            spawn("hashring", "group", "watch", "g", "--interval", "0.1", url=server.url)
+        ) as process,
+    ):
+        line_with(process, "g: Ready")
+        os.kill(pid := client.info("server")["process_id"], signal.SIGSTOP)
+        assert line_with(process, "", "stderr").startswith("hashring: group_read of key")
+        os.kill(pid, signal.SIGCONT)
+        assert line_with(process, "", "stderr") == "hashring: Redis answers again\n"
+        line_with(process, "g: Ready")
 
 
 # --- on a terminal --------------------------------------------------------------------------------

@@ -102,7 +102,9 @@ def test_without_a_dashboard_no_page_links_to_one(redis: Redis, visit: Visit) ->
     assert "Grafana" not in visit(rings=["ring"]).page("/ring", name="ring")
 
 
-@pytest.mark.parametrize("address", ["grafana", "javascript:alert(1)", "//x/y", "ftp://x/"])
+@pytest.mark.parametrize(
+    "address", ["grafana", "javascript:alert(1)", "//x/y", "ftp://x/", "http://[::1"]
+)
 def test_an_address_that_is_no_dashboard_s_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="dashboard"):
         check_grafana(address)

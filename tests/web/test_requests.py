@@ -67,6 +67,13 @@ def test_a_rebound_name_learns_nothing(visit: Visit) -> None:
         assert "--allowed-host" in answer.text
 
 
+def test_metrics_are_given_to_whoever_asks_for_a_version_that_is_none(visit: Visit) -> None:
+    asked = {"Accept": "application/openmetrics-text; version=new"}
+    answer = visit().get("/metrics", headers=asked)
+    assert answer.status_code == 200
+    assert "hashring_redis_up" in answer.text
+
+
 def test_every_answer_forbids_foreign_script_and_framing(redis: Redis, visit: Visit) -> None:
     put(redis, "a", 0)
     visitor = visit(rings=["ring"])

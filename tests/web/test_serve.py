@@ -295,12 +295,18 @@ def refusal(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_what_it_cannot_begin_with_is_said(running: Running) -> None:
+def test_what_it_cannot_begin_with_is_said(running: Running, tmp_path: Path) -> None:
+    empty, binary = tmp_path / "empty", tmp_path / "binary"
+    empty.write_text("# eu=redis://eu\n\n")
+    binary.write_bytes(b"\xff")
     for arguments, environment, text in (
         (("--allow-actions",), {"HASHRING_TOKEN": "short"}, "HASHRING_TOKEN"),
         (("--port", str(running.port)), {}, "cannot listen there"),
         (("--url", "http://x"), {}, "url='http://x'"),
         (("--act-user", "ada"), {}, "give --trusted-proxy as well"),
+        (("--host", "a" * 70), {}, "cannot listen there"),
+        (("--servers", str(empty)), {}, "names no server"),
+        (("--servers", str(binary)), {}, "cannot be read"),
     ):
         status, said = refusal(*arguments, **environment)
         assert (status, text in said) == (2, True), said

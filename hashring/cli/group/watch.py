@@ -6,25 +6,33 @@ import time
 
 import click
 
-from hashring.cli.common_options import Settings, server_options
+from hashring.cli.common_options import NumberRange, Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.flows import standing
 from hashring.cli.group.show import state_document, state_lines
 from hashring.cli.output import json_line
 from hashring.core.groups import group_status
+from hashring.core.groups.state import GroupState
+from hashring.core.order_terms import LONGEST
+from hashring.errors import RetryLater
+from hashring.store.group.commands import Reading
 
 
 @click.command("watch")
 @click.argument("group")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="In seconds."
+    "--interval",
+    type=NumberRange(min=0.1, max=LONGEST),
+    default=1.0,
+    show_default=True,
+    help="In seconds.",
 )
 @server_options()
 @click.pass_obj
 def command(settings: Settings, group: str, interval: float) -> None:
     """Show the group again and again, until Ctrl-C.
 
-    With --json, a line of JSON each time.
+    It continues when Redis returns after an outage. With --json, a line of JSON each time.
 
     \b
     Examples:
@@ -32,12 +40,27 @@ def command(settings: Settings, group: str, interval: float) -> None:
       hashring group watch orders --interval 10 --json | jq -c .phase
     """
     with connected(settings) as connection:
+        _show(settings, group, *standing(connection, group))
+        away = False
         while True:
-            state, reading = standing(connection, group)
-            status = group_status.status(state, reading.facts)
-            if settings.json:
-                json_line(state_document(group, state, status))
-            else:
-                click.clear()
-                click.echo("\n".join(state_lines(group, state, status, reading.facts.now)))
             time.sleep(interval)
+            try:
+                found = standing(connection, group)
+            except RetryLater as error:
+                if not away:
+                    click.echo(f"hashring: {error}", err=True)
+                away = True
+                continue
+            if away:
+                click.echo("hashring: Redis answers again", err=True)
+            away = False
+            _show(settings, group, *found)
+
+
+def _show(settings: Settings, group: str, state: GroupState, reading: Reading) -> None:
+    status = group_status.status(state, reading.facts)
+    if settings.json:
+        json_line(state_document(group, state, status))
+    else:
+        click.clear()
+        click.echo("\n".join(state_lines(group, state, status, reading.facts.now)))

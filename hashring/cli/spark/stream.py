@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hashring.cli.common_options import Settings
+from hashring.cli.common_options import NumberRange, Settings
 from hashring.cli.output import document
 from hashring.cli.spark.inputs import ring_of
 from hashring.cli.spark.job import Job
@@ -33,7 +33,7 @@ from hashring.cli.spark.terminal_answer import shown
 )
 @click.option(
     "--refresh",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     default=1.0,
     show_default=True,
     help="Seconds until the live ring is read anew.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from hashring.core.readable import in_calendar
 from hashring.core.ring_change import RingChange, parse_change
 from hashring.errors import MessageFormatError
 from hashring.store.command import text
@@ -128,4 +129,4 @@ def event_json(event: RingEvent) -> dict[str, Any]:
 
 def iso_time(at: float) -> str:
     """Seconds since 1970 in UTC, as JSON readers expect it."""
-    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(in_calendar(at), timezone.utc).isoformat(timespec="milliseconds")
