@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from collections import deque
@@ -29,6 +30,7 @@ _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
 _PART: Final = 20  # reading the ring may take 1/20 of the time
 _EVENTS: Final = 8  # on the screen
 _NODES_IN_LINE: Final = 12
+_CANNOT_REDRAW: Final = ("dumb", "unknown")  # terminals by TERM; rich would show nothing
 
 
 @click.command("watch")
@@ -38,8 +40,8 @@ def command(settings: Settings) -> None:
     """Watch the ring live.
 
     It shows nodes, their shares and heartbeats, and what happens, until Ctrl-C. On a terminal the
-    screen is redrawn at every change and every second (needs the extra rich). Elsewhere, and with
-    --json, a line is written for each event, and one for each new ring.
+    screen is redrawn at every change and every second (needs the extra rich). Elsewhere, with
+    TERM=dumb, and with --json, a line is written for each event, and one for each new ring.
 
     \b
     Examples:
@@ -47,7 +49,8 @@ def command(settings: Settings) -> None:
       hashring watch > ring.log
       hashring watch --json | jq -c 'select(.type == "ring")'
     """
-    on_screen = sys.stdout.isatty() and not settings.json
+    can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in _CANNOT_REDRAW
+    on_screen = can_redraw and not settings.json
     if on_screen and importlib.util.find_spec("rich") is None:
         raise MissingDependencyError(
             "hashring watch on a terminal (not: hashring watch | cat)", "rich", "rich"

@@ -87,7 +87,7 @@ class Screen:
     def _strip(self, snapshot: Snapshot) -> Text:
         """The ring from point 0 to the last, row by row; each cell is the owner of its middle."""
         ring = snapshot.ring()
-        width = self.console.width
+        width = max(1, self.console.width)  # COLUMNS may be 0
         cells = width * _STRIP_ROWS
         if not ring.node_count:
             return Text("nobody owns anything", style="dim")

@@ -135,13 +135,16 @@ class Terminal:
         text: everything written so far, with its control sequences.
     """
 
-    def __init__(self, *arguments: str, rows: int, columns: int, program: list[str]) -> None:
+    def __init__(
+        self, *arguments: str, rows: int, columns: int, program: list[str], **variables: str
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color"}
         # The size is the terminal's, and not what the caller of the tests says of its own.
         for name in ("NO_COLOR", "LINES", "COLUMNS"):
             environment.pop(name, None)
+        environment |= variables
         self.process = subprocess.Popen(
             [sys.executable, *program, *arguments],
             stdin=theirs,
@@ -189,9 +192,10 @@ ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 @contextmanager
 def terminal(
-    url: str, rows: int = 30, columns: int = 100, program: list[str] = COMMAND
+    url: str, rows: int = 30, columns: int = 100, program: list[str] = COMMAND, **variables: str
 ) -> Iterator[Terminal]:
-    screen = Terminal("--url", url, "watch", rows=rows, columns=columns, program=program)
+    size = {"rows": rows, "columns": columns}
+    screen = Terminal("--url", url, "watch", program=program, **size, **variables)
     try:
         yield screen
     finally:
@@ -238,6 +242,22 @@ def test_a_ring_too_large_for_the_screen_says_how_much_is_not_shown(
         screen.shows("and 61 more")
         frame = screen.text[screen.text.rindex("ring 'ring'") :]
         assert frame.count("\n") < 20
+
+
+def test_a_width_of_nothing_is_no_error(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "alder", 5, told={})
+    with terminal(redis_server.url, COLUMNS="0") as screen:
+        screen.shows(ENTER)
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.ends() == 130
+        assert "Traceback" not in screen.text
+
+
+def test_a_terminal_that_cannot_redraw_gets_lines(client: Redis, redis_server: RedisServer) -> None:
+    put(client, "alder", 5, told={})
+    with terminal(redis_server.url, TERM="dumb") as screen:
+        screen.shows("ring    1 node: 100.00% alder")
+        assert ENTER not in screen.text
 
 
 def test_an_old_picture_says_that_it_is_old() -> None:
