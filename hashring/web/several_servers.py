@@ -19,7 +19,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
 from hashring.web.watcher_health import verdict_on_all
-from hashring.web.wsgi_app import Access, Wsgi, application, create_app, mounted
+from hashring.web.wsgi_app import Access, Limits, Wsgi, application, create_app, mounted
 
 PATH: Final = "/server"
 """Before the name of a server in every path of its pages."""
@@ -59,6 +59,7 @@ def create_sites(
         if site.name in known:
             raise ConfigError("server", site.name, "each server needs a name of its own")
         known[site.name] = site
+    limits = Limits(access.guard())
     apps = {
         f"{base_path}{PATH}/{name}": create_app(
             site.service,
@@ -68,6 +69,7 @@ def create_sites(
             grafana=_narrowed(grafana, name),
             access=access,
             above=f"{base_path}/",
+            limits=limits,
         )
         for name, site in known.items()
     }

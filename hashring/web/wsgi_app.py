@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -84,6 +84,21 @@ class Access:
         return Guard(self.token, monotonic)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What holds for all applications of a process together.
+
+    Attributes:
+        guard: knows the token, and who has to wait; ``None`` for no actions with a token.
+        streams: all that are open, each of which takes a thread.
+        turns: whose turn it is to do costly work.
+    """
+
+    guard: Guard | None
+    streams: Streams = field(default_factory=Streams)
+    turns: Turns = field(default_factory=Turns)
+
+
 def create_app(
     service: Service,
     *,
@@ -93,6 +108,7 @@ def create_app(
     grafana: str = "",
     access: Access | None = None,
     above: str = "",
+    limits: Limits | None = None,
 ) -> Flask:
     """The WSGI application that shows a service.
 
@@ -103,6 +119,7 @@ def create_app(
         grafana: the address of the dashboard in Grafana, to which pages link; empty for none.
         access: who may do what; by default everybody may look, and nobody act.
         above: the address of the page about all servers; empty when this one is alone.
+        limits: those of the process, if it has several such applications; its own by default.
 
     Raises:
         ConfigError: an argument cannot work.
@@ -110,7 +127,8 @@ def create_app(
     access = access or Access()
     check_base_path(base_path)
     check_grafana(grafana)
-    guard, users = access.guard(), access.users
+    limits, users = limits or Limits(access.guard()), access.users
+    guard, streams, turns = limits.guard, limits.streams, limits.turns
     actions_possible = guard is not None or users.any_may_act
     templates = Templates(
         base_path,
@@ -124,7 +142,7 @@ def create_app(
     pages = LivePages(service, templates)
     service.listen(pages)
     login = Login(templates, guard, Sessions(monotonic), users)
-    actions, streams, turns = Actions(service, templates), Streams(), Turns()
+    actions = Actions(service, templates)
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
         ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),

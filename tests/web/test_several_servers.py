@@ -11,7 +11,7 @@ from redis import Redis
 from werkzeug.test import Client, TestResponse
 
 from hashring.errors import ConfigError
-from hashring.web import Access, Service
+from hashring.web import Access, Service, event_stream
 from hashring.web.several_servers import Site, create_sites
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, put, serving
@@ -92,6 +92,24 @@ def test_rights_and_names_of_hosts_count_for_the_first_page_too(services: list[S
         assert client.get(path).status_code == 403
         assert client.get(path, headers={"Host": "evil.example"}).status_code == 421
     assert "default-src 'none'" in client.get("/").headers["Content-Security-Policy"]
+
+
+def test_the_limits_of_a_process_hold_for_all_servers_together(
+    services: list[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "MOST_STREAMS", 2)
+    client = client_of(services, access=Access(token=TOKEN))
+    streams = [client.get(f"/server/{name}/feed") for name in ("eu", "us")]
+    assert [stream.status_code for stream in streams] == [200, 200]
+    assert client.get("/server/eu/feed").status_code == 503
+    streams[0].close()
+    assert client.get("/server/us/feed").status_code == 200
+    wrong = {"Authorization": "Bearer wrong"}
+    asked = [
+        client.post(f"/server/{name}/api/act/drain", headers=wrong).status_code
+        for name in ("eu", "us", "eu", "us", "eu", "us")
+    ]
+    assert asked == [401] * 5 + [429]
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "ä", "eu"])
