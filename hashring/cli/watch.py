@@ -16,7 +16,7 @@ from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_lines import event_line
 from hashring.cli.output import json_line, local_time, percent
-from hashring.cli.signals import sigterm_unwinds
+from hashring.cli.signals import held_back, sigterm_unwinds
 from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -187,8 +187,10 @@ def _watch_screen(settings: Settings, connection: Connection) -> None:
 
     live = Live(draw(None), screen=True, auto_refresh=False, console=screen.console)
     try:
-        # Not `with live`: Ctrl-C in the middle of its start would leave the terminal half set up.
-        live.start(refresh=True)
+        # In the middle of a start or stop, Ctrl-C would leave the terminal half set up.
+        with held_back():
+            live.start(refresh=True)
         _looks(connection, look, lambda _, failure: live.update(draw(failure), refresh=True))
     finally:
-        live.stop()
+        with held_back():
+            live.stop()

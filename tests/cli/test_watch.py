@@ -219,12 +219,13 @@ def test_an_expired_node_is_marked(client: Redis, redis_server: RedisServer) -> 
         screen.shows("EXPIRED", "gone")
 
 
+@pytest.mark.parametrize("seen", ["nobody", ""], ids=["shown", "at its start"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_terminal_is_left_as_it_was(
-    client: Redis, redis_server: RedisServer, number: signal.Signals, status: int
+    client: Redis, redis_server: RedisServer, number: signal.Signals, status: int, seen: str
 ) -> None:
     with terminal(redis_server.url) as screen:
-        screen.shows(ENTER, "nobody")
+        screen.shows(ENTER, seen)
         screen.process.send_signal(number)
         assert screen.ends() == status
         end = screen.text[screen.text.rindex(LEAVE) :]
