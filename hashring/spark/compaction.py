@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
-from hashring.spark.input import local_path
+from hashring.spark.input import exactly, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,7 +137,9 @@ def _groups(sizes: dict[int, int], size: int) -> Iterator[list[int]]:
 
 def _read(spark: SparkSession, place: Path, directories: Sequence[Path], format: str) -> DataFrame:
     # Each file by its path: the column `batch` of their directories is not to be written.
-    files = [f"file://{file}" for path in directories for file in sorted(path.glob("part-*"))]
+    files = [
+        exactly(f"file://{file}") for path in directories for file in sorted(path.glob("part-*"))
+    ]
     if not files:
         raise NoDataError(str(place), f"a batch holds no file of {format}")
     return spark.read.format(format).option("mergeSchema", True).load(files)

@@ -271,6 +271,11 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
 
 
+def exactly(path: str) -> str:
+    """A path for Spark's readers, to which brackets and the like are a pattern of names."""
+    return re.sub(r"[\\\[\]{}*?]", r"\\\g<0>", path)
+
+
 def local_path(spark: SparkSession, path: str) -> Path | None:
     """The path on this machine's file system, if it is there that Spark would write."""
     scheme, colon, rest = path.partition(":")

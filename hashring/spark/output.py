@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.spark.column_checks import check_distinct, quoted
-from hashring.spark.input import FORMATS, format_of, local_path
+from hashring.spark.input import FORMATS, exactly, format_of, local_path
 from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Output:
             reader = (
                 spark.read.format(name).option("header", True).option("multiLine", name == "csv")
             )
-            found = reader.load(written).count()
+            found = reader.load(exactly(written)).count()
         except AnalysisException:
             found = 0  # not a file is there to read the columns from
         if found < rows:

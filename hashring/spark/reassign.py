@@ -25,7 +25,7 @@ from hashring.errors import ConfigError, EmptyRingError, OutputRefused
 from hashring.files import read_ring, write_ring
 from hashring.spark.column_checks import quoted
 from hashring.spark.directory_lock import alone
-from hashring.spark.input import local_path
+from hashring.spark.input import exactly, local_path
 from hashring.spark.point_cells import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.row_counts import Counts
@@ -124,7 +124,7 @@ def _write_aside(  # noqa: PLR0917 - one caller
     found: Reassigned,
 ) -> None:
     reader = spark.read.option("basePath", f"file://{place}")
-    rows = reader.parquet(*(f"file://{place}/{name}" for name in touched))
+    rows = reader.parquet(*(exactly(f"file://{place}/{name}") for name in touched))
     found.files = len(rows.inputFiles())
     columns = ring_columns(spark, ring)
     coded = columns.with_code(rows, "point", _CODE)

@@ -25,7 +25,7 @@ from hashring.errors import ConfigError, OutputExists
 from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
-from hashring.spark.input import CORRUPT, is_bad, local_path
+from hashring.spark.input import CORRUPT, exactly, is_bad, local_path
 from hashring.spark.key_column import key_text
 from hashring.spark.output import CSV_OPTIONS, FILE_FORMATS
 from hashring.spark.owner_columns import with_owner
@@ -69,7 +69,7 @@ def followed_ring(url: str, name: str, refresh: float = 1.0) -> RingNow:
 def _is_whole(spark: SparkSession, directory: str) -> bool:
     """Whether Spark has finished what it wrote to a directory, on any file system."""
     try:
-        spark.read.text(f"{directory}/_SUCCESS").isEmpty()
+        spark.read.text(exactly(f"{directory}/_SUCCESS")).isEmpty()
     except SPARK_ERRORS as error:
         if "PATH_NOT_FOUND" in str(error):
             return False

@@ -60,6 +60,14 @@ def test_all_but_the_newest_batch_are_merged_into_the_last_of_them(spark, folder
     assert len(list((folder / "out" / "batch=2").glob("part-*"))) == 1
 
 
+def test_brackets_in_a_path_are_no_pattern(spark, folder):
+    before = keys(spark, folder)
+    strange = (folder / "out").rename(folder / "o[u]t")
+    assert compact(spark, str(strange)).rows == 60
+    strange.rename(folder / "out")
+    assert keys(spark, folder) == before
+
+
 def test_a_stream_goes_on_after_its_batches_were_merged(spark, made, folder):
     compact(spark, str(folder / "out"))
     # As if the process had died after writing its last batch, and before noting that it ended.

@@ -64,6 +64,17 @@ def test_only_the_cells_that_a_change_touches_are_rewritten(spark, place):
     assert dict(reassign_job(spark, str(place), RingFile(AFTER)).facts)["files read"] == 0
 
 
+@pytest.mark.parametrize("name", ["own[e]d", "owne{d}", "owne?", "own*", "back\\slash"])
+def test_brackets_in_a_path_are_no_pattern(spark, place, name):
+    # As a pattern, most of these names are that of the copy beside it.
+    mine = place.rename(place.parent / name)
+    shutil.copytree(mine, place)
+    reassign(spark, str(mine), RingFile(BEFORE.without_nodes("n0")))
+    reassign(spark, str(place), RingFile(AFTER))
+    assert reassign(spark, str(mine), RingFile(AFTER)).moved > 0
+    assert owners(spark, mine.rename(place.parent / "plain")) == right(AFTER)
+
+
 def test_rows_stay_in_order_of_their_points(spark, place):
     reassign(spark, str(place), RingFile(AFTER))
     for part in place.glob("cell=[0-9]*/*.parquet"):
