@@ -333,7 +333,7 @@ def test_a_format_whose_package_spark_was_not_given_says_how_to_give_it(spark, r
         run("load", *files, "--format", "avro")
     spark.sql("SELECT 'k' AS key").write.parquet(str(tmp_path / "in.parquet"))
     files = ("--input", tmp_path / "in.parquet", "--ring-file", ring_file)
-    with pytest.raises(SparkFailed, match=r"AVRO.*: give Spark its package, with --conf"):
+    with pytest.raises(SparkFailed, match=r"(?i)avro.*: give Spark its package, with --conf"):
         run("assign", *files, "--output", tmp_path / "out", "--output-format", "avro")
 
 
