@@ -29,3 +29,8 @@ def original(module: str, name: str) -> Any:
 def native_lock() -> Any:
     """A reentrant lock between threads, to be held for moments and without waiting inside."""
     return original("_thread", "RLock")()
+
+
+def native_mutex() -> Any:
+    """A lock between threads that is not reentrant: one holder, also of two greenlets."""
+    return original("_thread", "allocate_lock")()

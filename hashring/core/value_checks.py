@@ -24,8 +24,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def is_finite(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number, and neither infinite nor NaN."""
-    return isinstance(value, _NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number that a float can hold, and neither infinite nor NaN."""
+    if not isinstance(value, _NUMBERS) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_whole(value: object) -> TypeGuard[int]:

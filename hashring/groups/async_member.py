@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay
 from hashring.store.asyncio_cancellation import call_back, callback_over
 
@@ -19,13 +20,26 @@ _LOOK: Final = 0.01
 """Seconds between two looks whether a member has left that another event loop started."""
 
 
+@dataclass(eq=False, kw_only=True)
+class _AsyncStay(Stay):
+    """A stay whose callbacks run in a task.
+
+    Attributes:
+        home: the event loop of that task.
+        end: set when all is over.
+        caller: the task; ``None`` before it is made.
+    """
+
+    home: asyncio.AbstractEventLoop
+    end: asyncio.Event
+    caller: asyncio.Task[None] | None = None
+
+
 class AsyncMember(BaseMember):
     """A member whose callbacks run in a task of the event loop that started it."""
 
     _asynchronous = True
-    _caller: asyncio.Task[None] | None = None
     _callback: asyncio.Future[Any] | None = None
-    _ended: asyncio.Event | None = None
 
     async def start(self, *, wait: bool = True) -> None:
         """Join, and stay a member until :meth:`stop`.
@@ -48,15 +62,16 @@ class AsyncMember(BaseMember):
             ConfigError: no count was given, and the group does not exist.
             RedisUnavailable, RedisRefused: what stopped it.
         """
+        # A forked child has no event loop that runs.
         self._refuse_to_start()
-        self._waits_for_name = wait
         calls, put = _mailbox()
         entered, ended = asyncio.Event(), asyncio.Event()
-        soon = asyncio.get_running_loop().call_soon_threadsafe
-        stay = Stay(put, _if_open(soon, entered.set), _if_open(soon, ended.set))
-        self._ended = ended
-        self._launch(stay)
+        home = asyncio.get_running_loop()
+        stay = _AsyncStay(
+            put, _if_open(entered.set), _if_open(ended.set), wait, home=home, end=ended
+        )
         try:
+            self._launch(stay)
             await entered.wait()
             if stay.failure is not None:
                 await ended.wait()
@@ -64,7 +79,7 @@ class AsyncMember(BaseMember):
         except BaseException:
             stay.abandon()
             raise
-        self._caller = asyncio.create_task(self._call(stay, calls), name=f"hashring {self.name}")
+        stay.caller = home.create_task(self._call(stay, calls), name=f"hashring {self.name}")
 
     async def stop(self, *, handover: bool = False) -> None:
         """Leave the group.
@@ -76,19 +91,20 @@ class AsyncMember(BaseMember):
             handover: stay until others have taken over all partitions (with ``learner``: have
                 warmed up for them), at most ``leave_timeout`` seconds.
         """
-        stay, ended, caller = self._stay, self._ended, self._caller
-        if stay is None or ended is None:
+        stay = self._stay
+        if not isinstance(stay, _AsyncStay):
             return
         stay.stop(handover=handover)
-        if asyncio.current_task() in (caller, self._callback):
+        if asyncio.current_task() in (stay.caller, self._callback):
             return
-        if caller is not None and caller.get_loop().is_closed():
+        if stay.home.is_closed():
             # Nothing happens any more in the event loop that started it.
             while not stay.over.wait(0):
                 await asyncio.sleep(_LOOK)
             caller = None
         else:
-            await ended.wait()
+            await stay.end.wait()
+            caller = stay.caller
         if caller is not None:
             # A callback that never returns must not keep anybody from leaving.
             await asyncio.wait([caller], timeout=self._patience)
@@ -116,8 +132,9 @@ class AsyncMember(BaseMember):
                 if change.kind is ChangeKind.REVOKED:
                     await finish(change.partition)
 
-        A partition that was revoked is let go of when the loop asks for the next change. In a
-        forked child, which holds nothing, the loop ends.
+        A partition that was revoked is let go of when the loop asks for the next change; with
+        ``on_revoked``, only when that has returned. A loop that begins later first gets what is so
+        already. In a forked child, which holds nothing, the loop ends.
 
         Raises:
             NodeStateError: the member does not run.
@@ -128,14 +145,19 @@ class AsyncMember(BaseMember):
         try:
             while self._forks == forks and (change := await mine.get()) is not None:
                 yield change
-                self.tick()
-                if change.kind is PartitionChangeKind.REVOKED:
-                    self._let_go(change)
+                self._asks_for_next(change)
         finally:
             self._tell_no_more(put)
 
     async def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""
+
+    def _show(self, stay: Stay) -> None:
+        assert isinstance(stay, _AsyncStay)
+        if not stay.deaf and stay.home.is_closed():
+            # There is no application left to work on anything.
+            stay.abandon()
+        super()._show(stay)
 
     async def _call(self, stay: Stay, calls: asyncio.Queue[PartitionChange | None]) -> None:
         try:
@@ -158,29 +180,24 @@ class AsyncMember(BaseMember):
 
     def _abandon(self) -> None:
         super()._abandon()
-        self._caller = self._ended = self._callback = None
+        self._callback = None
 
 
 def _mailbox() -> tuple[
     asyncio.Queue[PartitionChange | None], Callable[[PartitionChange | None], None]
 ]:
-    """A queue of this event loop's, and what any thread may put into it with.
-
-    What it is put with raises RuntimeError once the loop is closed.
-    """
+    """A queue of this event loop's, and what any thread may put into it with."""
     box: asyncio.Queue[PartitionChange | None] = asyncio.Queue()
+    return box, _if_open(box.put_nowait)
+
+
+def _if_open(do: Callable[..., None]) -> Callable[..., None]:
+    """What any thread may call to have it done in this event loop."""
     soon = asyncio.get_running_loop().call_soon_threadsafe
 
-    def put(change: PartitionChange | None) -> None:
-        soon(box.put_nowait, change)
-
-    return box, put
-
-
-def _if_open(soon: Callable[..., Any], do: Callable[[], None]) -> Callable[[], None]:
-    def tell() -> None:
+    def tell(*arguments: object) -> None:
         # A closed event loop waits for nothing.
         with contextlib.suppress(RuntimeError):
-            soon(do)
+            soon(do, *arguments)
 
     return tell

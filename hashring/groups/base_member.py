@@ -27,7 +27,7 @@ from hashring.core.groups.held_partitions import PartitionChange, PartitionChang
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import check_node_name, is_finite
 from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
-from hashring.monkey_patching import native_lock
+from hashring.monkey_patching import native_lock, native_mutex
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.protocol.member_machine import MemberMachine, Stage
 from hashring.running.loop_log import LoopLog
@@ -105,6 +105,7 @@ class Stay:
         deliver: hands a change to the caller; ``None`` is the last.
         entered: says that the member has entered, or has failed to.
         ended: says that all is over.
+        waits_for_name: whether it waits while another session has the member's name.
         over: set when the member has let go of everything.
         threads: each set at the end of a thread.
         machine: the member's protocol; there once the stay has begun.
@@ -112,11 +113,14 @@ class Stay:
         inside: whether the member has entered.
         failure: why the member did not enter.
         deaf: nobody runs callbacks any more.
+        begun: held by the renewer's thread from its first line on; or by who came before it to
+            say that nothing is to begin.
     """
 
     deliver: Callable[[PartitionChange | None], None]
     entered: Callable[[], None]
     ended: Callable[[], None]
+    waits_for_name: bool
     over: Latch = field(default_factory=native_latch)
     threads: list[Latch] = field(default_factory=list)
     machine: MemberMachine | None = None
@@ -124,6 +128,7 @@ class Stay:
     inside: bool = False
     failure: BaseException | None = None
     deaf: bool = False
+    begun: Any = field(default_factory=native_mutex)
 
     def stop(self, *, handover: bool = False) -> None:
         """Have the member leave. Safe in a signal handler."""
@@ -134,6 +139,9 @@ class Stay:
     def abandon(self) -> None:
         """Nobody runs callbacks any more: have the member leave without waiting for any."""
         self.deaf = True
+        if self.begun.acquire(blocking=False):
+            self.over.set()
+            self.ended()
         self.stop()
 
 
@@ -202,7 +210,6 @@ class BaseMember(ABC):
         self._lock = native_lock()
         self._iterators: list[Callable[[PartitionChange | None], None]] = []
         self._forks = 0
-        self._waits_for_name = True
         self._stay: Stay | None = None
         self._parent: int | None = None
         self._logged_error: Exception | None = None
@@ -332,13 +339,18 @@ class BaseMember(ABC):
             self._machine = self._new_machine()
 
     def _launch(self, stay: Stay) -> None:
-        """Begin to enter, in threads of the operating system's."""
-        self._logged_error = None
-        stay.machine = self._machine
-        stay.loop = self._loop(stay, self._machine, "renewer", lambda: self._show(stay), self._lock)
-        self._begin(stay)
-        self._machine.start(monotonic())
-        self._stay = stay
+        """Begin to enter, in threads of the operating system's.
+
+        Raises:
+            NodeStateError, MemberForked: see :meth:`_refuse_to_start`.
+        """
+        # Two may start at once.
+        with self._lock:
+            self._refuse_to_start()
+            machine = stay.machine = self._machine
+            stay.loop = self._loop(stay, machine, "renewer", lambda: self._show(stay), self._lock)
+            self._logged_error = None
+            self._stay = stay
         self._thread(stay, lambda: self._live(stay), "renewer")
 
     def _begin(self, stay: Stay) -> None:  # noqa: B027 - most have nothing beside it
@@ -367,16 +379,25 @@ class BaseMember(ABC):
     def _live(self, stay: Stay) -> None:
         """The renewer's thread."""
         assert stay.loop is not None
+        if not stay.begun.acquire(blocking=False):
+            # start() was interrupted.
+            return
         try:
+            self._begin(stay)
+            self._machine.start(monotonic())
             stay.loop.run()
             self._end(stay)
+        except Exception as error:
+            if stay.inside:
+                raise
+            stay.failure = error  # it is raised where start() was called
         finally:
-            stay.failure = self._machine.failure
-            stay.over.set()
+            stay.failure = stay.failure or self._machine.failure
+            with self._lock:
+                stay.over.set()
+                iterators = list(self._iterators)
             if stay.failure is None:
-                self._deliver(stay, None)
-                with self._lock:
-                    iterators = list(self._iterators)
+                stay.deliver(None)
                 for put in iterators:
                     put(None)
             stay.entered()
@@ -424,15 +445,8 @@ class BaseMember(ABC):
             if change.kind is PartitionChangeKind.REVOKED and not listening:
                 unheard.append(change)
             elif self._wanted(change):
-                self._deliver(stay, change)
+                stay.deliver(change)
         self._let_go(*unheard)
-
-    def _deliver(self, stay: Stay, change: PartitionChange | None) -> None:
-        try:
-            stay.deliver(change)
-        except RuntimeError:
-            # The event loop is closed: there is no application left to work on anything.
-            stay.abandon()
 
     def _wanted(self, change: PartitionChange) -> bool:
         callbacks = self._callbacks
@@ -481,6 +495,12 @@ class BaseMember(ABC):
         if change.kind is PartitionChangeKind.REVOKED:
             self._let_go(change)
 
+    def _asks_for_next(self, change: PartitionChange) -> None:
+        """A loop over the changes has ended its work on one."""
+        self.tick()
+        if change.kind is PartitionChangeKind.REVOKED and self._callbacks.on_revoked is None:
+            self._let_go(change)
+
     def _let_go(self, *changes: PartitionChange) -> None:
         done = False
         with self._lock:
@@ -490,16 +510,12 @@ class BaseMember(ABC):
             self._wake()
 
     def _held_changes(self, put: Callable[[PartitionChange | None], None]) -> None:
-        """Begin to tell an iterator: first of what is held and to warm up for, then of changes."""
+        """Begin to tell an iterator: first of what is so already, then of changes."""
         with self._lock:
             if not self._running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
-            for number, (partition, token) in enumerate(sorted(self.held.items())):
-                if not number:
-                    put(PartitionChange(PartitionChangeKind.ACTIVE, partition, token))
-                put(PartitionChange(PartitionChangeKind.ASSIGNED, partition, token))
-            for partition in sorted(self._machine.membership.cold):
-                put(PartitionChange(PartitionChangeKind.WARMUP, partition))
+            for change in self._machine.membership.standing(monotonic()):
+                put(change)
             self._iterators.append(put)
 
     def _tell_no_more(self, put: Callable[[PartitionChange | None], None]) -> None:

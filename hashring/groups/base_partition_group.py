@@ -264,7 +264,7 @@ class BasePartitionGroup(BaseMember):
         )
 
     def _begin(self, stay: Stay) -> None:
-        self._group.waits_for_name = self._waits_for_name
+        self._group.waits_for_name = stay.waits_for_name
         decider = self._group.decider = self._new_decider(self._group.decider.assignor)
         loop = self._loop(stay, decider, "decider")
         self._deciding = loop, self._thread(stay, loop.run, "decider")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.held_partitions import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay, logger
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.threads_and_greenlets import (
@@ -28,13 +29,25 @@ END = object()
 """Comes after the last change."""
 
 
+@dataclass(eq=False, kw_only=True)
+class _SyncStay(Stay):
+    """A stay whose callbacks run in a thread or in a greenlet.
+
+    Attributes:
+        backend: runs the caller.
+        end: set when all is over.
+        called: set when the caller has ended.
+        caller: what runs callbacks; ``None`` before it does.
+    """
+
+    backend: Backend
+    end: Latch
+    called: Latch
+    caller: object = None
+
+
 class SyncMember(BaseMember):
     """A member whose callbacks run in a thread or in a greenlet."""
-
-    _backend: Backend | None = None
-    _ended: Latch | None = None
-    _called: Latch | None = None
-    _caller: object = None
 
     def start(self, *, wait: bool = True) -> None:
         """Join, and stay a member until :meth:`stop`. Callbacks run in a thread.
@@ -68,21 +81,24 @@ class SyncMember(BaseMember):
         self._start(GeventBackend(), wait=wait)
 
     def _start(self, backend: Backend, *, wait: bool) -> None:
-        self._refuse_to_start()
-        self._waits_for_name = wait
         calls, put = _mailbox(backend)
         entered, ended, called = backend.latch(), backend.latch(), backend.latch()
-        stay = Stay(put, backend.threadsafe(entered.set), backend.threadsafe(ended.set))
-        self._backend, self._ended, self._called = backend, ended, called
-        self._launch(stay)
+        stay = _SyncStay(
+            put,
+            backend.threadsafe(entered.set),
+            backend.threadsafe(ended.set),
+            wait,
+            backend=backend,
+            end=ended,
+            called=called,
+        )
         try:
+            self._launch(stay)
             _wait(entered)
             if stay.failure is not None:
                 _wait(ended)
                 raise stay.failure
-            backend.spawn(
-                lambda: self._call(backend, calls, called), f"hashring group {self.name} caller"
-            )
+            backend.spawn(lambda: self._call(stay, calls), f"hashring group {self.name} caller")
         except BaseException:
             # Also Ctrl-C while it waits: nobody would run callbacks.
             stay.abandon()
@@ -102,17 +118,19 @@ class SyncMember(BaseMember):
             handover: stay until others have taken over all partitions (with ``learner``: have
                 warmed up for them), at most ``leave_timeout`` seconds.
         """
-        stay, backend, ended, called = self._stay, self._backend, self._ended, self._called
-        if stay is None or backend is None or ended is None or called is None:
+        stay = self._stay
+        if not isinstance(stay, _SyncStay):
             return
         stay.stop(handover=handover)
+        backend = stay.backend
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
         interrupted = self._lock._is_owned() or is_logging(logger.logger)
-        if interrupted or self._caller == backend.current() or not backend.may_wait():
+        interrupted = interrupted or not stay.begun.locked()
+        if interrupted or stay.caller == backend.current() or not backend.may_wait():
             return
-        _wait(ended)
+        _wait(stay.end)
         # A callback that never returns must not keep anybody from leaving.
-        called.wait(self._patience)
+        stay.called.wait(self._patience)
         for thread in stay.threads:
             # Over but for a moment; an assignor that never returns is not waited for.
             thread.wait(_MOMENT)
@@ -137,8 +155,9 @@ class SyncMember(BaseMember):
                 if change.kind is ChangeKind.REVOKED:
                     finish(change.partition)
 
-        A partition that was revoked is let go of when the loop asks for the next change. In a
-        forked child, which holds nothing, the loop ends.
+        A partition that was revoked is let go of when the loop asks for the next change; with
+        ``on_revoked``, only when that has returned. A loop that begins later first gets what is so
+        already. In a forked child, which holds nothing, the loop ends.
 
         Raises:
             NodeStateError: the member does not run.
@@ -149,19 +168,24 @@ class SyncMember(BaseMember):
         try:
             while self._forks == forks and (change := _next(mine)) is not END:
                 yield change
-                self.tick()
-                if change.kind is PartitionChangeKind.REVOKED:
-                    self._let_go(change)
+                self._asks_for_next(change)
         finally:
             self._tell_no_more(put)
 
     def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""
 
-    def _call(self, backend: Backend, calls: Inbox, called: Latch) -> None:
-        self._caller = backend.current()
+    @property
+    def _backend(self) -> Backend | None:
+        """What runs the caller; ``None`` before the first start."""
+        return self._stay.backend if isinstance(self._stay, _SyncStay) else None
+
+    def _call(self, stay: _SyncStay, calls: Inbox) -> None:
+        backend, forks = stay.backend, self._forks
+        stay.caller = backend.current()
         try:
-            while (change := _next(calls)) is not END:
+            # In a child that a callback has forked there is nothing to be told.
+            while self._forks == forks and (change := _next(calls)) is not END:
                 try:
                     self._call_back(change)
                 except BaseException as error:  # noqa: BLE001 - the next is to be called, too
@@ -170,14 +194,14 @@ class SyncMember(BaseMember):
                         self._raised(change)
                 self._called_back(change)
         finally:
-            called.set()
+            stay.called.set()
             backend.close()
 
     def _abandon(self) -> None:
+        backend = self._backend
         super()._abandon()
-        if self._backend is not None:
-            self._backend.abandon()
-        self._backend = self._ended = self._called = self._caller = None
+        if backend is not None:
+            backend.abandon()
 
 
 def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None], None]]:

@@ -25,10 +25,10 @@ from typing import Final
 
 from hashring.core.assignors import Assignor, assignor_named
 from hashring.core.groups import next_decision
-from hashring.core.groups.state import GroupState, Phase, Terms
+from hashring.core.groups.state import Facts, GroupState, Phase, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.core.state_table import StateTable
-from hashring.errors import ConfigError, GroupMismatch, StoreError
+from hashring.errors import AssignorError, ConfigError, GroupMismatch, StoreError
 from hashring.protocol.flow import TRIES, Flow, FlowRun
 from hashring.protocol.machine import Finished, Step, Wait
 from hashring.store.group.commands import (
@@ -260,7 +260,7 @@ class Decider:
                 return decided
             self._terms = state.terms
             self.follow(state.terms.assignor)
-            outcome = next_decision.step(state, reading.facts, self.assignor, self._plan)
+            outcome = self._step(state, reading.facts)
             self._plan = outcome.plan
             stays = self.stage is not DeciderStage.LAST
             done = yield commit(
@@ -279,6 +279,20 @@ class Decider:
                 self._due = self._wait_for(outcome.due, done.now)
                 break
         return decided
+
+    def _step(self, state: GroupState, facts: Facts) -> next_decision.StepOutcome:
+        """
+        Raises:
+            AssignorError: the assignor's answer is none.
+        """
+        try:
+            return next_decision.step(state, facts, self.assignor, self._plan)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # As gevent.Timeout, or sys.exit(): the decider's thread would end, and say nothing.
+            what = f"raised {type(error).__name__}: {error}"
+            raise AssignorError(self.assignor.name, what) from error
 
     def _tell_of(self, done: Committed) -> None:
         """Tell the member what was decided about it."""

@@ -322,6 +322,7 @@ class GroupMachine(MemberMachine):
             self.view,
             decided=self.decider.decision,
             others_first=self._others_first,
+            terms=self.terms,
         )
         if answer is None:
             return (yield from self._come_back())
@@ -333,6 +334,8 @@ class GroupMachine(MemberMachine):
             state = (yield read(self._keys)).standing()
             view = None if state is None else state.view(self.member, self._session)
         self._redis_now = answer.now
+        if answer.terms is not None:
+            self.offered = answer.terms
         if answer.wait is not None:
             self.membership.watch(self.now + answer.wait)
         if view is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -383,6 +384,16 @@ def test_a_new_count_is_acted_upon_without_a_renewal(make: Make, redis: Redis) -
     eventually(shared(a, b, count=12), "six each")
 
 
+def test_every_member_knows_a_new_count_also_one_that_takes_no_step(make: Make) -> None:
+    members = [make(name, heartbeat_interval=0.25) for name in "abc"]
+    for member in members:
+        member.start()
+    eventually(shared(*members), "everything is shared")
+    for count in (12, 6, 9):
+        members[count % 2].resize(count)
+        eventually(lambda count=count: {m.partitions for m in members} == {count}, "all know it")  # type: ignore[misc]
+
+
 def test_a_learner_that_hears_of_no_warm_up_is_warm_at_once(make: Make) -> None:
     a = make("a", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
     b = make("b", 4, assignor=Learner(1.0, standbys=1), heartbeat_interval=0.3)
@@ -413,6 +424,72 @@ def test_a_loop_that_begins_later_hears_what_to_warm_up_for(make: Make) -> None:
     eventually(shared(a, b, count=4), "two each")
     assert sorted(warmed) == sorted(b.held)
     b.stop()
+    thread.join()
+
+
+def test_a_loop_that_begins_later_hears_what_to_let_go_of_and_what_to_drain(make: Make) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        for change in a.changes():
+            if change.kind is PartitionChangeKind.REVOKED:
+                entered.set()
+                go_on.wait()
+
+    a, b = make("a", 3, heartbeat_interval=0.25), make("b", None)
+    a.start()
+    eventually(shared(a, count=3), "a has everything")
+    thread = threading.Thread(target=busy)
+    thread.start()
+    a.resize(2)
+    eventually(lambda: a.status().draining == (2,), "one is to be drained")
+    eventually(lambda: a._machine.membership.holding.partitions[2].draining, "a knows")
+    b.start()
+    assert entered.wait(PATIENCE)
+    later = a.changes()
+    told = [next(later) for _ in range(6)]
+    assert [(change.kind.value, change.partition) for change in told] == [
+        ("active", 0),
+        ("assigned", 0),
+        ("assigned", 1),
+        ("revoked", 1),
+        ("assigned", 2),
+        ("drain", 2),
+    ]
+    assert time.monotonic() < told[3].deadline < time.monotonic() + 31
+    later.close()
+    go_on.set()
+    a.stop()
+    thread.join()
+
+
+def test_a_loop_beside_a_callback_lets_go_of_nothing(make: Make) -> None:
+    called, go_on = threading.Event(), threading.Event()
+    looked: list[int] = []
+
+    def end(partition: int, deadline: float) -> None:
+        called.set()
+        go_on.wait()
+
+    def look() -> None:
+        for change in a.changes():
+            if change.kind is PartitionChangeKind.REVOKED:
+                looked.append(change.partition)
+
+    a, b = make("a", 2, on_revoked=end), make("b", 2)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    thread = threading.Thread(target=look)
+    thread.start()
+    b.start()
+    assert called.wait(PATIENCE)
+    eventually(lambda: looked == [1], "the loop has heard of it")
+    time.sleep(0.3)
+    assert a.owns(1)
+    assert b.held == {}
+    go_on.set()
+    eventually(shared(a, b, count=2), "one each")
+    a.stop()
     thread.join()
 
 
@@ -639,6 +716,36 @@ def test_a_group_starts_once(make: Make) -> None:
     eventually(shared(a), "it can start again")
 
 
+def test_of_two_that_start_one_group_at_once_one_is_refused(make: Make) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(10):
+            a, outcomes, barrier = make("a"), [], threading.Barrier(2)
+
+            def start(
+                a: PartitionGroup = a,
+                outcomes: list[str] = outcomes,
+                barrier: threading.Barrier = barrier,
+            ) -> None:
+                barrier.wait()
+                try:
+                    a.start()
+                    outcomes.append("started")
+                except NodeStateError:
+                    outcomes.append("refused")
+
+            threads = [threading.Thread(target=start) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(outcomes) == ["refused", "started"]
+            a.stop()
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_without_redis_it_does_not_start_and_leaves_nothing_behind() -> None:
     client = Redis(unix_socket_path="/nonexistent/socket")
     with pytest.raises(RedisUnavailable):
@@ -650,6 +757,14 @@ def test_an_assignor_that_raises_is_refused_with_what_it_raised(make: Make) -> N
         return {"a": [situation.members[5].joined]}
 
     with pytest.raises(AssignorError, match="assignor 'broken' raised IndexError: tuple index"):
+        make("a", assignor=broken).start()
+
+
+def test_an_assignor_that_raises_what_would_end_a_thread_is_refused_as_well(make: Make) -> None:
+    def broken(situation: Situation) -> dict[str, list[int]]:
+        sys.exit("no partitions today")
+
+    with pytest.raises(AssignorError, match="assignor 'broken' raised SystemExit: no partitions"):
         make("a", assignor=broken).start()
 
 
@@ -764,6 +879,7 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
     [
         ({"ttl": "10"}, "ttl='10': must be a finite number of seconds above 0"),
         ({"ttl": float("nan")}, "ttl=nan: must be a finite number of seconds above 0"),
+        ({"ttl": 10**400}, "must be a finite number of seconds above 0"),
         ({"rebalance_delay": None}, "rebalance_delay=None: must be a finite number of seconds"),
         ({"handoffs": 1.5}, "handoffs=1.5: must be a whole number"),
         ({"handoffs": 0}, "handoffs=0: without handoffs nothing could move"),

@@ -274,6 +274,14 @@ def test_a_session_that_is_gone_is_told_so(store: Store, keys: GroupKeys) -> Non
     assert store.run(beat(keys, facts("a", B), 1.0)) is None
 
 
+def test_a_renewal_brings_the_terms_if_they_are_others(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    for known, told in ((TERMS, None), (replace(TERMS, partitions=5), TERMS)):
+        found = store.run(beat(keys, facts("a"), TERMS.ttl, terms=known))
+        assert found is not None
+        assert found.terms == told
+
+
 def test_an_ended_lease_is_not_renewed(store: Store, keys: GroupKeys) -> None:
     store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
     assert store.run(beat(keys, facts("a"), 1000.0)) is None
@@ -897,6 +905,20 @@ def test_a_tag_that_is_none_is_refused_by_name(keys: GroupKeys) -> None:
         with pytest.raises(GroupFormatError, match="tag of the group is none"):
             store.run(beat(keys, facts("a"), 1000.0))
         store.close()
+
+
+def test_terms_that_cannot_be_read_are_no_matter_for_a_renewal(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        for change in (
+            lambda: client.hset(keys.state.decode(), "terms", '{"partitions": 0'),
+            lambda: client.hdel(keys.state.decode(), "terms"),
+        ):
+            change()
+            found = store.run(beat(keys, facts("a"), TERMS.ttl, terms=TERMS))
+            assert found is not None
+            assert found.terms is None
 
 
 def test_a_decision_that_is_known_is_not_read_again(store: Store, keys: GroupKeys) -> None:

@@ -127,6 +127,101 @@ def test_stop_in_a_signal_handler_leaves_whatever_it_interrupts(
     assert (out, error, process.returncode) == ("left\n", "", 0)
 
 
+# Before the first line that start() runs in this thread, then before the second, and so on.
+INTERRUPTS = """
+import hashring, linecache, os, threading
+
+PACKAGE = os.path.dirname(hashring.__file__)
+
+class Interrupt(KeyboardInterrupt):
+    pass
+
+def interrupter(left):
+    def trace(frame, event, argument):
+        nonlocal left
+        path = frame.f_code.co_filename
+        if not path.startswith(PACKAGE) or path.startswith(PACKAGE + "/core"):
+            return None
+        # Python looks for no signal between `try:` and what it guards, nor at the end of `with`.
+        text = linecache.getline(path, frame.f_lineno).strip()
+        if event == "line" and not text.startswith(("try:", "with ")):
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                act()
+        return trace
+    return trace
+
+times = 0
+while True:
+    group = PartitionGroup(
+        Redis.from_url(sys.argv[1]), f"orders-{times}", 4, rebalance_delay=0, max_handoff_time=0
+    )
+    acted = False
+    sys.settrace(interrupter(times + 1))
+    try:
+        group.start()
+    except Interrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    # An object that was stopped may be started again, and can be stopped.
+    group.stop()
+    group.start()
+    group.stop()
+    if not acted:
+        break
+    times += step
+while left := [t.name for t in threading.enumerate() if t.name.startswith("hashring")]:
+    time.sleep(0.01)
+print(times > 50)
+"""
+RAISES = """
+step = 1
+
+def act():
+    global acted
+    acted = True
+    raise Interrupt
+"""
+# Its handler waits for a second where the member has begun.
+STOPS = """
+step = 4
+
+def act():
+    global acted
+    acted = True
+    group.stop()
+"""
+
+
+@pytest.mark.parametrize("act", [RAISES, STOPS], ids=["raise", "stop"])
+def test_a_start_may_be_interrupted_at_any_line(redis_server: RedisServer, act: str) -> None:
+    with running(HEAD + act + INTERRUPTS, redis_server) as process:
+        assert process.communicate(timeout=2 * PATIENCE) == ("True\n", "")
+
+
+# The child goes on as if it were the parent: it has nothing to be told of.
+FORKS = """
+import os
+
+def begin(partition, token):
+    if partition == 0:
+        children.append(os.fork())
+
+children = []
+group._callbacks = type(group._callbacks)(on_assigned=begin)
+"""
+
+
+def test_a_child_that_a_callback_has_forked_ends_with_the_callback(
+    redis_server: RedisServer,
+) -> None:
+    waits = "os.waitpid(children[0], 0)\nprint(len(group.held))\ngroup.stop()"
+    with running(HEAD + FORKS + WAITS + waits, redis_server) as process:
+        assert process.communicate(timeout=PATIENCE) == ("held\n4\n", "")
+
+
 @pytest.mark.parametrize("end", ["await stop()", "async with other: await stop()"])
 def test_ctrl_c_in_an_event_loop_takes_its_members_along(
     redis_server: RedisServer, end: str
@@ -186,3 +281,36 @@ def test_who_ends_the_subscription_of_another_thread_waits_for_no_lock_of_gevent
 ) -> None:
     with running(PATCHED + HEAD + ENDED_FROM_ANOTHER_THREAD, redis_server) as process:
         assert process.communicate(timeout=PATIENCE)[0].splitlines() == ["ended"]
+
+
+# No loop: nothing is ever told to the event loop. Python complains of the task at the end.
+CLOSES = """
+import os
+
+async def main():
+    await group.start()
+    {loop}
+    while len(group.held) < 4:
+        await asyncio.sleep(0.01)
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+loop.close()
+while group.running:
+    time.sleep(0.01)
+print(group.held, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("loop", ["", "changes = asyncio.ensure_future(anext(group.changes()))"])
+def test_a_member_leaves_when_its_event_loop_is_closed_with_its_tasks_still_there(
+    redis_server: RedisServer, loop: str
+) -> None:
+    program = "import time\n" + ASYNC_HEAD.replace("delay=0", "delay=0, heartbeat_interval=0.2")
+    with running(program + CLOSES.format(loop=loop), redis_server) as process:
+        out, error = process.communicate(timeout=PATIENCE)
+    assert out == "{}\n", error
+    assert "thread" not in error
+    with Redis(unix_socket_path=str(redis_server.socket)) as client:
+        assert client.zcard(group_keys("orders").leases) == 0

@@ -173,6 +173,21 @@ class Membership:
             return {}
         return {p: held.token for p, held in holding.partitions.items() if now < held.until}
 
+    def standing(self, now: float) -> list[PartitionChange]:
+        """What an application is to be told that begins to listen at ``now``."""
+        kinds = PartitionChangeKind
+        changes: list[PartitionChange] = []
+        for partition, token in sorted(self.held(now).items()):
+            held = self.holding.partitions[partition]
+            if not changes:
+                changes.append(PartitionChange(kinds.ACTIVE, partition, token))
+            changes.append(PartitionChange(kinds.ASSIGNED, partition, token))
+            if held.until < math.inf:
+                changes.append(PartitionChange(kinds.REVOKED, partition, token, held.until))
+            elif held.draining:
+                changes.append(PartitionChange(kinds.DRAIN, partition, token))
+        return changes + [PartitionChange(kinds.WARMUP, p) for p in sorted(self.cold)]
+
     def words(self) -> Words:
         """What to tell with the next renewal."""
         return Words(

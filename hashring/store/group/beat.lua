@@ -6,13 +6,15 @@
 --       8 how many members are to wait for the next step
 --       9 the decision that this member's decider knows; empty when it is to read by itself
 --       10 seconds for which a step is left to others before this member takes it
+--       11 the group's terms as this member knows them
 -- Returns {'gone'} when there is no such session or its lease has ended: it must join anew.
--- Else {'ok', now, tag, phase, due, part, changes, wait, reading}. due: 1 if this member is to take
+-- Else {'ok', now, tag, phase, due, part, changes, wait, reading, terms}. due: 1 if this member is to take
 -- the next step, 2 if another is to take one that this report asks for, else 0. part: the tag of the
 -- decision that changed its part last. changes: those since the known one, a line each, or nil if it
 -- has to read the state. wait: the number of seconds after which this member is to ask again, since
 -- a step is due then; empty if others do. reading: for a member that is to take the step, the answer
--- of read.lua; nil for others, and if its decider has to read the whole state.
+-- of read.lua; nil for others, and if its decider has to read the whole state. terms: the group's, if
+-- they are written otherwise than this member's; else nil.
 
 local session, joined, report = record(ARGV[1])
 if session ~= ARGV[2] or lease_of(ARGV[1]) <= now then
@@ -91,7 +93,8 @@ if due_at > now and due_at < math.huge then
     wait = text(due_at - now)
   end
 end
+local terms = redis.call('HGET', KEYS[1], 'terms')
 return {
   'ok', at, tag, redis.call('HGET', KEYS[1], 'phase') or 'Ready', due, last, changes or false, wait,
-  names and reading(names) or false,
+  names and reading(names) or false, terms ~= ARGV[11] and terms,
 }

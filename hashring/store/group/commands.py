@@ -184,6 +184,7 @@ class Beat:
         left: whether another is to take the step that this report asks for.
         brought: what the member's decider needs for the step, if the step is due and this could be
             told.
+        terms: the group's, if they may be others than the known ones.
     """
 
     now: float
@@ -194,6 +195,7 @@ class Beat:
     wait: float | None
     left: bool = False
     brought: Brought | None = None
+    terms: Terms | None = None
 
 
 def _parted(tag: str) -> tuple[int, float]:
@@ -218,6 +220,7 @@ def beat(
     *,
     decided: str = "",
     others_first: float = 0.0,
+    terms: Terms | None = None,
 ) -> Command[Beat | None]:
     """Renew and report; ``None`` for a session that is gone, and has to join anew.
 
@@ -227,6 +230,7 @@ def beat(
             for itself.
         others_first: seconds for which a step that is due, or that somebody began and did not take,
             is left to the other members.
+        terms: the group's, as the member knows them.
     """
 
     def read(raw: Any) -> Beat | None:
@@ -247,7 +251,17 @@ def beat(
             view = None
         wait = float(raw[7]) if raw[7] else None
         brought = None if raw[8] is None else Brought(decided, raw[8])
-        return Beat(int(raw[1]) / 1e6, tag, raw[4] == 1, part, view, wait, raw[4] == 2, brought)
+        return Beat(
+            int(raw[1]) / 1e6,
+            tag,
+            raw[4] == 1,
+            part,
+            view,
+            wait,
+            raw[4] == 2,
+            brought,
+            None if raw[9] is None else _readable_terms(raw[9]),
+        )
 
     arguments = (
         facts.name,
@@ -260,8 +274,17 @@ def beat(
         WATCHERS,
         decided,
         others_first,
+        "" if terms is None else dump_terms(terms),
     )
     return Command(script("group", "beat"), keys.script_keys(), arguments, read)
+
+
+def _readable_terms(text: bytes) -> Terms | None:
+    """Terms; ``None`` for text that costs no member its lease: who decides reports it."""
+    try:
+        return load_terms(text)
+    except GroupFormatError:
+        return None
 
 
 @dataclass(frozen=True)
