@@ -387,7 +387,8 @@ class RingNode(Node):
             NodeForked: the node was started in a parent process.
         """
         machine = self._machine
-        if self._runner is None and machine.state in STARTABLE:
+        # Without a loop, one that is leaving could not, as Redis did not answer remove().
+        if self._runner is None and machine.state in (*STARTABLE, NodeState.LEAVING):
             self._adopt_in_child()
             self._begin_lease()
             machine = self._machine

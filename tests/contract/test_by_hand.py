@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
+from redis import Redis
 
-from hashring import NodeSuperseded, RingNode
+from hashring import NodeSuperseded, RedisUnavailable, RingNode
+from hashring.core.hashing import RING_SIZE
+from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing import MemoryStore
@@ -49,3 +53,22 @@ def test_a_heartbeat_renews_though_the_node_looks_where_to_have_more_points(foll
         assert beaten is not None
         assert beaten <= time.monotonic() - began
     assert points_on_ring(store)["a"] == 12
+
+
+@pytest.mark.parametrize("name", [None, "a"])
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_heartbeat_after_a_remove_that_failed_is_of_a_node_that_owns(
+    name: str | None, joined: bool
+) -> None:
+    with RedisServer() as server:
+        node = RingNode(Redis.from_url(server.url), "hand", name=name)
+        if joined:
+            node.heartbeat()
+        server.kill()
+        for call in (node.heartbeat, node.remove):
+            with suppress(RedisUnavailable):
+                call()
+        server.start()
+        node.heartbeat()
+        assert sum(end - start for start, end in node.get_ranges()) == RING_SIZE
+        node.stop()
