@@ -217,8 +217,14 @@ group._callbacks = type(group._callbacks)(on_assigned=begin)
 def test_a_child_that_a_callback_has_forked_ends_with_the_callback(
     redis_server: RedisServer,
 ) -> None:
-    waits = "os.waitpid(children[0], 0)\nprint(len(group.held))\ngroup.stop()"
-    with running(HEAD + FORKS + WAITS + waits, redis_server) as process:
+    ends = """
+while not children:
+    time.sleep(0.01)
+os.waitpid(children[0], 0)
+print(len(group.held))
+group.stop()
+"""
+    with running(HEAD + FORKS + WAITS + ends, redis_server) as process:
         assert process.communicate(timeout=PATIENCE) == ("held\n4\n", "")
 
 
