@@ -362,6 +362,14 @@ def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     assert next_decision.migrate(desk.state, desk.state.terms).state is desk.state
 
 
+def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
+    desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
+    assert desk.phase is Phase.HOLDDOWN
+    migrated = next_decision.migrate(desk.state, replace(desk.state.terms, handoffs=4)).state
+    assert migrated.phase is Phase.HOLDDOWN
+    assert migrated.holddown == desk.state.holddown is not None
+
+
 def test_to_resize_to_the_present_count_decides_nothing() -> None:
     desk = Desk(2).join("a").step()
     assert next_decision.resize(desk.state, 2).state is desk.state

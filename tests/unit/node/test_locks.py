@@ -436,6 +436,14 @@ def test_a_lock_that_is_gone_is_known_at_the_heartbeat_and_taken_anew(world: Wor
     assert world.token(b"a0") > first
 
 
+def test_while_no_lock_may_be_taken_none_is_asked_for(world: World) -> None:
+    a = world.node("a")
+    a.book.heartbeat(False, world.now, "another", held_off=5.0)
+    assert a.select(keys_of("a", 3)) == []
+    assert a.ask(b"a0") is NO
+    assert world.calls() == 0
+
+
 def test_a_lock_past_its_ttl_by_the_nodes_clock_is_not_held(world: World) -> None:
     a = world.node("a", ttl=60.0)
     a.contains(b"a0")
