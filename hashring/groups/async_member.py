@@ -97,8 +97,8 @@ class AsyncMember(BaseMember):
         stay.stop(handover=handover)
         if asyncio.current_task() in (stay.caller, self._callback):
             return
-        if stay.home.is_closed():
-            # Nothing happens any more in the event loop that started it.
+        if stay.home is not asyncio.get_running_loop():
+            # The event loop that started it was closed, or runs in another thread.
             while not stay.over.wait(0):
                 await asyncio.sleep(_LOOK)
             caller = None

@@ -16,9 +16,8 @@ from hashring.protocol.locks.lock_book import Asked
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
-from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.asyncio_cancellation import call_back, callback_over
-from hashring.store.interface import Answered, Message
+from hashring.store.interface import Answered, AsyncStore, Message
 from hashring.store.locks.commands import LOCKS_A_CALL
 
 logger = LoopLog("hashring")
@@ -42,7 +41,7 @@ class AsyncRunner:
     def __init__(
         self,
         machine: NodeMachine,
-        store: AsyncRedisStore,
+        store: AsyncStore,
         *,
         publish: Callable[[], Change | None],
         take: Callable[[list[Asked]], Awaitable[None]],

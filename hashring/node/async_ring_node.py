@@ -18,8 +18,11 @@ from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.store.async_memory_store import AsyncMemoryStore
 from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.command import Command
+from hashring.store.interface import AsyncStore
+from hashring.store.memory_store import MemoryStore
 from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 
@@ -67,7 +70,7 @@ class AsyncRingNode(Node):
         self._machine.start(monotonic(), strict=True)
         run = self._run = AsyncRunner(
             self._machine,
-            AsyncRedisStore(self._redis, self._machine.config.io_timeout),
+            self._make_store(),
             publish=lambda: self._publish(lease),
             take=self._take,
             on_change=self._settings.on_change,
@@ -205,7 +208,7 @@ class AsyncRingNode(Node):
         return seen.ring(config.algorithm)
 
     async def _ask(self, command: Command[T]) -> T:
-        store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
+        store = self._make_store()
         try:
             return await store.run(command)
         finally:
@@ -267,11 +270,16 @@ class AsyncRingNode(Node):
         await asyncio.wait([task])
 
     async def _release(self, asking: Asking) -> None:
-        store = AsyncRedisStore(self._redis, self._machine.config.io_timeout)
+        store = self._make_store()
         try:
             await run_flow_async(store.run, asking.let_go())
         finally:
             await store.close()
+
+    def _make_store(self) -> AsyncStore:
+        if isinstance(self._redis, MemoryStore):
+            return AsyncMemoryStore(self._redis)
+        return AsyncRedisStore(self._redis, self._machine.config.io_timeout)
 
     def _poke(self) -> None:
         if self._run is not None:

@@ -87,6 +87,32 @@ class Store(Protocol):
         """Close all connections; the store may be used again, with new ones."""
 
 
+class AsyncSubscription(Protocol):
+    """A :class:`Subscription` for tasks of an event loop; a waiting task is ended by a cancel."""
+
+    async def wait(self, timeout: float) -> Notice | None:
+        """See :meth:`Subscription.wait`."""
+
+    async def ask(self) -> None:
+        """See :meth:`Subscription.ask`."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+class AsyncStore(Protocol):
+    """A :class:`Store` for tasks of an event loop; each call may be cancelled at any moment."""
+
+    async def run(self, command: Command[T]) -> T:
+        """See :meth:`Store.run`."""
+
+    async def subscribe(self, *channels: bytes) -> AsyncSubscription:
+        """See :meth:`Store.subscribe`."""
+
+    async def close(self) -> None:
+        """See :meth:`Store.close`."""
+
+
 class RedisCaller(Protocol):
     """What runs plain Redis commands."""
 

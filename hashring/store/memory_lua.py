@@ -1,11 +1,13 @@
 """Runs the scripts that ship without a Redis: Lua 5.1, which Redis embeds as well, from lupa.
 
 There is one Lua for all servers in memory of a process, since it takes long to compile the scripts.
+So there is one lock for all of them as well, and a fork waits until nobody holds it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -66,8 +68,22 @@ _SHORT: Final = {
 }
 
 
+memory_lock: Final = native_lock()
+"""Held while anything happens in a server in memory, whichever it is. Reentrant."""
+
+if hasattr(os, "register_at_fork"):
+    # A forked child has no thread that could let go of the lock, or end a script that had begun.
+    os.register_at_fork(
+        before=memory_lock.acquire,
+        after_in_parent=memory_lock.release,
+        after_in_child=memory_lock.release,
+    )
+
+
 class LuaRunner:
-    """Lua with what Redis gives its scripts; for any number of servers and threads.
+    """Lua with what Redis gives its scripts, for any number of servers.
+
+    For who holds :data:`memory_lock`.
 
     Raises:
         MissingDependencyError: lupa is not installed.
@@ -79,7 +95,6 @@ class LuaRunner:
         except ImportError:
             raise MissingDependencyError("MemoryStore", "lupa", "testing") from None
         self._lua = lua51.LuaRuntime(encoding=None)
-        self._lock = native_lock()
         self._chunks: dict[str, Any] = {}
         self._run = self._lua.execute(_PRELUDE, _digest, self._encode, self._decode)
 
@@ -101,14 +116,11 @@ class LuaRunner:
         arguments: Sequence[Argument],
     ) -> Any:
         """Run a script; what a client of Redis would be answered."""
-        with self._lock:
-            chunk = self._chunks.get(script.sha)
-            if chunk is None:
-                chunk = self._chunks[script.sha] = self._lua.compile(script.text.encode())
-            table = self._lua.table_from
-            return self._answer(
-                self._run(commands, chunk, table(keys), table(map(_sent, arguments)))
-            )
+        chunk = self._chunks.get(script.sha)
+        if chunk is None:
+            chunk = self._chunks[script.sha] = self._lua.compile(script.text.encode())
+        table = self._lua.table_from
+        return self._answer(self._run(commands, chunk, table(keys), table(map(_sent, arguments))))
 
     def _listed(self, command: Any) -> Any:
         table = self._lua.table_from
@@ -162,7 +174,7 @@ class LuaRunner:
 
 @cache
 def lua() -> LuaRunner:
-    """The process' Lua."""
+    """The process' Lua, for who holds :data:`memory_lock`."""
     return LuaRunner()
 
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Final, TypeVar
 
-from hashring.monkey_patching import native_lock
 from hashring.store.command import Command
 from hashring.store.interface import Subscription
 from hashring.store.memory_commands import Commands, SortedSet, Stream
-from hashring.store.memory_lua import lua
+from hashring.store.memory_lua import lua, memory_lock
 from hashring.store.memory_subscription import MemorySubscription
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_entries import holder_of
@@ -32,6 +31,8 @@ _EPOCH: Final = re.compile(rb"[0-9]+ ([0-9a-f]+)(?: ([0-9]+) [0-9]+)?")
 class MemoryServer:
     """A server in memory that any number of stores share.
 
+    A forked child has a copy of it.
+
     Args:
         clock: the server's time in seconds since 1970; the machine's clock unless given.
 
@@ -41,15 +42,15 @@ class MemoryServer:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lock = native_lock()
         self._data = Commands(self.publish)
-        self._commands = lua().commands(self._data)
+        with memory_lock:
+            self._commands = lua().commands(self._data)
         self._listeners: dict[bytes, list[Callable[[bytes], None]]] = {}
         self.calls = 0
 
     def wipe(self) -> None:
         """Forget everything, as after FLUSHALL or a restart without persistence."""
-        with self._lock:
+        with memory_lock:
             self._data.wipe()
 
     def zadd(self, ring: bytes, member: bytes, score: float, *, part: str = "ring") -> None:
@@ -59,12 +60,12 @@ class MemoryServer:
             part: the name of a field of :class:`hashring.store.ring.key_names.RingKeys`: ``"ring"``
                 for its replicas, or ``"drained"``, where a drained node's name is.
         """
-        with self._lock:
+        with memory_lock:
             self._data.zadd(_key(ring, part), score, member)
 
     def zrem(self, ring: bytes, member: bytes, *, part: str = "ring") -> None:
         """Take a member out of one of the ring's sorted sets; see :meth:`zadd`."""
-        with self._lock:
+        with memory_lock:
             self._data.zrem(_key(ring, part), member)
 
     def scores(self, ring: bytes, part: str = "ring") -> Mapping[bytes, float]:
@@ -74,7 +75,7 @@ class MemoryServer:
 
     def set_epoch(self, ring: bytes, value: bytes) -> None:
         """Write a ring's epoch key behind everyone's back."""
-        with self._lock:
+        with memory_lock:
             self._data.set(_key(ring, "epoch"), value)
 
     def hset(self, ring: bytes, node: str, entry: bytes, *, part: str = "nodes") -> None:
@@ -84,12 +85,12 @@ class MemoryServer:
             part: ``"nodes"``, what it reports, ``"left"``, where it was, ``"places"``, where it is,
                 or ``"orders"``, what was ordered about it.
         """
-        with self._lock:
+        with memory_lock:
             self._data.hset(_key(ring, part), node.encode(), entry)
 
     def hgetall(self, ring: bytes, part: str) -> Mapping[bytes, bytes]:
         """One of the ring's hashes; see :meth:`hset`."""
-        with self._lock:
+        with memory_lock:
             self._data.now = self._clock()
             return self._read(_key(ring, part), dict) or {}
 
@@ -104,12 +105,12 @@ class MemoryServer:
 
     def drop(self, *names: bytes) -> None:
         """Delete keys behind everyone's back, by their names in Redis."""
-        with self._lock:
+        with memory_lock:
             self._data.delete(*names)
 
     def copy(self) -> object:
         """All data as it is now, for :meth:`restore`."""
-        with self._lock:
+        with memory_lock:
             return self._data.copy()
 
     def restore(self, copy: object, *, same_run: bool = False) -> None:
@@ -119,7 +120,7 @@ class MemoryServer:
             same_run: the server's ``run_id`` stays: older keys were put back with ``RESTORE``, or
                 a primary that was cut off during a failover is the primary again.
         """
-        with self._lock:
+        with memory_lock:
             self._data.restore(copy, same_run=same_run)
 
     def tag(self, ring: bytes) -> str:
@@ -142,18 +143,18 @@ class MemoryServer:
 
     def listen(self, channel: bytes, hear: Callable[[bytes], None]) -> Callable[[], None]:
         """Call ``hear`` with each message on the channel; the answer ends it."""
-        with self._lock:
+        with memory_lock:
             self._listeners.setdefault(channel, []).append(hear)
 
         def end() -> None:
-            with self._lock:
+            with memory_lock:
                 self._listeners[channel].remove(hear)
 
         return end
 
     def publish(self, channel: bytes, payload: bytes) -> int:
         """Send a message to all who listen; how many they are."""
-        with self._lock:
+        with memory_lock:
             listeners = list(self._listeners.get(channel, ()))
             for hear in listeners:
                 hear(payload)
@@ -161,7 +162,7 @@ class MemoryServer:
 
     def run(self, command: Command[T]) -> T:
         """Run a command, atomically."""
-        with self._lock:
+        with memory_lock:
             self.calls += 1
             self._data.now = self._clock()
             raw = lua().run(self._commands, command.script, command.keys, command.arguments)
@@ -170,7 +171,7 @@ class MemoryServer:
     def locks(self, ring: RingKeys) -> dict[bytes, tuple[int, str, float]]:
         """The locks of a ring that stand now: token, session and when they expire, by key."""
         found = {}
-        with self._lock:
+        with memory_lock:
             self._data.now = self._clock()
             for name, expires in self._data.ends(ring.locks).items():
                 lock = _token_and_session(self._data.get(name))

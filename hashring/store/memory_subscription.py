@@ -6,8 +6,9 @@ import queue
 from collections.abc import Callable
 from functools import partial
 
-from hashring.monkey_patching import native_lock, original, threads_are_greenlets
+from hashring.monkey_patching import original, threads_are_greenlets
 from hashring.store.interface import Answered, Message, Notice, Subscribed, Unsubscribed
+from hashring.store.memory_lua import memory_lock
 
 Hear = Callable[[bytes], None]
 
@@ -24,7 +25,6 @@ class MemorySubscription:
         self, listen: Callable[[bytes, Hear], Callable[[], None]], channels: tuple[bytes, ...]
     ) -> None:
         self._notices: queue.SimpleQueue[Notice] = original("queue", "SimpleQueue")()
-        self._waking = native_lock()
         self._wake: Callable[[], object] | None = None
         self._ends = [listen(channel, self._hear(channel)) for channel in channels]
         for _ in channels:
@@ -36,7 +36,7 @@ class MemorySubscription:
     def _put(self, notice: Notice) -> None:
         self._notices.put(notice)
         # Held, so that the hub of who waits is not gone before it is woken.
-        with self._waking:
+        with memory_lock:
             if self._wake is not None:
                 self._wake()
 
@@ -56,14 +56,14 @@ class MemorySubscription:
         from gevent.event import Event  # noqa: PLC0415
 
         there = Event()
-        with self._waking:
+        with memory_lock:
             # Nothing of gevent's but this may be called from other threads.
             self._wake = partial(get_hub().loop.run_callback_threadsafe, there.set)
         try:
             if self._notices.empty():
                 there.wait(timeout)
         finally:
-            with self._waking:
+            with memory_lock:
                 self._wake = None
 
     def ask(self) -> None:

@@ -9,7 +9,8 @@
     with RingNode(store, "accounts", name="a") as a, RingNode(store, "accounts", name="b") as b:
         assert a.contains("hello") != b.contains("hello")
 
-It serves :class:`hashring.PartitionGroup`, its asyncio form and the lease challenge just the same.
+It serves :class:`hashring.AsyncRingNode`, :class:`hashring.PartitionGroup`, its asyncio form and
+the lease challenge just the same.
 
 ``python -m hashring.testing.simulator`` plays random histories of faults on the node's protocol.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from hashring import NodeStateError, RingNode
+from hashring import AsyncPartitionGroup, NodeStateError, RingNode
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
+from tests.conftest import PATIENCE
 
 
 def test_a_start_between_two_lines_of_a_stop_is_of_a_node_that_runs() -> None:
@@ -81,3 +83,18 @@ def test_one_whose_event_loop_was_closed_is_stopped_and_started_in_another(
     program = [sys.executable, "-c", _PROGRAM, redis_server.url, kind, closed]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "all ended\n", done.stderr
+
+
+def test_a_member_whose_event_loop_runs_in_another_thread_is_stopped_from_this_one() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    member = AsyncPartitionGroup(MemoryStore(), "meeting", 4, on_assigned=lambda *_: None)
+    try:
+        asyncio.run_coroutine_threadsafe(member.start(), loop).result(PATIENCE)
+        asyncio.run(asyncio.wait_for(member.stop(), PATIENCE))
+        assert not member.running
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
