@@ -127,8 +127,10 @@ def main() -> int:
     parser.add_argument("--assignor", default="balanced", help="balanced, learner, ...")
     parser.add_argument("--rows", type=int, default=336_776, help="how many flights")
     given = parser.parse_args()
-    with RedisServer() as server:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), RedisServer() as server:
         return 0 if Demo(server.url, given.assignor, given.rows).run() else 1
+    return 130
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from zlib import crc32
 
-from redis import Redis
+from redis import Redis, exceptions
 
 from hashring import PartitionGroup
 
@@ -88,7 +89,6 @@ class Worker:
             handoffs=4,
             on_assigned=lambda partition, token: self.ending.discard(partition),
             on_revoked=self.end,
-            on_warmup=self.warm_up,
         )
 
     def end(self, partition: int, deadline: float) -> None:
@@ -96,9 +96,6 @@ class Worker:
         self.ending.add(partition)
         with self.busy:
             pass
-
-    def warm_up(self, partition: int) -> None:
-        self.group.ready(partition)  # there is nothing to load
 
     def batch(self, partition: int, token: int) -> bool:
         """Count the next events of a partition; whether there were any."""
@@ -116,7 +113,8 @@ class Worker:
             while not received:
                 worked = False
                 for partition, token in self.group.held.items():
-                    with self.busy:
+                    # After an outage the script counts what it had not counted, and only that.
+                    with self.busy, suppress(exceptions.ConnectionError, exceptions.TimeoutError):
                         if partition not in self.ending:
                             worked = self.batch(partition, token) or worked
                     self.group.tick()

@@ -37,7 +37,9 @@ def main() -> int:
     inbox: SimpleQueue[str] = SimpleQueue()
 
     def wait_for_the_end() -> None:
-        sys.stdin.buffer.read()
+        # Not through sys.stdin: its lock, held here, would abort an end that comes first.
+        while os.read(0, 4096):
+            continue
         inbox.put("stop")
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()

@@ -149,6 +149,7 @@ def test_a_node_that_cannot_start_ends_it_with_the_reason(client: Redis, run: Ru
     assert "the node alder ended by itself" in done[2]
     assert "hashring demo: alder: " in done[2]
     assert "Traceback" not in done[2]
+    assert "Fatal Python error" not in done[2]
 
 
 def _children(pid: int) -> list[int]:

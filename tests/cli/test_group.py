@@ -177,13 +177,15 @@ def test_plan_knows_a_groups_own_assignor(
         found = json.loads(ask(*plan, "--assignor", "group_rules:first").output)
         assert found["after"] == {"b": 0, "a": 4}
         refused = {
-            (): "is an assignor of one's own: say with --assignor MODULE:NAME",
+            (): "is an assignor of your own: plan with hashring group plan --assignor MODULE:NAME",
             ("--assignor", "group_rules:second"): "cannot be imported",
             ("--assignor", "nowhere"): "cannot be imported",
             ("--assignor", "json:dumps"): "group 'own' has assignor='first', this member assi",
         }
         for more, text in refused.items():
             assert text in str(ask(*plan, *more).exception)
+        for order in (("drain", "own", "b"), ("undrain", "own", "b"), ("weight", "own", "b", "2")):
+            assert refused[()] in str(ask(*order, "--plan").exception)
 
 
 def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:

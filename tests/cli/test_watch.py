@@ -125,6 +125,22 @@ def test_a_group_is_watched_on_when_redis_comes_back() -> None:
         line_with(process, "g: Ready")
 
 
+def test_a_group_is_watched_on_when_redis_has_lost_it(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    command = ("hashring", "group", "watch", "g", "--interval", "0.1")
+    with (
+        PartitionGroup(client, "g", 4, ttl=60, heartbeat_interval=20),
+        ending(spawn(*command, url=redis_server.url)) as process,
+    ):
+        line_with(process, "g: Ready")
+        client.flushall()
+        assert "there is no such group" in line_with(process, "", "stderr")
+        with PartitionGroup(client, "g", 4, ttl=60, heartbeat_interval=20, member="heir"):
+            assert line_with(process, "", "stderr") == "hashring: the group is there again\n"
+            line_with(process, "heir")
+
+
 # --- on a terminal --------------------------------------------------------------------------------
 
 

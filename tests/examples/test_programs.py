@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -335,3 +336,42 @@ def test_the_stream_example_counts_every_event_once(
         assert counts == {f"customer-{number}": 20 for number in range(1000)}
         assert total("disorder") == 0
     leave(members[1])
+
+
+@pytest.mark.one_server
+def test_the_stream_example_goes_on_after_an_outage_and_counts_once(
+    start: Start, tmp_path: Path
+) -> None:
+    kept = ("appendonly yes", "appendfsync always")
+    with RedisServer(port=0, config=kept, directory=tmp_path) as server:
+        script = ["stream/processor.py", "--redis", server.url]
+        members = [start(*script, "--name", name) for name in ("a", "b")]
+        with Redis.from_url(server.url, decode_responses=True) as redis:
+            eventually(lambda: redis.zcard("{events}:group:leases") == 2, "both are members")
+            assert start(*script, "--fill", "20000").wait(PATIENCE) == 0
+
+            def done() -> int:
+                states = (redis.hget(f"{{events}}:state:{number}", "done") for number in range(32))
+                return sum(int(value or 0) for value in states)
+
+            eventually(lambda: done() > 0, "they work")
+            server.kill()
+            time.sleep(1)
+            server.start()
+            eventually(lambda: done() >= 20_000, "all events are counted")
+            counts = [redis.hvals(f"{{events}}:count:{number}") for number in range(32)]
+            assert sum(int(count) for found in counts for count in found) == 20_000
+        for member in members:
+            leave(member)
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_fire_ends_in_the_middle_with_all_its_members(start: Start, number: int) -> None:
+    process = start("stream/flights.py", "--rows", "60000")
+    assert process.stdout is not None
+    assert any("b is stopped" in line for line in process.stdout)
+    members = psutil.Process(process.pid).children()
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 130
+    assert [member for member in members if member.is_running()] == []

@@ -14,7 +14,7 @@ from hashring.cli.output import json_line
 from hashring.core.groups import group_status
 from hashring.core.groups.state import GroupState
 from hashring.core.order_terms import LONGEST
-from hashring.errors import RetryLater
+from hashring.errors import ConfigError, HashringError, RetryLater
 from hashring.store.group.commands import Reading
 
 
@@ -32,7 +32,8 @@ from hashring.store.group.commands import Reading
 def command(settings: Settings, group: str, interval: float) -> None:
     """Show the group again and again, until Ctrl-C.
 
-    It continues when Redis returns after an outage. With --json, a line of JSON each time.
+    It continues when Redis returns after an outage, also without data: then it waits for the
+    members to make the group again. With --json, a line of JSON each time.
 
     \b
     Examples:
@@ -41,19 +42,20 @@ def command(settings: Settings, group: str, interval: float) -> None:
     """
     with connected(settings) as connection:
         _show(settings, group, *standing(connection, group))
-        away = False
+        away: HashringError | None = None
         while True:
             time.sleep(interval)
             try:
                 found = standing(connection, group)
-            except RetryLater as error:
-                if not away:
+            except (RetryLater, ConfigError) as error:
+                if type(error) is not type(away):
                     click.echo(f"hashring: {error}", err=True)
-                away = True
+                away = error
                 continue
-            if away:
-                click.echo("hashring: Redis answers again", err=True)
-            away = False
+            if away is not None:
+                back = "Redis answers" if isinstance(away, RetryLater) else "the group is there"
+                click.echo(f"hashring: {back} again", err=True)
+            away = None
             _show(settings, group, *found)
 
 

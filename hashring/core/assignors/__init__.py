@@ -88,7 +88,7 @@ def assignor_named(name: str) -> Assignor:
     raise ConfigError(
         "assignor",
         name,
-        "is an assignor of one's own: say with --assignor MODULE:NAME where it is, or ask "
+        "is an assignor of your own: plan with hashring group plan --assignor MODULE:NAME, or with "
         "PartitionGroup.plan() in a program that has it",
     )
 
