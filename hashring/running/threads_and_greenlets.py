@@ -252,9 +252,19 @@ class GeventBackend:
     def _call(self, pool: Any, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         if pool is None or self._home.is_elsewhere():
             return function(*arguments)
-        # The outcome comes back as a value: what a pool's task raises, gevent prints.
-        outcome: tuple[T | None, BaseException | None] = pool.apply(_outcome, (function, arguments))
-        result, error = outcome
+        wanted = True
+
+        def do() -> tuple[T | None, BaseException | None]:
+            return _outcome(function, arguments) if wanted else (None, None)
+
+        try:
+            # The outcome comes back as a value: what a pool's task raises, gevent prints.
+            result, error = pool.apply(do)
+        except BaseException:
+            # The greenlet was killed. A lock that a thread of the pool takes only after that would
+            # be one that nobody knows of.
+            wanted = False
+            raise
         if error is not None:
             raise error
         return cast(T, result)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import gevent
 import pytest
@@ -193,3 +194,21 @@ def test_a_greenlet_that_is_killed_while_it_calls_ends() -> None:
     assert (greenlet.dead, calls) == (True, [1])
     backend.close()
     gevent.sleep(0.01)
+
+
+def test_what_a_killed_greenlet_wanted_is_not_done_later() -> None:
+    class Busy:
+        """A pool of which no thread is free while the greenlet lives."""
+
+        def apply(self, do: Callable[[], Any]) -> None:
+            self.do = do
+            gevent.sleep(60)
+
+    backend, pool = GeventBackend(), Busy()
+    calls: list[int] = []
+    backend._users = pool
+    greenlet = gevent.spawn(backend.call_for_user, calls.append, 1)
+    gevent.sleep(0)
+    greenlet.kill()
+    pool.do()
+    assert (greenlet.dead, calls) == (True, [])
