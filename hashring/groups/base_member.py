@@ -328,15 +328,12 @@ class BaseMember(ABC):
         """
         Raises:
             NodeStateError: it runs already.
-            MemberForked: it was made in a parent process, and has a name of its own.
+            MemberForked: it has a name of its own, and runs in the parent process.
         """
         if self._running:
             raise NodeStateError(f"group {self.name!r} runs already in this object")
         if self._parent is not None:
-            if self._named:
-                raise MemberForked(self.name, self.member, self._parent)
-            self._parent, self.member = None, _made_up()
-            self._machine = self._new_machine()
+            raise MemberForked(self.name, self.member, self._parent)
 
     def _launch(self, stay: Stay) -> None:
         """Begin to enter, in threads of the operating system's.
@@ -531,7 +528,10 @@ class BaseMember(ABC):
         self._lock = native_lock()
         self._iterators = []
         self._forks += 1
-        if self._running:
+        if not self._named:
+            # Also before a start: the parent, and each of its children, may start one.
+            self.member = _made_up()
+        elif self._running:
             self._parent = os.getppid()
         # Connections, too: closing them here would close them there.
         self._stay = None

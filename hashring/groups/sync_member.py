@@ -61,7 +61,7 @@ class SyncMember(BaseMember):
 
         Raises:
             NodeStateError: it runs already.
-            MemberForked: it was made in a parent process, and has a name of its own.
+            MemberForked: it has a name of its own, and runs in the parent process.
             MemberExists: the group has a live member of this name. With ``wait``: it has renewed
                 its lease meanwhile.
             AssignorError: the assignor gave a wrong answer to the first question.

@@ -307,3 +307,36 @@ def test_multiprocessing_children_are_nodes_of_their_own(redis_server: RedisServ
         made.stop()
         """,
     )
+
+
+@pytest.mark.parametrize("before", ["", "begin(made); made.stop()"])
+def test_a_made_up_name_of_a_member_that_does_not_run_is_of_one_process_alone(
+    runner: str, redis_server: RedisServer, before: str
+) -> None:
+    run(
+        runner,
+        redis_server,
+        f"""
+        from hashring import PartitionGroup, lease_challenge
+        made = PartitionGroup(redis, "group", 6, rebalance_delay=0)
+        challenge = lease_challenge(redis, "challenge", 6)
+        {before}
+        names = [made.member, challenge.member]
+        def member():
+            assert not {{made.member, challenge.member}} & {{*names}}
+            getattr(made, START)(wait=False)
+            eventually(lambda: len(made.held) == 2)
+            redis.incr("shared")
+            eventually(lambda: redis.get("shared") == b"3")
+            made.stop()
+        children = [in_child(member) for _ in range(2)]
+        getattr(made, START)(wait=False)
+        assert [made.member, challenge.member] == names
+        eventually(lambda: len(made.held) == 2)
+        redis.incr("shared")
+        for child in children:
+            wait(child)
+        eventually(lambda: len(made.held) == 6)
+        made.stop()
+        """,
+    )
