@@ -47,6 +47,7 @@ from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, Snapshot, snapshot
 from hashring.store.ring.key_names import RingKeys, ring_keys
+from hashring.store.ring.node_facts import DEFAULT_ALGORITHM
 from hashring.store.ring.ring_events import RingEvent, read_event
 
 if TYPE_CHECKING:
@@ -57,12 +58,12 @@ SCHEMAS: Final = {
     "replicas": "point long, node string, id string, expires_in double, expired boolean",
     "nodes": "node string, replicas int, expired boolean, hash_algorithm string, weight double, "
     "told string",
-    "events": "id string, at timestamp, kind string, by string, epoch long, "
+    "events": "id string, at timestamp_ltz, kind string, by string, epoch long, "
     "nodes array<string>, points array<long>, reason string, tag string, prev string, "
     "keys string",
     "locks": "key binary, node string, token long, expires_in double",
 }
-"""The columns of each table."""
+"""The columns of each table. A plain ``timestamp`` may be without a time zone in a session."""
 
 _PATIENCE: Final = 10.0  # seconds that Redis may take to answer
 _PAGE: Final = 1000
@@ -87,14 +88,19 @@ def live_ring(spark: SparkSession, url: str, ring: str) -> Ring:
         reader = spark.read.format("hashring").option("url", url).option("ring", ring)
         return reader.option("table", name).load().collect()
 
-    told = {row["hash_algorithm"] for row in table("nodes")} - {None}
+    while True:
+        points: dict[str, list[int]] = {}
+        for row in table("replicas"):
+            if not row["expired"]:
+                points.setdefault(row["node"], []).append(row["point"])
+        # Of these very nodes: between the readings others may join, and these leave.
+        algorithms = {row["node"]: row["hash_algorithm"] for row in table("nodes")}
+        if algorithms.keys() >= points.keys():
+            break
+    told = {algorithms[node] for node in points} - {None}
     if len(told) > 1:
         raise ConfigError("hash_algorithm", sorted(told), "the ring's nodes do not agree on it")
-    points: dict[str, list[int]] = {}
-    for row in table("replicas"):
-        if not row["expired"]:
-            points.setdefault(row["node"], []).append(row["point"])
-    return Ring(points, told.pop() if told else "crc-32")
+    return Ring(points, told.pop() if told else DEFAULT_ALGORITHM)
 
 
 class HashringDataSource(DataSource):

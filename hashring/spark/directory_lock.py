@@ -14,18 +14,23 @@ _LOCK: Final = "_lock"
 
 
 @contextmanager
-def alone(place: Path, path: str, doing: str) -> Iterator[None]:
+def alone(place: Path, path: str, doing: str, lock: str = _LOCK) -> Iterator[None]:
     """Keep other processes from rewriting the same files; the system ends it with the process.
 
     Args:
         doing: what the other process does, as a verb, for the error.
+        lock: the name of the file that is locked.
 
     Raises:
         OutputRefused: another process does it.
     """
-    with (place / _LOCK).open("a") as file:
+    with (place / lock).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputRefused(path, f"another process {doing} it") from None
-        yield
+        try:
+            yield
+        finally:
+            # A child forked meanwhile has the file open, too, and closing it here would not do.
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -92,6 +92,8 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
         sum(lost["bad_weights"].to_pylist()),
     )
     low, high, keys, heavy, bad = (known[name].to_numpy() for name in _COLUMNS)
+    if rows is not None:
+        low, high = _as_wide_as_the_widest(low, high)
     first = np.searchsorted(starts, low, side="right") - 1
     last = np.searchsorted(starts, high - 1, side="right") - 1
     whole = first == last
@@ -119,6 +121,16 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
             found.weight[row[CODE] - 1] += row["weight"]
             found.bad_weights[row[CODE] - 1] += row["bad_weights"]
     return found
+
+
+def _as_wide_as_the_widest(low: Longs, high: Longs) -> tuple[Longs, Longs]:
+    """The buckets of histograms of several sizes, put together, as those of the fewest buckets.
+
+    Else a second look at a wide bucket would count again what a narrow one inside it has counted.
+    """
+    width = (high - low).max(initial=1)
+    start = low - low % width
+    return start, start + width
 
 
 def _share_out(  # noqa: PLR0917 - one bucket

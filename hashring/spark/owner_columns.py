@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
@@ -13,9 +12,10 @@ from hashring.spark.column_checks import check_free, check_not_own
 from hashring.spark.key_points import is_native, key_point, point
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
+from hashring.spark.session import running_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _CODE = "__hashring_code"
 _FILE = "__hashring_file"
@@ -32,6 +32,10 @@ def owner(ring: Ring, key: Column | str) -> Column:
     as any other. The ring is that of the moment; a query that was planned keeps it. Needs a
     running Spark session, in which the column can be used.
 
+    It reads scalar subqueries, which Spark refuses in the functions of arrays (``transform``), and
+    as a key of a join when it broadcasts that side. For a join use :func:`with_owner`, and join by
+    its column ``owner``.
+
     Args:
         key: a column of strings or binaries; cast integers to string.
 
@@ -40,23 +44,16 @@ def owner(ring: Ring, key: Column | str) -> Column:
 
     Raises:
         EmptyRingError: the ring has no nodes.
-        ConfigError: no Spark session is active.
+        ConfigError: no Spark session is running.
     """
-    columns = ring_columns(_active_session(), ring)
+    columns = ring_columns(_running_session(), ring)
     return columns.told("node", columns.code(point(key, ring.hash_algorithm.name)))
 
 
-def _active_session() -> SparkSession:
-    found = SparkSession.getActiveSession()
+def _running_session() -> SparkSession:
+    found = running_session()
     if found is None:
-        from pyspark.sql.utils import is_remote  # noqa: PLC0415 - loads grpc where it is used
-
-        if is_remote():
-            from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
-
-            found = Remote.getActiveSession()  # type: ignore[assignment]
-    if found is None:
-        raise ConfigError("spark", None, "no session is active: start one first")
+        raise ConfigError("spark", None, "no session is running: start one first")
     return found
 
 

@@ -31,6 +31,10 @@ def register_functions(spark: SparkSession, ring: Ring, prefix: str = "hashring"
     cast those yourself. Registered again, the functions answer by the new ring, also in views
     that were made before. A query meanwhile is answered by one ring, the old or the new.
 
+    Spark takes no such function in ``ORDER BY``, in functions of arrays (``transform``) or as a key
+    of a join whose side it broadcasts. Select the owner under a name first, as in ``SELECT * FROM
+    nodes JOIN (SELECT *, hashring_owner(key) AS owner FROM t) USING (owner)``.
+
     The ring's arrays are in temporary views whose names begin with the prefix.
 
     Args:

@@ -36,6 +36,9 @@ def point_histogram(
         hash_algorithm: that of the ring.
         buckets: a power of two. With more, fewer rows are in buckets where an owner changes.
 
+    Histograms of different rows may be put together with ``unionAll``, also of different buckets:
+    they answer for all these rows.
+
     Returns:
         One row a bucket that has any: ``start`` and ``end`` BIGINT (its points are from ``start``
         up to but without ``end``), ``keys`` (rows), ``weight``, ``bad_weights``. One more, with

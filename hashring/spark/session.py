@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -27,6 +27,21 @@ from hashring.spark.java import (
 from hashring.spark.progress_bar import draw_operation, draw_stages
 
 _ANSWER: Final = 30.0  # seconds
+
+
+def running_session() -> SparkSession | None:
+    """The session that is active in this thread, else the one that runs in this process."""
+    # A thread has no active session until a call on a session has made it so.
+    with suppress(PySparkException):
+        return SparkSession.active()
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - loads grpc where it is used
+
+    if is_remote():
+        from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
+
+        with suppress(PySparkException):
+            return Remote.active()  # type: ignore[return-value]
+    return None
 
 
 def spark_session(
@@ -58,7 +73,7 @@ def spark_session(
             temporary file can be made.
         OutputRefused: ``log`` cannot be written.
     """
-    was_there = SparkSession.getActiveSession() is not None
+    was_there = running_session() is not None
     is_ours = not was_there and _is_ours(conf or {})
     if remote is not None:
         if master is not None:

@@ -7,6 +7,9 @@ Nothing is lost or doubled over a restart from the checkpoint. Spark writes down
 before it runs it, and runs the very same batch again when it cannot know that it ended. Each batch
 goes to a directory ``batch=<number>`` of its own, which gets its name only when it is whole. If its
 directory or that of a later batch is there, a batch is not written again.
+
+Two processes may have the same stream: Spark notices only when they write down different batches,
+and both may run the same one. So one at a time writes a batch, and the other fails.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
@@ -25,6 +29,7 @@ from hashring.errors import ConfigError, OutputExists
 from hashring.spark.column_checks import check_free
 from hashring.spark.compaction import newest_batch
 from hashring.spark.datasource import live_ring
+from hashring.spark.directory_lock import alone
 from hashring.spark.input import CORRUPT, exactly, is_bad, local_path
 from hashring.spark.key_column import key_text
 from hashring.spark.output import CSV_OPTIONS, FILE_FORMATS
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
 
 RingNow = Callable[["SparkSession"], Ring]
 """The ring as it is now."""
+
+_LOCK: Final = "_stream"
+"""Of its own: batches are compacted while others are written."""
 
 
 def fixed_ring(ring: Ring) -> RingNow:
@@ -103,6 +111,24 @@ class StreamCounts:
         self.ring = ring
 
 
+def _check_places(
+    target: Path | None, checkpoint: Path | None, output: str, *, by_batch: bool
+) -> None:
+    """Check the output and the checkpoint, as far as they are on this machine.
+
+    Raises:
+        OutputExists, OutputRefused: as for :func:`tag_stream`.
+    """
+    if checkpoint is not None and not checkpoint.is_dir():
+        check_new(checkpoint)
+    if target is None:
+        return
+    if not target.exists():
+        check_new(target)
+    elif by_batch and checkpoint is not None and not (checkpoint / "offsets").exists():
+        raise OutputExists(output)
+
+
 def tag_stream(
     rows: DataFrame,
     ring: RingNow,
@@ -130,7 +156,8 @@ def tag_stream(
 
     Returns:
         The query. A batch fails, and the query with it, when the ring has no nodes or cannot be
-        read: started again, it goes on with that batch.
+        read, or when another process writes a batch to the same directory: started again, it goes
+        on with that batch.
 
     Raises:
         ColumnError: the key's column is missing or of no type of a key, or ``point``, ``owner`` or
@@ -147,18 +174,19 @@ def tag_stream(
     spark = rows.sparkSession
     by_batch = format in FILE_FORMATS
     target = local_path(spark, output)
-    place = local_path(spark, checkpoint)
-    if place is not None and not place.is_dir():
-        check_new(place)
-    if target is not None:
-        if not target.exists():
-            check_new(target)
-        elif by_batch and place is not None and not (place / "offsets").exists():
-            raise OutputExists(output)
-        for left in target.glob(".batch=*"):  # of a process that was killed as it wrote
-            shutil.rmtree(left, ignore_errors=True)
+    _check_places(target, local_path(spark, checkpoint), output, by_batch=by_batch)
 
     def write(batch: DataFrame, number: int) -> None:
+        if not by_batch or target is None:
+            write_alone(batch, number)
+            return
+        target.mkdir(parents=True, exist_ok=True)
+        with alone(target, output, "tags a stream into", _LOCK):
+            for left in target.glob(".batch=*"):  # of a process that was killed as it wrote
+                shutil.rmtree(left, ignore_errors=True)
+            write_alone(batch, number)
+
+    def write_alone(batch: DataFrame, number: int) -> None:
         session = batch.sparkSession
         # Batches come in order, and compaction keeps the largest number.
         if by_batch and target is not None and number <= newest_batch(target):

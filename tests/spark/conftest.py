@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,12 @@ def ring() -> Ring:
 
 def rows(df: DataFrame) -> list[tuple]:
     return [tuple(row) for row in df.collect()]
+
+
+def in_a_thread(work):
+    """What it returns in a thread of its own, which has no active session."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def _own_threads() -> set[threading.Thread]:

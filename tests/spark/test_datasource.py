@@ -10,8 +10,9 @@ from redis import Redis
 from hashring import RingNode
 from hashring.core.ring import Ring
 from hashring.errors import EventsLost, RedisUnavailable
-from hashring.spark.datasource import _EventStream, live_ring, register
+from hashring.spark.datasource import SCHEMAS, _EventStream, live_ring, register
 from hashring.spark.history_from_events import history_of
+from hashring.spark.input import read_frame
 from hashring.store.embedded_server import RedisServer
 from hashring.store.locks.commands import take_away
 from hashring.store.redis_store import RedisStore
@@ -86,6 +87,48 @@ def test_a_weight_that_no_double_holds_is_none(redis, node, table):
 def test_the_hash_algorithm_of_the_nodes_is_the_ring_s(spark, redis_server, node):
     node("a", hash_algorithm="crc-32c")
     assert live_ring(spark, redis_server.url, RING).hash_algorithm.name == "crc-32c"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_ring_that_changes_as_it_is_read_has_the_hash_algorithm_of_its_nodes(
+    spark, redis_server, node, monkeypatch, is_there
+):
+    if is_there:
+        first = node("a", hash_algorithm="jamcrc")
+    kind = type(spark.range(1))
+    collect = kind.collect
+
+    def then_others_join(frame):
+        found = collect(frame)
+        monkeypatch.setattr(kind, "collect", collect)
+        if is_there:
+            first.stop()
+        node("b", hash_algorithm="crc-32c")
+        return found
+
+    monkeypatch.setattr(kind, "collect", then_others_join)
+    found = live_ring(spark, redis_server.url, RING)
+    assert (found.nodes, found.hash_algorithm.name) in [((), "crc-32"), (("b",), "crc-32c")]
+
+
+def test_events_have_a_time_zone_whatever_a_timestamp_is(
+    spark, redis_server, node, table, tmp_path
+):
+    node("a")
+    (expected,) = history_of(table("events")).changes
+    output = tmp_path / "events"
+    table("events").write.json(str(output))
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        assert history_of(table("events")).changes == (expected,)
+        exported = read_frame(spark, [str(output)], "json", SCHEMAS["events"]).frame
+        assert [change.stamp.at for change in history_of(exported).changes] == [
+            expected.stamp.at // 1000 * 1000  # Spark writes milliseconds
+        ]
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_events_tell_the_history(node, table):

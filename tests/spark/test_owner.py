@@ -28,7 +28,7 @@ from hashring.spark.key_points import is_native
 from hashring.spark.older_pyspark import by_partition_number
 from hashring.spark.range_lookup import one_row
 from hashring.spark.ring_columns import ring_columns, ring_table
-from tests.spark.conftest import rows
+from tests.spark.conftest import in_a_thread, rows
 
 
 def random_ring(nodes, replicas, seed=1, algorithm="crc-32"):
@@ -266,6 +266,30 @@ def test_owner_and_point_are_columns(spark, ring):
     }  # fmt: skip
     counted = df.groupBy(owner(ring, "key").alias("node")).count().collect()
     assert sum(r["count"] for r in counted) == 5
+
+
+def test_a_thread_uses_the_session_that_runs(spark, ring):
+    df = keys_frame(spark, ["a"])
+    assert in_a_thread(lambda: df.select(owner(ring, "key")).first()[0]) == ring.owner("a")
+
+
+@pytest.mark.parametrize("side", ["keys", "others"])
+def test_an_owner_that_is_a_column_is_a_key_of_joins_whichever_side_is_broadcast(spark, side):
+    ring = random_ring(3, 4)
+    keys = with_owner(spark.range(100).selectExpr("concat('k', id) AS key"), ring)
+    others = spark.createDataFrame([(node,) for node in ring.nodes], "node string")
+    if side == "keys":
+        keys = F.broadcast(keys)
+    assert keys.join(others, F.col("owner") == F.col("node")).count() == 100
+    register_functions(spark, ring)
+    keys.createOrReplaceTempView("some_keys")
+    others.createOrReplaceTempView("some_nodes")
+    hint = "some_keys" if side == "keys" else "some_nodes"
+    found = spark.sql(
+        f"SELECT /*+ BROADCAST({hint}) */ * FROM some_nodes JOIN "
+        "(SELECT key, hashring_owner(key) AS placed FROM some_keys) AS some_keys ON placed = node"
+    )
+    assert found.count() == 100
 
 
 @pytest.mark.parametrize("kind", ["double", "date", "int", "boolean"])

@@ -50,6 +50,24 @@ def test_the_load_is_that_of_the_rows(spark, keys, buckets, with_point):
     assert found.agg(F.round(F.sum("share"), 9)).first()[0] == 1
 
 
+@pytest.mark.parametrize("sizes", [(2**6, 2**6), (2**6, 2**12), (2**12, 1)])
+def test_histograms_put_together_count_each_row_once(spark, keys, sizes):
+    halves = F.crc32("key") % 2 == 0, (F.crc32("key") % 2 == 1) | F.col("key").isNull()
+    first, second = (
+        point_histogram(keys.where(half), weight="w", buckets=buckets)
+        for half, buckets in zip(halves, sizes, strict=True)
+    )
+    histogram = first.unionAll(second)
+    found = load_of_histogram(histogram, RING, keys, weight="w")
+    assert told(found, "node", "keys", "bad_weights") == told(
+        load(keys, RING, weight="w"), "node", "keys", "bad_weights"
+    )
+    moved = moves_of_histogram(histogram, RING, NEXT, keys, weight="w")
+    assert told(moved, "before", "after", "keys") == told(
+        moves(keys, RING, NEXT, weight="w"), "before", "after", "keys"
+    )
+
+
 def test_points_of_a_csv_are_text(spark, keys):
     histogram = point_histogram(keys, buckets=1)
     again = with_owner(keys, RING).withColumn("point", F.col("point").cast("string"))

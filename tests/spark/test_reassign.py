@@ -1,9 +1,12 @@
 """Owners kept in files: right after every change of the ring, and after a kill at any step."""
 
 import fcntl
+import os
 import random
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,11 +17,13 @@ from hashring.core.ring_file import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
 from hashring.files import read_ring, write_ring
 from hashring.spark import may_move, with_owner
+from hashring.spark.directory_lock import alone
 from hashring.spark.input import Input
 from hashring.spark.jobs import assign_job, reassign_job
 from hashring.spark.output import Output
 from hashring.spark.point_cells import touched_cells
 from hashring.spark.reassign import reassign
+from tests.conftest import PATIENCE
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -128,6 +133,20 @@ def test_two_at_once_are_refused(spark, place):
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(OutputRefused, match="another process reassigns it"):
             reassign(spark, str(place), RingFile(AFTER))
+
+
+def test_a_child_forked_meanwhile_keeps_nobody_out(tmp_path):
+    with alone(tmp_path, "owned", "reassigns"):
+        child = os.fork()
+        if not child:
+            time.sleep(PATIENCE)
+            os._exit(0)
+    try:
+        with alone(tmp_path, "owned", "reassigns"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("said", ["", "sixty-four", "63", "0", "131072", "9" * 5000, "\x1b[31m"])

@@ -4,10 +4,10 @@ import errno
 import os
 
 import pytest
-from pyspark.sql import SparkSession
 
 from hashring.errors import ConfigError, OutputRefused
 from hashring.spark.session import spark_session
+from tests.spark.conftest import in_a_thread
 
 
 def test_a_remote_or_master_that_is_none_is_refused():
@@ -27,7 +27,7 @@ def test_a_remote_or_master_that_is_none_is_refused():
 
 def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeypatch):
     # As if no session ran.
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr("hashring.spark.session.running_session", lambda: None)
     log = tmp_path / "no" / "log"
     with pytest.raises(OutputRefused, match=r"no/log cannot be written \(No such file or dir"):
         spark_session(log=log)
@@ -42,12 +42,13 @@ def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeyp
         spark_session()
 
 
-def test_a_session_that_runs_is_used_as_it_is(spark):
+@pytest.mark.parametrize("run", [lambda work: work(), in_a_thread])
+def test_a_session_that_runs_is_used_as_it_is(spark, run):
     def level():
         return spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
 
     before = level()
     plans = spark.conf.get("spark.sql.ui.explainMode")
-    assert spark_session() is spark
+    assert run(spark_session) is spark
     assert level() == before == "ERROR"
     assert spark.conf.get("spark.sql.ui.explainMode") == plans != "simple"

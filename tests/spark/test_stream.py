@@ -1,5 +1,6 @@
 """A stream tags each row once, by a ring that held, whatever happens to its process."""
 
+import fcntl
 import gzip
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from redis import Redis
 
 from hashring import RingNode
@@ -153,6 +155,32 @@ def test_killed_and_started_again_it_neither_loses_nor_doubles(spark, redis_serv
                 process.wait()
     found = spark.read.parquet(str(tmp_path / "out"))
     assert sorted(int(r.key) for r in found.collect()) == list(range(20 * total)), log.read_text()
+
+
+def test_two_processes_do_not_write_one_batch(spark, tmp_path):
+    def run_all():
+        tag_stream(
+            stream(spark, tmp_path), fixed_ring(random_ring(4, 8)), str(tmp_path / "out"),
+            str(tmp_path / "cp"),
+        ).awaitTermination()  # fmt: skip
+
+    files(spark, tmp_path, 0)
+    run_all()
+    files(spark, tmp_path, 1)
+    # As far as another process may have come with the next batch.
+    begun = tmp_path / "out" / ".batch=1" / "part-0"
+    begun.parent.mkdir()
+    begun.touch()
+    with (tmp_path / "out" / "_stream").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StreamingQueryException, match="another process tags a stream into it"):
+            run_all()
+    assert begun.exists()
+    assert batches(tmp_path) == ["batch=0"]
+    run_all()
+    assert batches(tmp_path) == ["batch=0", "batch=1"]
+    assert len(spark.read.parquet(str(tmp_path / "out")).collect()) == 40
+    assert not begun.exists()
 
 
 def test_an_output_without_its_checkpoint_is_refused(spark, tmp_path):
