@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -173,10 +173,17 @@ class AsyncMember(BaseMember):
             result = call_back(self._call_back, change)
             if not inspect.isawaitable(result):
                 return
+            if not asyncio.isfuture(result):
+                result = self._in_task(result)
             self._callback = asyncio.ensure_future(result)
             await callback_over(self._callback)
         except Exception:  # noqa: BLE001 - the next is to be called all the same
             self._raised(change)
+
+    async def _in_task(self, callback: Awaitable[Any]) -> None:
+        # An eager task runs before who makes it has it, and the callback may stop the member.
+        self._callback = asyncio.current_task()
+        await callback
 
     def _abandon(self) -> None:
         super()._abandon()

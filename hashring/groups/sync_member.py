@@ -194,6 +194,8 @@ class SyncMember(BaseMember):
                         self._raised(change)
                 self._called_back(change)
         finally:
+            # Its greenlet was killed, unless the member has left: nobody is left who could work.
+            stay.abandon()
             stay.called.set()
             backend.close()
 

@@ -270,6 +270,8 @@ class GeventBackend:
         return cast(T, result)
 
     def inbox(self) -> Inbox:
+        if self._home.is_elsewhere():
+            return _QueueInbox(self._home.native_queue)
         return _GeventInbox(self._gevent, self._home)
 
     def latch(self) -> Latch:

@@ -11,11 +11,19 @@ import gevent
 import pytest
 import redis.asyncio
 
-from hashring import AsyncPartitionGroup, AsyncRingNode, PartitionGroup, RingNode
+from hashring import (
+    AsyncPartitionGroup,
+    AsyncRingNode,
+    PartitionChangeKind,
+    PartitionGroup,
+    RingNode,
+)
 from hashring.running.threads_and_greenlets import GeventBackend
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
-from tests.conftest import eventually
+from tests.conftest import PATIENCE, eventually
+
+EAGER: Any = getattr(asyncio, "eager_task_factory", None)
 
 
 @pytest.mark.parametrize("ended_by", [SystemExit, KeyboardInterrupt, GeneratorExit])
@@ -212,3 +220,55 @@ def test_what_a_killed_greenlet_wanted_is_not_done_later() -> None:
     greenlet.kill()
     pool.do()
     assert (greenlet.dead, calls) == (True, [])
+
+
+def test_a_member_whose_greenlet_was_killed_leaves() -> None:
+    def on_assigned(partition: int, token: int) -> None:
+        gevent.getcurrent().throw()
+
+    member = PartitionGroup(MemoryStore(), "callbacks", partitions=4, on_assigned=on_assigned)
+    member.gevent_start()
+    with gevent.Timeout(PATIENCE):
+        while member.running:
+            gevent.sleep(0.01)
+    assert not member.held
+    member.stop()
+
+
+def test_a_thread_beside_the_hub_loops_over_the_changes() -> None:
+    member = PartitionGroup(MemoryStore(), "callbacks", partitions=1)
+    assigned: list[int] = []
+
+    def loop() -> None:
+        for change in member.changes():
+            if change.kind is PartitionChangeKind.ASSIGNED:
+                assigned.append(change.partition)
+
+    member.gevent_start()
+    looping = gevent.get_hub().threadpool.spawn(loop)
+    with gevent.Timeout(PATIENCE):
+        while assigned != [0]:
+            gevent.sleep(0.01)
+        member.resize(2)
+        while assigned != [0, 1]:
+            gevent.sleep(0.01)
+        member.stop()
+        looping.get()
+
+
+@pytest.mark.skipif(EAGER is None, reason="before Python 3.12 no task is eager")
+def test_a_callback_in_an_eager_task_stops_its_member() -> None:
+    stopped = []
+
+    async def on_assigned(partition: int, token: int) -> None:
+        await member.stop()
+        stopped.append(partition)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(EAGER)
+        await member.start()
+        await member.stop()
+
+    member = AsyncPartitionGroup(MemoryStore(), "callbacks", 1, on_assigned=on_assigned)
+    asyncio.run(main())
+    assert stopped == [0]
