@@ -23,6 +23,7 @@ import click
 
 from hashring._version import __version__
 from hashring.cli.common_options import ring_options
+from hashring.cli.output import has_controls
 from hashring.errors import (
     EmptyRingError,
     HashringError,
@@ -110,6 +111,8 @@ class _Commands(click.Group):
                 # A node's name that the terminal's encoding lacks is no reason to die.
                 stream.reconfigure(errors="backslashreplace")
         extra["standalone_mode"] = False
+        if os.environ.get("NO_COLOR") or not has_controls():
+            extra["color"] = False
         try:
             status = super().main(args, prog_name or "hashring", **extra)
         except click.ClickException as error:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from hashring.core.readable import duration, in_calendar
+
+_NO_CONTROLS: Final = ("dumb", "unknown")  # terminals by TERM; they print control sequences
+
+
+def has_controls() -> bool:
+    """Whether the terminal, if there is one, obeys control sequences."""
+    return os.environ.get("TERM", "").lower() not in _NO_CONTROLS
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 import time
 from collections import deque
@@ -15,7 +14,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_lines import event_line
-from hashring.cli.output import json_line, local_time, percent
+from hashring.cli.output import has_controls, json_line, local_time, percent
 from hashring.cli.signals import held_back, sigterm_unwinds
 from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
@@ -30,7 +29,6 @@ _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes
 _PART: Final = 20  # reading the ring may take 1/20 of the time
 _EVENTS: Final = 8  # on the screen
 _NODES_IN_LINE: Final = 12
-_CANNOT_REDRAW: Final = ("dumb", "unknown")  # terminals by TERM; rich would show nothing
 
 
 @click.command("watch")
@@ -49,8 +47,8 @@ def command(settings: Settings) -> None:
       hashring watch > ring.log
       hashring watch --json | jq -c 'select(.type == "ring")'
     """
-    can_redraw = sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in _CANNOT_REDRAW
-    on_screen = can_redraw and not settings.json
+    # On a terminal without control sequences rich would show nothing.
+    on_screen = sys.stdout.isatty() and has_controls() and not settings.json
     if on_screen and importlib.util.find_spec("rich") is None:
         raise MissingDependencyError(
             "hashring watch on a terminal (not: hashring watch | cat)", "rich", "rich"

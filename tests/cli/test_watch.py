@@ -145,7 +145,7 @@ def test_a_group_is_watched_on_when_redis_has_lost_it(
 
 
 class Terminal:
-    """``hashring watch`` on a pseudo-terminal.
+    """A command on a pseudo-terminal.
 
     Attributes:
         text: everything written so far, with its control sequences.
@@ -208,10 +208,15 @@ ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 @contextmanager
 def terminal(
-    url: str, rows: int = 30, columns: int = 100, program: list[str] = COMMAND, **variables: str
+    url: str,
+    *command: str,
+    rows: int = 30,
+    columns: int = 100,
+    program: list[str] = COMMAND,
+    **variables: str,
 ) -> Iterator[Terminal]:
-    size = {"rows": rows, "columns": columns}
-    screen = Terminal("--url", url, "watch", program=program, **size, **variables)
+    arguments = ("--url", url, *(command or ("watch",)))
+    screen = Terminal(*arguments, rows=rows, columns=columns, program=program, **variables)
     try:
         yield screen
     finally:
@@ -275,6 +280,24 @@ def test_a_terminal_that_cannot_redraw_gets_lines(client: Redis, redis_server: R
     with terminal(redis_server.url, TERM="dumb") as screen:
         screen.shows("ring    1 node: 100.00% alder")
         assert ENTER not in screen.text
+
+
+def test_colours_and_control_sequences_are_for_terminals_that_want_them(
+    client: Redis, redis_server: RedisServer
+) -> None:
+    with PartitionGroup(client, "g", 4):
+        until(lambda: client.exists("{g}:group:state"), "it stands")
+        for variables, colours, clears in (
+            ({}, True, True),
+            ({"NO_COLOR": "1"}, False, True),
+            ({"TERM": "dumb"}, False, False),
+        ):
+            with terminal(redis_server.url, "doctor", **variables) as screen:
+                screen.shows("ring 'ring'")
+                assert ("\x1b" in screen.text) is colours
+            with terminal(redis_server.url, "group", "watch", "g", **variables) as screen:
+                screen.shows("g: Ready", "Lease")
+                assert ("\x1b" in screen.text) is clears
 
 
 def test_an_old_picture_says_that_it_is_old() -> None:
