@@ -89,6 +89,17 @@ class Hand:
         return isinstance(self.machine.next(self.now), Run)
 
 
+def test_a_member_has_all_its_time_to_leave_however_long_it_was_there() -> None:
+    hand = Hand().inside()
+    while hand.now < 1000.0 + 2 * TERMS.leave_timeout:
+        hand.now = hand.play(hand.machine)
+    hand.machine.stop(hand.now, handover=True)
+    hand.play(hand.machine)
+    (facts,) = hand.server.run(read(KEYS)).facts.members
+    assert facts.leaving is not None
+    assert hand.now - INTERVAL <= facts.leaving <= hand.now
+
+
 def test_terms_that_are_offered_before_it_starts_are_its_own() -> None:
     hand = Hand()
     offered = replace(TERMS, partitions=16)

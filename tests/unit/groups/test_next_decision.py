@@ -207,6 +207,24 @@ def test_a_stalled_member_sheds_one_at_a_time() -> None:
     assert len(desk.asked) == 1
 
 
+def test_a_stalled_member_sheds_one_after_the_other_whoever_takes_them() -> None:
+    desk = Desk(6).join("a").step().join("b", "c").set("a", stalled=True)
+    shed = []
+    while desk.step().asked:
+        shed += desk.asked
+        desk.release("a", *desk.asked).step().wait(desk.state.terms.max_handoff_time)
+    assert set(desk.having) >= {"b", "c"}
+    assert shed == sorted(shed)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"), [({}, ""), ({"leaving": 1000.0}, "is leaving"), ({"stalled": True}, "is stalled")]
+)
+def test_what_is_revoked_says_what_is_wrong_with_its_owner(facts: dict[str, Any], why: str) -> None:
+    desk = Desk(4).join("a").step().join("b").set("a", **facts).step()
+    assert {event.why for event in desk.events if event.kind is EventKind.REVOKED} == {why}
+
+
 def test_a_stalled_member_gets_nothing_new() -> None:
     desk = Desk(6).join("a", "b", "c").step()
     before = desk.having["a"]

@@ -87,7 +87,10 @@ def test_a_consumer_that_comes_and_goes_within_the_delay_moves_nothing() -> None
     before = desk.state.tokens
     desk.join("d").step().wait(4).leave("d").step()
     assert desk.phase is Phase.READY
-    assert desk.told(EventKind.CANCELLED)
+    assert [(e.kind, e.why) for e in desk.events] == [
+        (EventKind.LEFT, ""),
+        (EventKind.CANCELLED, "nothing is left to move"),
+    ]
     assert desk.wait(10).step().state.tokens == before
 
 
