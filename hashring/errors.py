@@ -148,7 +148,10 @@ class RetryLater(StoreError):
 
 
 class RedisUnavailable(RetryLater, ConnectionError):
-    """Redis cannot be reached, does not answer in time, or is still loading. Worth retrying."""
+    """Redis cannot be reached, does not answer in time, or is still loading. Worth retrying.
+
+    Also: the process may have no more threads, and a node needs one to listen to Redis.
+    """
 
 
 class RedisRefused(StoreError):

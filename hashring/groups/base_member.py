@@ -382,8 +382,10 @@ class BaseMember(ABC):
         try:
             self._begin(stay)
             self._machine.start(monotonic())
-            stay.loop.run()
-            self._end(stay)
+            try:
+                stay.loop.run()
+            finally:
+                self._end(stay)
         except Exception as error:
             if stay.inside:
                 raise

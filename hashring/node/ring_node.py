@@ -516,20 +516,20 @@ class RingNode(Node):
         if on_change is None:
             return lambda: (self._publish(lease), None)[1]
         changes: Inbox | None = None
+        served = False
 
         def publish() -> None:
-            nonlocal changes
+            nonlocal changes, served
             change = self._publish(lease)
             if change is not None:
-                if changes is None:
-                    told = changes = runner.backend.inbox()
-                    name = f"{runner.label} on_change"
-                    runner.backend.spawn(lambda: _notify(runner.backend, told, on_change), name)
+                changes = changes or runner.backend.inbox()
                 changes.put(change)
+            if changes is not None and not served:
+                served = _serve(runner, changes, on_change)
             if changes is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
                 changes.put(_END)
-                changes = None
+                changes, served = None, False
 
         return publish
 
@@ -603,6 +603,18 @@ class RingNode(Node):
 
 
 _END = object()
+
+
+def _serve(runner: Runner, changes: Inbox, on_change: OnChange) -> bool:
+    """Have the callback called from a thread of its own; whether there is one."""
+    name = f"{runner.label} on_change"
+    try:
+        runner.backend.spawn(lambda: _notify(runner.backend, changes, on_change), name)
+    except Exception as error:  # noqa: BLE001 - the process may have no more threads
+        # What it is to be told waits; the heartbeats do not.
+        logger.warning("%s: there is no thread to run in: %s", name, error)
+        return False
+    return True
 
 
 def _notify(backend: Backend, changes: Inbox, on_change: OnChange) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from hashring.errors import StoreError
+from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
 from hashring.running.loop_log import LoopLog
@@ -148,7 +148,12 @@ class Loop:
     def _subscribe(self, step: Subscribe) -> None:
         self._drop_subscription()
         self._listening = step.number
-        self._ground.spawn(lambda: self._listener(step), f"{self.label} listener".lstrip())
+        try:
+            self._ground.spawn(lambda: self._listener(step), f"{self.label} listener".lstrip())
+        except Exception as raised:  # noqa: BLE001 - the process may have no more threads
+            error = RedisUnavailable(f"there is no thread to listen in: {raised}")
+            error.__cause__ = raised
+            self._say(lambda now: self._unsubscribed(step.number, error, now))
 
     def _drop_subscription(self) -> None:
         self._listening = 0

@@ -218,9 +218,12 @@ def test_a_stalled_member_sheds_one_after_the_other_whoever_takes_them() -> None
 
 
 @pytest.mark.parametrize(
-    ("facts", "why"), [({}, ""), ({"leaving": 1000.0}, "is leaving"), ({"stalled": True}, "is stalled")]
+    ("facts", "why"),
+    [({}, ""), ({"leaving": 1000.0}, "is leaving"), ({"stalled": True}, "is stalled")],
 )
-def test_what_is_revoked_says_what_is_wrong_with_its_owner(facts: dict[str, Any], why: str) -> None:
+def test_what_is_revoked_says_what_is_wrong_with_its_owner(
+    facts: dict[str, object], why: str
+) -> None:
     desk = Desk(4).join("a").step().join("b").set("a", **facts).step()
     assert {event.why for event in desk.events if event.kind is EventKind.REVOKED} == {why}
 
