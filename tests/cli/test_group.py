@@ -197,6 +197,19 @@ def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:
     assert generations == sorted(set(generations))
 
 
+def test_what_others_changed_since_it_was_asked_about_stays(
+    ask: Ask, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*_: str) -> bool:
+        pair[0].resize(12)
+        return True
+
+    monkeypatch.setattr("hashring.cli.group.terms.confirmed", meanwhile)
+    error = str(ask("partitions", "orders", "9").exception)
+    assert "partitions=9: it is 12 by now, not 8: give the command again" in error
+    assert pair[0].status().partitions == 12
+
+
 def test_partitions_asks_and_then_resizes(ask: Ask, pair: Pair) -> None:
     refused = ask("partitions", "orders", "12")
     assert refused.exit_code == 2

@@ -16,6 +16,7 @@ from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.core.printable import printable
 from hashring.core.readable import counted
+from hashring.errors import ConfigError
 
 
 @click.command("partitions")
@@ -69,14 +70,24 @@ def _change(
 
     with connected(settings) as connection:
         state, _ = standing(connection, group)
-        before = getattr(state.terms, term)
+        before = asked = getattr(state.terms, term)
         # Refuses what cannot work before anybody is asked.
         changed(state)
         if not yes and not confirmed(
             "Change", "change", f"{printable(group)!r} from {before} to {shown}"
         ):
             return 1
-        decide(connection, group, lambda state, now: changed(state))
+
+        def confirmed_change(state: GroupState, _: float) -> StepOutcome:
+            nonlocal before
+            before = getattr(state.terms, term)
+            if not yes and before != asked:
+                raise ConfigError(
+                    term, value, f"it is {before} by now, not {asked}: give the command again"
+                )
+            return changed(state)
+
+        decide(connection, group, confirmed_change)
     if settings.json:
         document({"group": group, "before": before, "after": value})
     else:
