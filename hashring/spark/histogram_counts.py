@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegralType, NumericType, StringType
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import Range
-from hashring.errors import ColumnError
+from hashring.errors import ColumnError, ConfigError
 from hashring.spark.column_checks import column_type
 from hashring.spark.key_points import key_point
 from hashring.spark.range_filter import MOST_RANGES, within
@@ -38,6 +38,9 @@ _COLUMNS: Final = {
     "weight": "double",
     "bad_weights": "bigint",
 }
+
+HASHED_BY: Final = "hash_algorithm"
+"""In the metadata of a histogram's column ``start``: by what its points were computed."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -71,6 +74,7 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
 
     Raises:
         ColumnError: a column is missing, or of a type that it cannot have.
+        ConfigError: the histogram is of points by another hash algorithm.
     """
     for name in _COLUMNS:
         if name not in histogram.columns:
@@ -82,6 +86,11 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
                 f"is {kind.simpleString()}: make the histogram with point_histogram, and keep it "
                 f"in Parquet",
             )
+    hashed_by = histogram.schema["start"].metadata.get(HASHED_BY, algorithm)
+    if hashed_by != algorithm:
+        raise ConfigError(
+            "histogram", hashed_by, f"the ring hashes with {algorithm}: make the histogram by that"
+        )
     numbers = (F.col(name).cast(kind).alias(name) for name, kind in _COLUMNS.items())
     told = histogram.select(*numbers).toArrow()
     known = told.filter(pc.is_valid(told["start"]))

@@ -40,6 +40,7 @@ def load_of_histogram(
     Raises:
         EmptyRingError: the ring has no nodes.
         ColumnError: a column is missing, or of a type that it cannot have.
+        ConfigError: the histogram is of points by another hash algorithm.
     """
     if not ring.node_count:
         raise EmptyRingError

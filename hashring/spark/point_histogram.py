@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.core.hashing import hash_algorithm as algorithm_of_name
 from hashring.errors import ConfigError
+from hashring.spark.histogram_counts import HASHED_BY
 from hashring.spark.key_points import key_point
 from hashring.spark.weight_sums import CODE, weighed
 
@@ -42,22 +44,25 @@ def point_histogram(
     Returns:
         One row a bucket that has any: ``start`` and ``end`` BIGINT (its points are from ``start``
         up to but without ``end``), ``keys`` (rows), ``weight``, ``bad_weights``. One more, with
-        nulls for the points, for rows whose key is null or empty, if there are any.
+        nulls for the points, for rows whose key is null or empty, if there are any. The column's
+        metadata, which Parquet keeps, names the hash algorithm.
 
     Raises:
         ColumnError: a column is missing, or of a type that it cannot have.
-        ConfigError: ``buckets`` is no power of two, or above 4,194,304.
+        ConfigError: ``buckets`` is no power of two, or above 4,194,304; or there is no such hash
+            algorithm.
     """
     if not 1 <= buckets <= MOST_BUCKETS or buckets & (buckets - 1):
         raise ConfigError("buckets", buckets, f"give a power of two, up to {MOST_BUCKETS:,}")
     shift = 32 - (buckets.bit_length() - 1)
+    algorithm = algorithm_of_name(hash_algorithm).name
     weights, total, bad = weighed(df, weight)
-    hashed = df.select(key_point(df, key, hash_algorithm).alias(_POINT), *weights)
+    hashed = df.select(key_point(df, key, algorithm).alias(_POINT), *weights)
     counted = hashed.groupBy(F.shiftright(_POINT, shift).alias(CODE)).agg(
         F.count("*").alias("keys"), total.alias("weight"), bad.alias("bad_weights")
     )
     return counted.select(
-        F.shiftleft(CODE, shift).alias("start"),
+        F.shiftleft(CODE, shift).alias("start", metadata={HASHED_BY: algorithm}),
         F.shiftleft(F.col(CODE) + 1, shift).alias("end"),
         "keys",
         "weight",

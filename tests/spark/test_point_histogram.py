@@ -145,6 +145,23 @@ def test_the_commands_make_a_histogram_and_answer_by_it(spark, keys, tmp_path):
     assert "bad records left out" not in again
 
 
+def test_a_histogram_of_another_hash_algorithm_is_refused(spark, keys, tmp_path):
+    ring = Ring({node: RING.points_of(node) for node in RING.nodes}, "jamcrc")
+    point_histogram(keys).write.parquet(str(tmp_path / "h.parquet"))
+    kept = spark.read.parquet(str(tmp_path / "h.parquet"))
+    text = "histogram='crc-32': the ring hashes with jamcrc: make the histogram by that"
+    with pytest.raises(ConfigError, match=text):
+        load_of_histogram(kept, ring)
+    with pytest.raises(ConfigError, match=text):
+        moves_of_histogram(kept, ring, ring.with_node("new", [3]), keys)
+    with pytest.raises(ConfigError, match=text):
+        plan_of_histogram(kept.unionAll(kept), ring, join=["new"])
+    assert load_of_histogram(point_histogram(keys, hash_algorithm="crc32"), RING).count() == 8
+    again = point_histogram(keys, hash_algorithm="jamcrc")
+    found = load_of_histogram(again, ring, keys)
+    assert told(found, "node", "keys") == told(load(keys, ring), "node", "keys")
+
+
 def test_what_is_no_histogram_or_ring_is_refused(spark, keys):
     histogram = point_histogram(keys)
     with pytest.raises(EmptyRingError):
