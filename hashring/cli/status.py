@@ -13,7 +13,7 @@ from hashring.cli.output import document
 from hashring.core.groups import group_status
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.errors import RedisRefused
+from hashring.errors import GroupFormatError, RedisRefused
 from hashring.health import (
     Health,
     State,
@@ -102,7 +102,7 @@ def _of_group(connection: Connection, name: str, _: Settings) -> Health:
         decisions = [read_decision(entry) for entry in entries]
         status = group_status.status(state, reading.facts)
         return group_health(status, decisions, group=name, now=reading.facts.now)
-    except RedisRefused as error:
+    except (RedisRefused, GroupFormatError) as error:
         return unreadable(error)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from redis import Redis
 
 from hashring import PartitionGroup, RingNode
@@ -86,3 +87,25 @@ def test_a_ring_that_cannot_be_read_does_not_hide_the_others(client: Redis, run:
     lines = run("status", status=2).lines
     assert "unknown: ring broken" in lines
     assert lines[0] == "unknown: 2 rings (1 unknown, 1 healthy)"
+
+
+@pytest.mark.parametrize("damaged", ["state", "control"])
+def test_a_damaged_group_hides_no_other_from_status_and_doctor(
+    client: Redis, run: Run, damaged: str
+) -> None:
+    put(client, "a:1", 0, ring="well")
+    client.set("{well}:epoch", "1 ab")
+    with PartitionGroup(client, "g", 4):
+        until(lambda: client.exists("{g}:group:control"), "it has decided")
+    if damaged == "state":
+        client.hset("{g}:group:state", "terms", "{")
+    else:
+        client.xadd("{g}:group:control", {"x": "y"})
+    told = run("status", status=2)
+    assert told.lines[0] == "unknown: 1 ring and 1 group (1 unknown, 1 healthy)"
+    assert "unknown: group g" in told.lines
+    assert "not whole" in told.out
+    found = run("doctor", "--ring", "well", "--json").json["findings"]
+    unknown = [each["text"] for each in found if each["level"] == "unknown"]
+    assert [text.split(":")[0] for text in unknown] == (["group g"] if damaged == "state" else [])
+    assert "no drain of a member was forgotten" in found[-1]["text"]

@@ -15,7 +15,7 @@ from hashring.cli.doctor.server_checks import server_checks
 from hashring.cli.output import document
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.errors import RedisRefused, WrongKeyType
+from hashring.errors import GroupFormatError, RedisRefused, WrongKeyType
 from hashring.health import long_drained
 from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read
@@ -106,8 +106,12 @@ def _group_findings(connection: Connection) -> Iterator[Finding]:
         found = {found.name for found in discover(connection) if found and found.kind == "group"}
         orders = {}
         for name in sorted(found):
-            reading = connection.run(read(group_keys(name)))
-            state = reading.standing()
+            try:
+                reading = connection.run(read(group_keys(name)))
+                state = reading.standing()
+            except GroupFormatError as error:
+                yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {error}")
+                continue
             if state is not None:
                 now = reading.facts.now
                 orders[name] = long_drained(state.orders_at(now), now)
