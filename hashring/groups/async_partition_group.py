@@ -134,9 +134,15 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
     async def _ask_redis(self, command: Command[Any]) -> Any:
         if isinstance(self._redis, MemoryStore):
             return self._redis.run(command)
-        if self._asking is None:
-            self._asking = AsyncRedisStore(self._redis, self._timeout)
-        return await self._asking.run(command)
+        store = self._asking
+        if store is None:
+            store = self._asking = AsyncRedisStore(self._redis, self._timeout)
+        try:
+            return await store.run(command)
+        finally:
+            if self._asking is not store:
+                # stop() has closed it meanwhile, but for the connection that was in use.
+                await store.close()
 
     async def _close_asking(self) -> None:
         store, self._asking = self._asking, None

@@ -56,13 +56,16 @@ class ProcessCollector(Collector):
                 "give a node or a member: a RingNode, a PartitionGroup, or an asyncio one",
             )
         with self._lock:
-            others = [ref for ref in self._sources if ref() not in (None, source)]
-            self._sources = [*others, weakref.ref(source)]
+            self._sources = [*self._others(source), weakref.ref(source)]
 
     def remove(self, source: Node | BaseMember) -> None:
         """Show it no more; one that is not shown changes nothing."""
         with self._lock:
-            self._sources = [ref for ref in self._sources if ref() not in (None, source)]
+            self._sources = self._others(source)
+
+    def _others(self, source: Node | BaseMember) -> list[weakref.ref[Node | BaseMember]]:
+        # By identity: a subclass may define when its nodes are equal.
+        return [ref for ref in self._sources if (each := ref()) is not None and each is not source]
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without values."""

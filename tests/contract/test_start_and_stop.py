@@ -6,9 +6,10 @@ import asyncio
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import redis.asyncio
 
 from hashring import AsyncPartitionGroup, NodeStateError, RingNode
 from hashring.store.embedded_server import RedisServer
@@ -98,3 +99,31 @@ def test_a_member_whose_event_loop_runs_in_another_thread_is_stopped_from_this_o
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def test_a_question_that_outlasts_the_stop_leaves_no_connection(redis_server: RedisServer) -> None:
+    class Store:
+        """Answers when it is told to."""
+
+        def __init__(self) -> None:
+            self.asked, self.answers, self.closed = asyncio.Event(), asyncio.Event(), 0
+
+        async def run(self, command: object) -> None:
+            self.asked.set()
+            await self.answers.wait()
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    async def main() -> None:
+        member = AsyncPartitionGroup(redis.asyncio.Redis.from_url(redis_server.url), "meeting", 4)
+        store: Any = Store()
+        member._asking = store
+        asking = asyncio.create_task(member._ask_redis(cast(Any, None)))
+        await store.asked.wait()
+        await member._close_asking()
+        store.answers.set()
+        await asking
+        assert store.closed == 2
+
+    asyncio.run(main())

@@ -134,6 +134,23 @@ def test_many_nodes_share_a_registry_and_each_series_is_there_once(
         assert len(states) == 3
 
 
+def test_nodes_that_a_subclass_calls_equal_are_all_shown(
+    client: Redis, registry: CollectorRegistry
+) -> None:
+    class Equal(RingNode):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    with Equal(client, RING, name="a", **BRISK) as a, Equal(client, RING, name="b", **BRISK) as b:
+        register(a, registry)
+        register(b, registry)
+        assert nodes(registry) == {"a", "b"}
+        unregister(b, registry)
+        assert nodes(registry) == {"a"}
+
+
 def test_of_two_objects_with_one_name_the_last_is_shown(
     client: Redis, registry: CollectorRegistry
 ) -> None:
