@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import exactly, local_path
+from hashring.spark.output import cancelled, remove
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,15 +94,20 @@ def compact(
             aside = place / f"{_MERGING}{numbers[0]}-{numbers[-1]}"
             files = -(-sum(sizes[number] for number in numbers) // size)
             frame = _read(spark, place, [found[number] for number in numbers], format)
-            rows = frame.count()
-            frame.coalesce(files).write.format(format).save(f"file://{aside}")
-            written = _read(spark, aside, [aside], format).count()
-            if written != rows:
-                raise OutputRefused(
-                    path,
-                    f"{written:,} of {rows:,} merged rows are there: Spark's workers write to "
-                    f"disks of their own; compact with a local master",
-                )
+            try:
+                with cancelled(spark):
+                    rows = frame.count()
+                    frame.coalesce(files).write.format(format).save(f"file://{aside}")
+                    written = _read(spark, aside, [aside], format).count()
+                if written != rows:
+                    raise OutputRefused(
+                        path,
+                        f"{written:,} of {rows:,} merged rows are there: Spark's workers write to "
+                        f"disks of their own; compact with a local master",
+                    )
+            except BaseException:
+                remove(aside)
+                raise
             told.rows += rows
             aside.rename(place / f"{_MERGED}{numbers[0]}-{numbers[-1]}")
             _end_what_was_begun(place)

@@ -151,7 +151,7 @@ class Output:
                 self._into_table(df, self.table)
                 return
             writer = self._writer(df, self.format, partition_by)
-            with _cancelled(spark):
+            with cancelled(spark):
                 writer.saveAsTable(self.table)
             return
         assert self.path is not None
@@ -172,7 +172,7 @@ class Output:
             return
         aside = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}")
         try:
-            with _cancelled(spark):
+            with cancelled(spark):
                 writer.save(f"file://{aside}")
             if written:
                 self.check_whole(spark, f"file://{aside}", written.get()["rows"])
@@ -180,7 +180,7 @@ class Output:
                 beside(aside)
             self._take_place(aside, local)
         finally:
-            _remove(aside)
+            remove(aside)
 
     def _writer(
         self, df: DataFrame, name: str | None, partition_by: Sequence[str]
@@ -209,12 +209,12 @@ class Output:
             try:
                 self._give_name(aside, local)
             except OutputExists:
-                _remove(before)
+                remove(before)
                 raise
             except BaseException:
                 before.rename(local)
                 raise
-            _remove(before)
+            remove(before)
         else:
             raise OutputExists(str(self.path))
 
@@ -241,7 +241,7 @@ class Output:
             )
         fitted = df.select(*map(quoted, columns)).write.options(**self.options)
         if self.mode == "append" or not _is_replaced_by_name(spark, table):
-            with _cancelled(spark):
+            with cancelled(spark):
                 fitted.insertInto(table, overwrite=self.mode == "overwrite")
             return
         found = spark.catalog.getTable(table)
@@ -253,7 +253,7 @@ class Output:
         try:
             spark.sql(f"CREATE TABLE {aside} LIKE {whole}")
             _describe(spark, whole, aside, found.description)
-            with _cancelled(spark):
+            with cancelled(spark):
                 fitted.insertInto(aside)
             spark.sql(f"ALTER TABLE {whole} RENAME TO {before}")
             try:
@@ -316,7 +316,7 @@ def _is_replaced_by_name(spark: SparkSession, table: str) -> bool:
 
 
 @contextmanager
-def _cancelled(spark: SparkSession) -> Iterator[None]:
+def cancelled(spark: SparkSession) -> Iterator[None]:
     """Cancel what runs when the block is interrupted, so that Spark removes what it wrote."""
     try:
         yield
@@ -334,7 +334,8 @@ def is_on_workers(spark: SparkSession, path: str | None) -> bool:
     return master.startswith("local-cluster") or not master.startswith("local")
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a directory, and what tasks that were cancelled still write into it."""
     # After Ctrl-C, tasks that are just ending may make files for another moment.
     deadline = time.monotonic() + _ENDING
     while path.exists():

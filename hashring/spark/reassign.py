@@ -11,7 +11,6 @@ A process may be killed at any line. What it had taken aside is put back by the 
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from hashring.files import read_ring, write_ring
 from hashring.spark.column_checks import quoted
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import exactly, local_path
+from hashring.spark.output import cancelled, remove
 from hashring.spark.point_cells import CELL, KEPT_RING, kept_cells, touched_cells
 from hashring.spark.ring_columns import ring_columns
 from hashring.spark.row_counts import Counts
@@ -134,7 +134,8 @@ def _write_aside(  # noqa: PLR0917 - one caller
     )
     names = [owner.alias(name) if name == "owner" else F.col(quoted(name)) for name in rows.columns]
     owned = counts.frame.select(*names).repartition(CELL).sortWithinPartitions(CELL, "point")
-    owned.write.partitionBy(CELL).parquet(f"file://{aside}/new")
+    with cancelled(spark):
+        owned.write.partitionBy(CELL).parquet(f"file://{aside}/new")
     told = counts.get()
     found.rows, found.moved = told["rows"], told["moved"]
 
@@ -145,4 +146,4 @@ def _put_back(place: Path) -> None:
         for cell in (left / "before").glob(f"{CELL}=*"):
             if not (place / cell.name).exists():
                 cell.rename(place / cell.name)
-        shutil.rmtree(left, ignore_errors=True)
+        remove(left)

@@ -110,6 +110,25 @@ def test_killed_at_any_step_and_started_again_it_ends_right(spark, folder, monke
     assert not list((folder / "out").glob(".*=*"))
 
 
+def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, folder, monkeypatch):
+    kind = type(spark.range(1).write)
+    save = kind.save
+
+    def interrupted(writer, path):
+        save(writer, path)
+        raise KeyboardInterrupt
+
+    cancelled = []
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "save", interrupted)
+        patch.setattr(type(spark.sparkContext), "cancelAllJobs", lambda _: cancelled.append(True))
+        with pytest.raises(KeyboardInterrupt):
+            compact(spark, str(folder / "out"))
+    assert cancelled == [True]
+    assert len(batches(folder)) == 4
+    assert not list((folder / "out").glob(".*=*"))
+
+
 def test_rows_that_are_not_there_leave_the_batches_as_they_were(spark, folder, monkeypatch):
     monkeypatch.setattr(
         "hashring.spark.compaction._read", lambda spark, place, *_: spark.range(len(place.name))

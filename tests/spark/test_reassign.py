@@ -135,6 +135,25 @@ def test_two_at_once_are_refused(spark, place):
             reassign(spark, str(place), RingFile(AFTER))
 
 
+def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, place, monkeypatch):
+    kind = type(spark.range(1).write)
+    write = kind.parquet
+
+    def interrupted(writer, path):
+        write(writer, path)
+        raise KeyboardInterrupt
+
+    cancelled = []
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "parquet", interrupted)
+        patch.setattr(type(spark.sparkContext), "cancelAllJobs", lambda _: cancelled.append(True))
+        with pytest.raises(KeyboardInterrupt):
+            reassign(spark, str(place), RingFile(AFTER))
+    assert cancelled == [True]
+    assert not list(place.glob(".reassign-*"))
+    assert read_ring(place / "_ring.json").ring == BEFORE
+
+
 def test_a_child_forked_meanwhile_keeps_nobody_out(tmp_path):
     with alone(tmp_path, "owned", "reassigns"):
         child = os.fork()
