@@ -850,6 +850,7 @@ def test_a_member_without_the_groups_new_rule_decides_nothing(make: Make, redis:
     eventually(lambda: len(b.held) == 8, "b has everything by its rule")
     b.stop()
     eventually(lambda: isinstance(a.error, GroupMismatch), "a says that it does not know the rule")
+    assert str(a.error).startswith("group 'orders' has assignor='mine'")
     entries = [read_decision(entry) for entry in redis.xrange(group_keys("orders").control, "-")]
     migrated = next(n for n, e in enumerate(entries) if e.events[0].kind is EventKind.MIGRATED)
     assert {entry.by for entry in entries[migrated:]} == {"b"}

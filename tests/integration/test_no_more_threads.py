@@ -63,6 +63,16 @@ def test_what_cannot_start_says_so_and_starts_later(client: Redis) -> None:
         assert node.contains("any")
 
 
+def test_a_group_without_a_thread_to_decide_in_says_so_and_starts_later(
+    client: Redis, refuse: Refuse
+) -> None:
+    group = PartitionGroup(client, "orders", 4, member="a", rebalance_delay=0.0)
+    with refuse("decider"), pytest.raises(RuntimeError, match="can't start new thread"):
+        group.start()
+    with group:
+        eventually(lambda: len(group.held) == 4, "it has everything")
+
+
 def test_a_node_whose_subscription_died_stays_on_the_ring_and_listens_again(client: Redis) -> None:
     with RingNode(client, "accounts", name="a", ttl=2.0, heartbeat_interval=0.3) as node:
         with no_more_threads():

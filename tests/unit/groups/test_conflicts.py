@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hashring.core.groups.lease_table import Rules
-from hashring.errors import WriteConflict
+from hashring.errors import RedisUnavailable, WriteConflict
 from hashring.protocol.flow import TRIES
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
@@ -71,3 +71,8 @@ def test_it_gives_up_for_a_while_that_differs_from_member_to_member(chance: floa
     server.crowded, now = False, wait.until
     settle()
     assert machine.error is None
+
+
+def test_it_tries_again_as_soon_as_others_when_nobody_stood_in_its_way() -> None:
+    machine = member(0.5)
+    assert machine.again_after(RedisUnavailable("no answer")) == RETRY
