@@ -137,6 +137,22 @@ def test_a_callback_that_raises_counts_as_done_and_is_logged(
     assert "the callback for revoked of partition 1 raised" in caplog.text
 
 
+def test_what_keeps_a_member_from_renewing_is_logged_once_while_it_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = {"member": "a", "rebalance_delay": 0.0, "ttl": 2.0, "heartbeat_interval": 0.2}
+    with (
+        RedisServer() as server,
+        Redis(unix_socket_path=str(server.socket)) as client,
+        PartitionGroup(client, "orders", 4, **settings) as group,  # type: ignore[arg-type]
+    ):
+        eventually(lambda: len(group.held) == 4, "it has everything")
+        server.stop()
+        eventually(lambda: not group.held, "its lease has ended")
+    (told,) = [text for text in caplog.messages if text.startswith("hashring group orders: a: ")]
+    assert "No such file or directory; check host, port and that Redis runs" in told
+
+
 def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) -> None:
     told: list[tuple[str, int]] = []
     a, b = make("a", 2), make("b", 2)
