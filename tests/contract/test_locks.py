@@ -392,19 +392,13 @@ def test_nothing_of_a_waiter_is_left_on_a_lock_taken_anew(place: Place) -> None:
 
 
 def test_renewing_lengthens_each_lock_as_asked_or_shortens_it(place: Place) -> None:
-    first, second = token(place, A, b"k1"), token(place, A, b"k2", ttl=TTL / 10)
-    place.store.run(
-        renew(
-            place.keys,
-            session=A,
-            ttl=TTL,
-            locked=[(b"k1", first), (b"k2", second)],
-            lasting={0: TTL / 10},
-        )
-    )
-    found = seen(place, b"k1", b"k2")
+    lasting = {0: TTL / 10, 2: TTL / 20}
+    locked = [(key, token(place, A, key, ttl=TTL / 4)) for key in (b"k1", b"k2", b"k3")]
+    place.store.run(renew(place.keys, session=A, ttl=TTL, locked=locked, lasting=lasting))
+    found = seen(place, b"k1", b"k2", b"k3")
     assert found[b"k1"].expires_in <= TTL / 10
     assert found[b"k2"].expires_in > TTL / 2
+    assert found[b"k3"].expires_in <= TTL / 20
 
 
 def test_a_lock_that_has_expired_is_lost_and_not_made_anew(place: Place) -> None:

@@ -76,7 +76,9 @@ def test_an_assignor_can_be_made_from_its_name(assignor: Assignor) -> None:
 
 @pytest.mark.parametrize("name", ["mine", "learner()", "ring(x)", "mine(1)"])
 def test_a_name_of_ones_own_assignor_says_where_to_ask(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"ask PartitionGroup\.plan\(\)"):
+    with pytest.raises(
+        ConfigError, match=r"with PartitionGroup\.plan\(\) in a program that has it"
+    ):
         assignor_named(name)
 
 

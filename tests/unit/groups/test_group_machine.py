@@ -38,6 +38,7 @@ class Hand:
     ) -> None:
         self.now = 1000.0
         self.warms_up = False
+        self.reports: list[Decided] = []
         self.server = server or MemoryServer(lambda: self.now)
         self.decider = Decider(
             "orders",
@@ -62,6 +63,7 @@ class Hand:
         self.machine = GroupMachine("orders", KEYS, member, **(settings | options))
 
     def report(self, decided: Decided) -> None:
+        self.reports.append(decided)
         self.machine.decided(decided)
 
     def own_decision(self, own: OwnDecision) -> None:
@@ -390,6 +392,14 @@ def test_what_its_own_decider_grants_a_member_begins_with_a_renewal() -> None:
     pair.one.play(pair.one.decider)
     assert pair.one.machine.changes == []
     assert pair.one.asks_at_once()
+
+
+def test_a_report_names_the_last_ask_that_it_answers() -> None:
+    hand = Hand().inside()
+    hand.decider.ask(98)
+    hand.decider.ask(99)
+    hand.play(hand.decider)
+    assert hand.reports[-1].number == 99
 
 
 def test_a_decision_whose_outcome_is_unknown_makes_the_member_ask() -> None:
