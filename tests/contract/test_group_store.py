@@ -859,6 +859,22 @@ def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> Non
         store.close()
 
 
+def test_a_history_of_another_type_stops_a_decision_before_it_changes_anything(
+    keys: GroupKeys,
+) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        reading = store.run(read(keys))
+        client.set(keys.control.decode(), "somebody's text")
+        before = client.hgetall(keys.state.decode())
+        with pytest.raises(WrongKeyType):
+            store.run(commit(keys, reading, outcome_of(reading), "test"))
+        assert client.get(keys.control.decode()) == b"somebody's text"
+        assert client.hgetall(keys.state.decode()) == before
+        store.close()
+
+
 # --- the texts --------------------------------------------------------------------------------
 
 
