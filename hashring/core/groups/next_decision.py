@@ -568,7 +568,7 @@ class _Step:
         for partition, to in self.destined.items():
             if to not in self.members:
                 continue
-            if self.standbys.get(partition) and self.owners[partition] not in self.members:
+            if self.owners[partition] not in self.members and self._may_be_warm(partition):
                 # The owner is gone, and another may be warm: the assignor decides.
                 warming[partition] = to
             else:
@@ -591,6 +591,12 @@ class _Step:
                 beyond[partition] = least.name
                 having[least.name] += 1
         return target, Wanted(target.interim, beyond)
+
+    def _may_be_warm(self, partition: int) -> bool:
+        """Whether a member keeps a copy of a partition, or says how far behind it is."""
+        if self.standbys.get(partition):
+            return True
+        return any(partition in facts.lags for facts in self.present.values())
 
     def _candidates(self) -> tuple[Member, ...]:
         return Situation(tuple(self.members.values()), self.terms.partitions).candidates()

@@ -459,6 +459,15 @@ def test_copies_follow_at_once_where_a_spare_member_ends_the_holddown() -> None:
     assert desk.due is None
 
 
+def test_a_handoff_whose_owner_is_gone_goes_to_a_member_that_is_warm_meanwhile() -> None:
+    desk = Desk(2, Learner(), handoffs=2).join("a").step().join("b", "c")
+    # Its time to leave is over, and nobody is warm.
+    desk.set("a", leaving=0.0).step()
+    assert desk.asked == {0: ("a", "b"), 1: ("a", "c")}
+    desk.warm("c", 0).leave("a").step()
+    assert desk.state.holder(0) == "c"
+
+
 # --- wrong answers and lost decisions ---------------------------------------------------------
 
 
