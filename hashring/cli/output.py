@@ -21,6 +21,11 @@ def has_controls() -> bool:
     return os.environ.get("TERM", "").lower() not in _NO_CONTROLS
 
 
+def can_redraw() -> bool:
+    """Whether standard output is a terminal on which what was written can be replaced."""
+    return sys.stdout.isatty() and has_controls()
+
+
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table as lines: all columns to the right, except the last, which may be of any width."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header) - 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.connection import Connection, connected
 from hashring.cli.event_lines import event_line
-from hashring.cli.output import has_controls, json_line, local_time, percent
+from hashring.cli.output import can_redraw, json_line, local_time, percent
 from hashring.cli.signals import held_back, sigterm_unwinds
 from hashring.cli.ticks import Ticks
 from hashring.core.printable import printable
@@ -48,7 +47,7 @@ def command(settings: Settings) -> None:
       hashring watch --json | jq -c 'select(.type == "ring")'
     """
     # On a terminal without control sequences rich would show nothing.
-    on_screen = sys.stdout.isatty() and has_controls() and not settings.json
+    on_screen = can_redraw() and not settings.json
     if on_screen and importlib.util.find_spec("rich") is None:
         raise MissingDependencyError(
             "hashring watch on a terminal (not: hashring watch | cat)", "rich", "rich"

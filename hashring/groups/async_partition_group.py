@@ -11,9 +11,9 @@ from hashring.core.groups.group_status import GroupStatus
 from hashring.groups.async_member import AsyncMember
 from hashring.groups.base_partition_group import BasePartitionGroup
 from hashring.protocol.flow import Flow, run_flow_async
-from hashring.store.async_redis_store import AsyncRedisStore
+from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
-from hashring.store.memory_store import MemoryStore
+from hashring.store.interface import AsyncStore
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
     When the event loop is closed the member leaves.
     """
 
-    _asking: AsyncRedisStore | None = None
+    _asking: AsyncStore | None = None
 
     async def status(self) -> GroupStatus:
         """Where the group stands, for whom it waits, and until when.
@@ -132,11 +132,9 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
                 await self._close_asking()
 
     async def _ask_redis(self, command: Command[Any]) -> Any:
-        if isinstance(self._redis, MemoryStore):
-            return self._redis.run(command)
         store = self._asking
         if store is None:
-            store = self._asking = AsyncRedisStore(self._redis, self._timeout)
+            store = self._asking = async_store(self._redis, self._timeout)
         try:
             return await store.run(command)
         finally:

@@ -18,11 +18,9 @@ from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, Verdict
-from hashring.store.async_memory_store import AsyncMemoryStore
-from hashring.store.async_redis_store import AsyncRedisStore
+from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
-from hashring.store.memory_store import MemoryStore
 from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 
@@ -277,9 +275,7 @@ class AsyncRingNode(Node):
             await store.close()
 
     def _make_store(self) -> AsyncStore:
-        if isinstance(self._redis, MemoryStore):
-            return AsyncMemoryStore(self._redis)
-        return AsyncRedisStore(self._redis, self._machine.config.io_timeout)
+        return async_store(self._redis, self._machine.config.io_timeout)
 
     def _poke(self) -> None:
         if self._run is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from hashring.store.async_redis_store import AsyncRedisStore
 from hashring.store.asyncio_cancellation import outcome
 from hashring.store.command import Command
-from hashring.store.interface import Answered, Message, Notice, Subscribed
+from hashring.store.interface import Answered, AsyncStore, Message, Notice, Subscribed
 from hashring.store.memory_store import MemoryServer, MemoryStore
 
 T = TypeVar("T")
@@ -64,3 +65,14 @@ class AsyncMemoryStore:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+def async_store(redis: Any, timeout: float) -> AsyncStore:
+    """A store over what the application gave: a client for asyncio, or a store in memory.
+
+    Args:
+        timeout: seconds that a call to Redis may take.
+    """
+    if isinstance(redis, MemoryStore):
+        return AsyncMemoryStore(redis)
+    return AsyncRedisStore(redis, timeout)

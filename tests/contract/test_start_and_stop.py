@@ -103,7 +103,7 @@ def test_a_member_whose_event_loop_runs_in_another_thread_is_stopped_from_this_o
 
 def test_a_question_that_outlasts_the_stop_leaves_no_connection(redis_server: RedisServer) -> None:
     class Store:
-        """Answers when it is told to."""
+        """One that answers a question once ``answers`` is set."""
 
         def __init__(self) -> None:
             self.asked, self.answers, self.closed = asyncio.Event(), asyncio.Event(), 0

@@ -134,4 +134,4 @@ def test_on_change_is_called_once_there_is_a_thread_for_it(
                 lambda: "on_change: there is no thread to run in" in caplog.text, "it says so"
             )
             assert not gained
-        eventually(lambda: gained, "it is told what it gained")
+        eventually(lambda: gained, "on_change was called with the ranges of the node")

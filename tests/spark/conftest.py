@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,25 @@ def in_a_thread(work):
     """What it returns in a thread of its own, which has no active session."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
+
+
+@contextmanager
+def interrupted(spark, monkeypatch, method):
+    """Ctrl-C comes once this method of Spark's writers is done, and cancels Spark's jobs once."""
+    kind = type(spark.range(1).write)
+    write = getattr(kind, method)
+
+    def then_interrupted(writer, path):
+        write(writer, path)
+        raise KeyboardInterrupt
+
+    cancelled = []
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, method, then_interrupted)
+        patch.setattr(type(spark.sparkContext), "cancelAllJobs", lambda _: cancelled.append(True))
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    assert cancelled == [True]
 
 
 def _own_threads() -> set[threading.Thread]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hashring.errors import ConfigError, NoDataError, OutputRefused
 from hashring.spark.compaction import _groups, compact
 from hashring.spark.stream import fixed_ring, tag_stream
+from tests.spark.conftest import interrupted
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 from tests.spark.test_stream import batches, files, stream
@@ -111,20 +112,8 @@ def test_killed_at_any_step_and_started_again_it_ends_right(spark, folder, monke
 
 
 def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, folder, monkeypatch):
-    kind = type(spark.range(1).write)
-    save = kind.save
-
-    def interrupted(writer, path):
-        save(writer, path)
-        raise KeyboardInterrupt
-
-    cancelled = []
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "save", interrupted)
-        patch.setattr(type(spark.sparkContext), "cancelAllJobs", lambda _: cancelled.append(True))
-        with pytest.raises(KeyboardInterrupt):
-            compact(spark, str(folder / "out"))
-    assert cancelled == [True]
+    with interrupted(spark, monkeypatch, "save"):
+        compact(spark, str(folder / "out"))
     assert len(batches(folder)) == 4
     assert not list((folder / "out").glob(".*=*"))
 

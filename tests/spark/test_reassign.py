@@ -24,6 +24,7 @@ from hashring.spark.output import Output
 from hashring.spark.point_cells import touched_cells
 from hashring.spark.reassign import reassign
 from tests.conftest import PATIENCE
+from tests.spark.conftest import interrupted
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring
 
@@ -136,20 +137,8 @@ def test_two_at_once_are_refused(spark, place):
 
 
 def test_an_interrupt_cancels_what_spark_writes_and_removes_it(spark, place, monkeypatch):
-    kind = type(spark.range(1).write)
-    write = kind.parquet
-
-    def interrupted(writer, path):
-        write(writer, path)
-        raise KeyboardInterrupt
-
-    cancelled = []
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "parquet", interrupted)
-        patch.setattr(type(spark.sparkContext), "cancelAllJobs", lambda _: cancelled.append(True))
-        with pytest.raises(KeyboardInterrupt):
-            reassign(spark, str(place), RingFile(AFTER))
-    assert cancelled == [True]
+    with interrupted(spark, monkeypatch, "parquet"):
+        reassign(spark, str(place), RingFile(AFTER))
     assert not list(place.glob(".reassign-*"))
     assert read_ring(place / "_ring.json").ring == BEFORE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Final
 
@@ -12,7 +11,7 @@ from hashring.cli.common_options import NumberRange, Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.flows import standing
 from hashring.cli.group.show import state_document, state_lines
-from hashring.cli.output import has_controls, json_line
+from hashring.cli.output import can_redraw, json_line
 from hashring.core.groups import group_status
 from hashring.core.groups.state import GroupState
 from hashring.core.order_terms import LONGEST
@@ -68,6 +67,6 @@ def _show(settings: Settings, group: str, state: GroupState, reading: Reading) -
     if settings.json:
         json_line(state_document(group, state, status))
     else:
-        if sys.stdout.isatty() and has_controls():
+        if can_redraw():
             click.echo(_CLEAR, nl=False, color=True)
         click.echo("\n".join(state_lines(group, state, status, reading.facts.now)))

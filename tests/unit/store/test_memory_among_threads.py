@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import PATIENCE
+from tests.unit.store.fresh_process import run
 
 FORKS = f"""
 import os, signal, threading
@@ -57,19 +56,6 @@ for thread in threads:
     thread.join()
 print(len(done), "done")
 """
-
-
-def run(program: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

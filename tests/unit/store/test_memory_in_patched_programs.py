@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-from tests.conftest import PATIENCE, ROOT
+from tests.conftest import PATIENCE
+from tests.unit.store.fresh_process import run
 
 HANDOFFS = """
 from gevent import monkey
@@ -50,19 +48,6 @@ assert waiting.get() == Message(b"changes", b"a change")
 assert others == ["ran"]
 print("heard")
 """
-
-
-def run(program: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
 
 
 def test_members_hand_over() -> None:
