@@ -7,6 +7,7 @@ import inspect
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from hashring import AsyncPartitionGroup, PartitionGroup
@@ -115,20 +116,23 @@ class GroupRequests:
         child = os.fork()
         if child == 0:
             found = self.groups[group]
-            error = ""
-            try:
-                started = found.start()
-                if self.asynchronous:
-                    started.send(None)
-            except HashringError as failure:
-                error = type(failure).__name__
-            os.write(writer, f"{len(found.held)} {error}".encode())
+            errors = [self._error(call) for call in (found.start, found.drain)]
+            os.write(writer, " ".join([str(len(found.held)), *errors]).encode())
             os._exit(0)
         os.close(writer)
-        held, error = os.read(reader, 100).decode().split(" ")
+        held, *errors = os.read(reader, 100).decode().split(" ")
         os.close(reader)
         os.waitpid(child, 0)
-        return {"held": int(held), "error": error}
+        return {"held": int(held), "errors": errors}
+
+    def _error(self, call: Callable[[], Any]) -> str:
+        try:
+            begun = call()
+            if self.asynchronous:
+                begun.send(None)
+        except HashringError as failure:
+            return type(failure).__name__
+        return ""
 
     def group_fork_in_changes(self, group: str) -> Any:
         """What a loop over the changes does in a child that is forked in its body."""

@@ -96,6 +96,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         Raises:
             ConfigError: no other member is left, without ``force``; or the time is none.
             UnknownMemberError: this member is not in the group.
+            MemberForked: it has a name of its own, and runs in the parent process.
             StoreError: it could not be done.
         """
         await self._ask(self._drain(seconds, force))
@@ -105,6 +106,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
 
         Raises:
             UnknownMemberError: this member is not in the group, and has no order.
+            MemberForked: it has a name of its own, and runs in the parent process.
             StoreError: it could not be done.
         """
         await self._ask(self._undrain())
@@ -120,6 +122,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         Raises:
             ConfigError: it is no number from 0.001 to 1000.
             UnknownMemberError: this member is not in the group, and has no order.
+            MemberForked: it has a name of its own, and runs in the parent process.
             StoreError: it could not be done.
         """
         await self._ask(self._weigh(weight))

@@ -26,7 +26,14 @@ from typing import Any, Final
 from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import check_node_name, is_finite
-from hashring.errors import ConfigError, HashringError, MemberForked, NodeStateError
+from hashring.errors import (
+    ConfigError,
+    HashringError,
+    MemberForked,
+    NodeStateError,
+    RedisRefused,
+    StoreError,
+)
 from hashring.monkey_patching import native_lock, native_mutex
 from hashring.protocol.machine import Machine, io_timeout
 from hashring.protocol.member_machine import MemberMachine, Stage
@@ -72,6 +79,15 @@ _PATIENCE_AT_EXIT: Final = 1.0
 class _MemberLoop(Loop):
     # A process may have hundreds of members; the end of a subscription ends the wait for it.
     listen = 2.0
+    deaf: Callable[[RedisRefused], None] | None = None
+    """Called once, when Redis refuses to let the member listen."""
+
+    def _unsubscribed(self, number: int, failure: StoreError | None, now: float) -> None:
+        super()._unsubscribed(number, failure, now)
+        # A Redis that does not answer is told of by renewals.
+        if isinstance(failure, RedisRefused) and self.deaf is not None:
+            self.deaf(failure)
+            self.deaf = None
 
 
 OnAssigned = Callable[[int, int], object]
@@ -332,6 +348,13 @@ class BaseMember(ABC):
         """
         if self._running:
             raise NodeStateError(f"group {self.name!r} runs already in this object")
+        self._refuse_in_child()
+
+    def _refuse_in_child(self) -> None:
+        """
+        Raises:
+            MemberForked: it has a name of its own, and runs in the parent process.
+        """
         if self._parent is not None:
             raise MemberForked(self.name, self.member, self._parent)
 
@@ -346,6 +369,7 @@ class BaseMember(ABC):
             self._refuse_to_start()
             machine = stay.machine = self._machine
             stay.loop = self._loop(stay, machine, "renewer", lambda: self._show(stay), self._lock)
+            stay.loop.deaf = self._log_deafness
             self._logged_error = None
             self._stay = stay
         self._thread(stay, lambda: self._live(stay), "renewer")
@@ -363,7 +387,7 @@ class BaseMember(ABC):
         what: str,
         publish: Callable[[], None] = lambda: None,
         lock: AbstractContextManager[Any] | None = None,
-    ) -> Loop:
+    ) -> _MemberLoop:
         ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
         return _MemberLoop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
 
@@ -427,6 +451,15 @@ class BaseMember(ABC):
                 exc_info=unexpected,
             )
         return error
+
+    def _log_deafness(self, error: RedisRefused) -> None:
+        logger.warning(
+            "hashring group %s: %s hears of changes only when it renews its lease, every %g s: %s",
+            self.name,
+            self.member,
+            self.heartbeat_interval,
+            error,
+        )
 
     # --- the caller ---------------------------------------------------------------------------
 

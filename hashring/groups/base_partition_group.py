@@ -248,6 +248,7 @@ class BasePartitionGroup(BaseMember):
     def _order(
         self, decide: Callable[[GroupState, float], next_decision.StepOutcome]
     ) -> Flow[None]:
+        self._refuse_in_child()
         yield from change(self.name, self._keys, self.member, decide)
         self._wake()
 

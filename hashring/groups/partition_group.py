@@ -123,6 +123,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         Raises:
             ConfigError: no other member is left, without ``force``; or the time is none.
             UnknownMemberError: this member is not in the group.
+            MemberForked: it has a name of its own, and runs in the parent process.
             StoreError: it could not be done.
         """
         self._ask(self._drain(seconds, force))
@@ -132,6 +133,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
 
         Raises:
             UnknownMemberError: this member is not in the group, and has no order.
+            MemberForked: it has a name of its own, and runs in the parent process.
             StoreError: it could not be done.
         """
         self._ask(self._undrain())
@@ -147,6 +149,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         Raises:
             ConfigError: it is no number from 0.001 to 1000.
             UnknownMemberError: this member is not in the group, and has no order.
+            MemberForked: it has a name of its own, and runs in the parent process.
             StoreError: it could not be done.
         """
         self._ask(self._weigh(weight))

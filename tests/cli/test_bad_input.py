@@ -136,6 +136,17 @@ def test_a_group_that_is_not_there(run: Run) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("group", "why"),
+    [
+        ("", "hashring: group='': a group's name is a non-empty str"),
+        ("{}", "hashring: group='{}': braces in a group's name mark a Redis Cluster hash tag"),
+    ],
+)
+def test_a_bad_group_name(run: Run, group: str, why: str) -> None:
+    assert said(run("group", "show", group, status=2)).startswith(why)
+
+
 def test_what_refuses_a_group_names_its_key(client: Redis, run: Run) -> None:
     client.set("{g}:group:state", "text")
     line = said(run("group", "show", "g", status=3))

@@ -195,6 +195,8 @@ def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:
     lines = [json.loads(line) for line in ask("history", "orders", "--json").output.splitlines()]
     generations = [line["generation"] for line in lines]
     assert generations == sorted(set(generations))
+    more = ask("history", "orders", "--count", str(10**20), "--json").output.splitlines()
+    assert [json.loads(line) for line in more[: len(lines)]] == lines
 
 
 def test_what_others_changed_since_it_was_asked_about_stays(

@@ -249,7 +249,7 @@ def test_while_redis_does_not_answer_the_application_goes_on(host: Host) -> None
 def test_a_forked_child_holds_nothing_and_may_not_use_the_parents_name(make: Make) -> None:
     a = make().start()
     holds(a, 4, "a has everything")
-    assert a.do("fork") == {"held": 0, "error": "MemberForked"}
+    assert a.do("fork") == {"held": 0, "errors": ["MemberForked"] * 2}
     assert len(a.held) == 4
 
 

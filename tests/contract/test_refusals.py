@@ -17,7 +17,7 @@ import redis
 import valkey
 from redis import Redis
 
-from hashring import RingNode
+from hashring import PartitionGroup, RingNode
 from hashring.errors import (
     OutOfMemory,
     PermissionDenied,
@@ -119,6 +119,25 @@ def test_a_key_of_another_type(start: Start) -> None:
 def test_a_right_that_is_missing(start: Start, rules: tuple[str, ...]) -> None:
     text = refused(PermissionDenied, node, **user(start(), *rules))
     assert f"; {ALLOW}" in text
+
+
+def test_a_member_that_may_not_listen_goes_on_and_says_so_once(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Redis(**user(start(), "~*", "&*", "+@all", "-subscribe"))
+    with client, PartitionGroup(client, "orders", 4, member="a", rebalance_delay=0.0) as group:
+        eventually(lambda: len(group.held) == 4, "it has everything")
+        stay = group._stay
+        assert stay is not None
+        assert stay.loop is not None
+        loop = stay.loop
+        eventually(lambda: loop._listening > 2, "it has tried again")
+    [warning] = [record for record in caplog.records if record.name == "hashring.groups"]
+    text = warning.getMessage()
+    assert text.startswith(
+        "hashring group orders: a hears of changes only when it renews its lease, every 2.5 s: "
+    )
+    assert text.endswith(f"; {ALLOW}")
 
 
 def test_a_right_that_the_commands_of_a_fenced_write_are_missing(start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -61,7 +62,8 @@ def command(settings: Settings, group: str, count: int) -> None:
     with connected(settings) as connection:
         standing(connection, group)
         control = group_keys(group).control
-        entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", count)
+        # Redis takes no larger number.
+        entries = connection.call("XREVRANGE", control, "+", "-", "COUNT", min(count, sys.maxsize))
     for entry in reversed(entries):
         decision = read_decision(entry)
         if settings.json:

@@ -30,8 +30,8 @@ from hashring.core.groups.state import (
 from hashring.core.groups.view_changes import ViewChange, changed_view, changed_views
 from hashring.errors import GroupFormatError
 from hashring.store.command import Argument, Command
+from hashring.store.hash_tag import tagged
 from hashring.store.lua_scripts import script
-from hashring.store.ring.key_names import ring_keys
 
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""
@@ -83,7 +83,7 @@ def group_keys(name: str | bytes) -> GroupKeys:
     Raises:
         ConfigError: the name cannot be one; the rules are those for rings.
     """
-    base = ring_keys(name).epoch.removesuffix(b":epoch") + b":group:"
+    base = tagged("group", name) + b":group:"
     return GroupKeys(
         *(base + part for part in (b"state", b"members", b"leases", b"views", b"control"))
     )

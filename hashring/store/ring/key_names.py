@@ -8,11 +8,8 @@ All keys of one ring share a hash slot, so that one script may touch them on Red
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from hashring.errors import ConfigError
-
-MAX_RING_NAME_BYTES: Final = 512
+from hashring.store.hash_tag import name_bytes, tagged
 
 
 @dataclass(frozen=True)
@@ -76,40 +73,11 @@ def ring_keys(name: str | bytes) -> RingKeys:
     """The keys of the ring of that name.
 
     Raises:
-        ConfigError: the name is neither ``str`` nor ``bytes``, is empty, too long, not encodable,
-            or has braces that are no hash tag, which would scatter its keys over a cluster.
+        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
     """
-    if isinstance(name, bytes):
-        ring = name
-    elif isinstance(name, str):
-        try:
-            ring = name.encode()
-        except UnicodeEncodeError:
-            raise ConfigError("ring", name, "cannot be encoded as UTF-8") from None
-    else:
-        raise ConfigError("ring", name, "a ring's name is a non-empty str")
-    if not ring:
-        raise ConfigError("ring", name, "a ring's name is a non-empty str")
-    if len(ring) > MAX_RING_NAME_BYTES:
-        raise ConfigError(
-            "ring",
-            name[:40],
-            f"begins a name of {len(ring)} bytes; at most {MAX_RING_NAME_BYTES} are allowed",
-        )
-    base = b"{%b}" % ring
-    if b"{" in ring or b"}" in ring:
-        opening = ring.find(b"{")
-        closing = ring.find(b"}", opening + 1)
-        if opening < 0 or closing <= opening + 1:
-            raise ConfigError(
-                "ring",
-                name,
-                "braces in a ring's name mark a Redis Cluster hash tag, as in '{team}:accounts'; "
-                "these do not: leave them out",
-            )
-        base = ring
+    base = tagged("ring", name)
     return RingKeys(
-        ring=ring,
+        ring=name_bytes("ring", name),
         epoch=base + b":epoch",
         nodes=base + b":nodes",
         events=base + b":events",
