@@ -335,6 +335,7 @@ def example(*arguments: str, **more: object) -> tuple[int, str]:
     return status, err
 
 
+@pytest.mark.one_server
 def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: RedisServer) -> None:
     client.set("wrong", "text")
     client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])

@@ -23,6 +23,8 @@ from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import ending, finished, line_with, nodes_on, spawn, until
 from tests.conftest import ROOT, eventually
 
+pytestmark = pytest.mark.one_server
+
 LINE = re.compile(r"INFO:root:PID (\d+), (\d+) keys \((\[.*\])\)\n")
 
 

@@ -27,6 +27,8 @@ from hashring.store.ring.commands import Snapshot
 from tests.cli.conftest import ending, finished, line_with, nodes_on, put, spawn, until
 from tests.conftest import PATIENCE
 
+pytestmark = pytest.mark.one_server
+
 
 @contextmanager
 def watching(client: Redis, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:

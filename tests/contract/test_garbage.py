@@ -42,7 +42,7 @@ from hashring.store.ring.commands import (
     sweep,
 )
 from hashring.store.ring.key_names import ring_keys
-from tests.conftest import PATIENCE, servers
+from tests.conftest import PATIENCE, oldest_and_newest, servers
 from tests.contract.places import TTL, MemoryPlace, Place, RealPlace, replicas
 
 KEYS = ring_keys("accounts")
@@ -467,6 +467,12 @@ def _seen_in_memory(number: int, plant: str, value: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize(
+    "scene",
+    [servers()[name] for name in oldest_and_newest()],
+    ids=oldest_and_newest(),
+    indirect=True,
+)
 def test_garbage_has_in_memory_the_effect_that_it_has_in_redis(scene: Scene, plant: str) -> None:
     real = RealPlace(KEYS, scene.client, scene.store)
     for number, command in enumerate(_ring()):

@@ -25,6 +25,8 @@ from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.web.conftest import serving
 
+pytestmark = pytest.mark.one_server
+
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
 TESTS = Path(__file__).with_name("alerts.test.yml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "hashring.json"

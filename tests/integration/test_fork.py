@@ -13,6 +13,8 @@ from redis import Redis
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE
 
+pytestmark = pytest.mark.one_server
+
 ROOT = Path(__file__).parents[2]
 
 HEAD = """

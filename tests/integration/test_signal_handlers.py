@@ -10,6 +10,8 @@ import pytest
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT
 
+pytestmark = pytest.mark.one_server
+
 PROGRAM = """
 import logging, os, signal, sys, threading, time
 import redis.connection

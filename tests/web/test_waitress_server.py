@@ -21,6 +21,8 @@ from hashring.web.waitress_server import Server
 from tests.conftest import PATIENCE, eventually
 from tests.web.conftest import Running, put, serving
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture(scope="module")
 def module_redis() -> Iterator[RedisServer]:

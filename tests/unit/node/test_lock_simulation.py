@@ -55,7 +55,7 @@ def test_no_history_breaks_a_rule(first: int) -> None:
 
 # --- how soon all is held -----------------------------------------------------------------------
 
-NODES, KEYS = 20, 600
+NODES, KEYS = 20, 300
 LIMIT = KEYS * 5 // 4 // NODES
 JOIN, CRASH = 8.0, 12.0
 SOON = 3 * HEARTBEAT
