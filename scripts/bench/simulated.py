@@ -88,6 +88,7 @@ class SimulatedSpec:
 
     label: str
     monotonic: float = 0.0
+    rate: float = 1.0
 
 
 class Node(Process):

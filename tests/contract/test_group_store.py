@@ -850,6 +850,19 @@ def test_a_report_that_cannot_be_read_is_left_out_and_named(keys: GroupKeys) -> 
         store.close()
 
 
+def test_a_member_whose_part_somebody_deleted_reads_the_decision_once(keys: GroupKeys) -> None:
+    with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
+        store = RedisStore(client, PATIENCE)
+        store.run(join(keys, facts("a"), TERMS))
+        step(store, keys)
+        known = beaten(store, keys, facts("a"))
+        client.delete(keys.views.decode())
+        lost = beaten(store, keys, facts("a"), known)
+        assert (lost.view, lost.part) == (None, NO_PART)
+        assert beaten(store, keys, facts("a"), lost).view is not None
+        store.close()
+
+
 def test_a_key_of_another_type_is_an_error_that_names_it(keys: GroupKeys) -> None:
     with RedisServer() as server, Redis(unix_socket_path=str(server.socket)) as client:
         store = RedisStore(client, PATIENCE)

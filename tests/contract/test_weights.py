@@ -113,6 +113,18 @@ def test_what_came_back_while_the_entry_was_lost_goes_with_the_next_heartbeat(
     assert listener.changes() == []
 
 
+def test_at_the_points_of_a_process_whose_entry_was_lost_the_next_of_the_name_is_alone(
+    place: Place,
+) -> None:
+    two(place)
+    place.hset("a", b"nobody wrote this")
+    place.zadd(b"10:a:before", place.now() + 60.0)
+    place.index_alone(b"10:a:before", 10)
+    place.join("a", C, 10, 20, **NAMED)
+    assert len(place.index()) == 3
+    assert place.ring().points_of("a") == (10, 20)
+
+
 def test_a_drained_node_leaves_nothing_that_came_back(place: Place) -> None:
     two(place)
     place.beat("a", A, 10, placed=2, drop=replicas("a", 20), **NAMED)

@@ -72,7 +72,8 @@ local names = due == 1 and ARGV[9] ~= '' and changed_since(ARGV[9])
 local whose, since, changes = part(ARGV[1])
 local last = '-'
 if whose ~= ARGV[2] then
-  changes = ''
+  -- If it knew one, somebody has deleted that: what it did not know of it stands in the state.
+  changes = ARGV[6] == '-' and ''
 else
   last = string.match(changes, '.*\n(%S+) ') or since
   if since ~= ARGV[6] then

@@ -141,7 +141,7 @@ end
 local function drop_others()
   local others = redis.call('HGET', KEYS[9], node)
   if mine == known or back or not indexed or not others
-    or (others == places_of(own) and not other) then
+    or (others == places_of(own) and holder == session) then
     return
   end
   local listed = {}

@@ -9,6 +9,7 @@
     python -m hashring.testing.simulator --weights       # nodes whose weights change
     python -m hashring.testing.simulator --groups        # of a partition group
     python -m hashring.testing.simulator --challenge     # of the lease challenge
+    python -m hashring.testing.simulator --rare          # with more faults; also beside the others
     python -m hashring.testing.simulator --seed 1234     # one, as a story when it fails
 
 :mod:`.virtual_time`, :mod:`.network` and :mod:`.process` are what a world is made of, and
@@ -29,14 +30,17 @@ from hashring.testing.simulator.groups.random_histories import (
     ordered_group_history,
     random_group_history,
     undecided_group_history,
+    with_rare_group_events,
 )
 from hashring.testing.simulator.history import Event, History
+from hashring.testing.simulator.random_events import with_rare_events
 from hashring.testing.simulator.ring import RingSimulator
 from hashring.testing.simulator.ring.random_histories import (
     own_ranges,
     random_history,
     random_lock_history,
     with_drains,
+    with_rare_ring_events,
     with_weights,
 )
 from hashring.testing.simulator.rules import Violation
@@ -56,5 +60,8 @@ __all__ = [
     "random_lock_history",
     "undecided_group_history",
     "with_drains",
+    "with_rare_events",
+    "with_rare_group_events",
+    "with_rare_ring_events",
     "with_weights",
 ]

@@ -12,12 +12,16 @@ from hashring.testing.simulator import (
     ChallengeSimulator,
     GroupSimulator,
     RingSimulator,
+    ordered_group_history,
     own_ranges,
     random_challenge_history,
     random_group_history,
     random_history,
     random_lock_history,
     with_drains,
+    with_rare_events,
+    with_rare_group_events,
+    with_rare_ring_events,
     with_weights,
 )
 from hashring.testing.simulator.play import Simulator
@@ -40,31 +44,45 @@ def main(arguments: list[str] | None = None) -> int:
         "--own-ranges", action="store_true", help="some nodes, or all, know only their own ranges"
     )
     parser.add_argument(
-        "--drains", action="store_true", help="nodes of a ring are drained by order"
+        "--drains",
+        action="store_true",
+        help="nodes of a ring are drained by order; members of a group are drained or weighed",
     )
     parser.add_argument("--weights", action="store_true", help="nodes of a ring change weight")
+    parser.add_argument(
+        "--rare",
+        action="store_true",
+        help="more faults: pauses between two lines, commands sent twice, messages in another "
+        "order, a full Redis, one whose clock is wrong, clocks that gain, other group settings",
+    )
     options = parser.parse_args(arguments)
-    of_rings = options.own_ranges or options.drains or options.weights
-    if of_rings and (options.groups or options.challenge):
-        parser.error(
-            "--own-ranges, --drains and --weights are for rings: leave out --groups and --challenge"
-        )
+    if (options.own_ranges or options.weights) and (options.groups or options.challenge):
+        parser.error("--own-ranges and --weights are for rings: leave out --groups and --challenge")
+    if options.drains and options.challenge:
+        parser.error("--drains is for rings and groups: leave out --challenge")
 
     simulator: Simulator[Any, Any] = RingSimulator()
     make: Callable[[int], Any] = random_lock_history if options.locks else random_history
     if options.groups:
-        simulator, make = GroupSimulator(), random_group_history
+        simulator = GroupSimulator()
+        make = ordered_group_history if options.drains else random_group_history
     if options.challenge:
         simulator, make = ChallengeSimulator(), random_challenge_history
     if options.own_ranges:
         followed = make
         make = lambda seed: own_ranges(followed(seed))  # noqa: E731
-    if options.drains:
+    if options.drains and not options.groups:
         plain = make
         make = lambda seed: with_drains(plain(seed))  # noqa: E731
     if options.weights:
         unweighed = make
         make = lambda seed: with_weights(unweighed(seed))  # noqa: E731
+    if options.rare:
+        rare = with_rare_group_events if options.groups else with_rare_ring_events
+        if options.challenge:
+            rare = with_rare_events
+        usual = make
+        make = lambda seed: rare(usual(seed))  # noqa: E731
     if options.seed is None:
         seeds = range(options.start, options.start + options.count)
     else:

@@ -35,9 +35,15 @@ def _kill(world: World[Any], process: Process, event: Event) -> None:
 
 
 def _pause(world: World[Any], process: Process, event: Event) -> None:
-    process.paused_until = max(process.paused_until, world.now + event.seconds)
-    process.trouble_until = max(process.trouble_until, process.paused_until)
-    world.at(process.paused_until, process.wake)
+    process.pause(event.seconds)
+
+
+def _pause_unsent(world: World[Any], process: Process, event: Event) -> None:
+    process.pauses_unsent.append(event.seconds)
+
+
+def _pause_untold(world: World[Any], process: Process, event: Event) -> None:
+    process.pauses_untold.append(event.seconds)
 
 
 def _cut(world: World[Any], process: Process, event: Event) -> None:
@@ -54,6 +60,10 @@ def _hole(world: World[Any], process: Process, event: Event) -> None:
 
 def _lose_reply(world: World[Any], process: Process, event: Event) -> None:
     process.replies_to_lose += 1
+
+
+def _repeat_call(world: World[Any], process: Process, event: Event) -> None:
+    process.calls_to_repeat += 1
 
 
 def _slow_command(world: World[Any], process: Process, event: Event) -> None:
@@ -74,6 +84,15 @@ def _lose_messages(world: World[Any], process: Process, event: Event) -> None:
 
 def _delay_messages(world: World[Any], process: Process, event: Event) -> None:
     process.messages_late_until = max(process.messages_late_until, world.now + event.seconds)
+
+
+def _double_messages(world: World[Any], process: Process, event: Event) -> None:
+    process.messages_doubled_until = max(process.messages_doubled_until, world.now + event.seconds)
+
+
+def _mix_messages(world: World[Any], process: Process, event: Event) -> None:
+    process.messages_mixed_until = max(process.messages_mixed_until, world.now + event.seconds)
+    process.trouble_until = max(process.trouble_until, process.messages_mixed_until + 1.0)
 
 
 def _unsubscribe(world: World[Any], process: Process, event: Event) -> None:
@@ -110,6 +129,11 @@ def _hang(world: World[Any], event: Event) -> None:
     _disturb(world, world.hang_until, reset=False)
 
 
+def _refuse(world: World[Any], event: Event) -> None:
+    world.refuses_until = max(world.refuses_until, world.now + event.seconds)
+    _disturb(world, world.refuses_until, reset=False)
+
+
 def _wipe(world: World[Any], event: Event) -> None:
     world.server.wipe()
     world.touched(lost=True)
@@ -127,18 +151,24 @@ FAULTS: Final[dict[str, Fault]] = {
     "stop": of_process(_stop),
     "kill": of_process(_kill),
     "pause": of_process(_pause),
+    "pause unsent": of_process(_pause_unsent),
+    "pause untold": of_process(_pause_untold),
     "cut": of_process(_cut),
     "hole": of_process(_hole),
     "lose reply": of_process(_lose_reply),
+    "repeat call": of_process(_repeat_call),
     "slow command": of_process(_slow_command),
     "slow reply": of_process(_slow_reply),
     "slow join": of_process(_slow_join),
     "lose messages": of_process(_lose_messages),
     "delay messages": of_process(_delay_messages),
+    "double messages": of_process(_double_messages),
+    "mix messages": of_process(_mix_messages),
     "unsubscribe": of_process(_unsubscribe),
     "deaf": of_process(_deaf),
     "down": _down,
     "hang": _hang,
+    "refuse": _refuse,
     "wipe": _wipe,
     "failover": _failover,
 }

@@ -6,6 +6,7 @@ can be played again, and made smaller by leaving events out.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,12 @@ class Event:
         """
         lag, skew = self.what.split()
         return float(lag), float(skew)
+
+    @property
+    def term(self) -> tuple[str, Any]:
+        """Of a migration: which of a group's settings is changed, and to what."""
+        name, value = self.what.split(maxsplit=1)
+        return name, value if name == "assignor" else literal_eval(value)
 
     def __str__(self) -> str:
         parts = [f"{self.at:7.3f}  {self.who or 'redis':<6} {self.kind}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.errors import RedisUnavailable
+from hashring.errors import RedisUnavailable, StoreError
 from hashring.store.command import Command
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ class Call:
         executed: true time at which Redis ran it; ``None`` when it did not, so far.
         slow_reply: how much longer the answer takes.
         lose_reply: whether the answer gets lost.
+        again: whether something on the way sends it a second time, once Redis has run it.
         given_up: whether it was given up before Redis ran it.
         outcome: the answer or the error, once the process could read it.
+        ended: what the process' clock showed when it had read that; ``None`` before.
     """
 
     command: Command[Any]
@@ -39,8 +41,10 @@ class Call:
     executed: float | None = None
     slow_reply: float = 0.0
     lose_reply: bool = False
+    again: bool = False
     given_up: bool = False
     outcome: list[Any] = field(default_factory=list)
+    ended: float | None = None
 
 
 class Networked:
@@ -61,11 +65,14 @@ class Networked:
         self.hole_until = 0.0
         self.hole_ends = ""
         self.messages_late_until = 0.0
+        self.messages_doubled_until = 0.0
+        self.messages_mixed_until = 0.0
         self.messages_to_lose = 0
         self.slow_commands: list[float] = []
         self.slow_joins: list[float] = []
         self.slow_replies: list[float] = []
         self.replies_to_lose = 0
+        self.calls_to_repeat = 0
         self.trouble_until = 0.0
         """True time up to which its connection, or it itself, did not work as it should."""
 
@@ -83,6 +90,8 @@ class Networked:
         world = self.world
         call.lose_reply = self.replies_to_lose > 0
         self.replies_to_lose -= call.lose_reply
+        call.again = self.calls_to_repeat > 0
+        self.calls_to_repeat -= call.again
         arrives = world.now + self.latency()
         slow = self.slow_commands
         if self.slow_joins and self.begins(call.command):
@@ -112,6 +121,11 @@ class Networked:
     def reply(self, call: Call, reply: Any) -> None:
         """Redis has sent an answer."""
         world = self.world
+        if call.again:
+            call.again = False
+            world.say(self, "the answer to it is lost, and it is sent again")
+            world.at(world.now + 2 * self.latency(), lambda: world.execute(self, call))
+            return
         if call.lose_reply:
             world.say(self, "the answer to it is lost")
             return
@@ -123,7 +137,7 @@ class Networked:
         """The answer, or the error, of a call that has ended."""
         world = self.world
         (outcome,) = call.outcome
-        if isinstance(outcome, RedisUnavailable):
+        if isinstance(outcome, StoreError):
             world.say(self, f"{call.command.script.name} failed: {outcome}")
             self.trouble_until = max(self.trouble_until, world.now)
             call.given_up = call.executed is None

@@ -19,6 +19,7 @@ class SimulatedSpec(Protocol):
     Attributes:
         label: what the story calls it.
         monotonic: what its monotonic clock shows at the beginning, in seconds.
+        rate: how many seconds that clock goes on in a second.
     """
 
     @property
@@ -28,6 +29,10 @@ class SimulatedSpec(Protocol):
     @property
     def monotonic(self) -> float:
         """What its monotonic clock shows at the beginning, in seconds."""
+
+    @property
+    def rate(self) -> float:
+        """How many seconds its monotonic clock goes on in a second."""
 
 
 class Process(Networked):
@@ -40,12 +45,14 @@ class Process(Networked):
 
     def __init__(self, world: World[Any], spec: SimulatedSpec) -> None:
         super().__init__(world, spec)
-        self.offset = spec.monotonic
-        """What its monotonic clock shows at the beginning, in seconds."""
         self.callers: list[SimulatedCaller[Any]] = []
         self.alive = True
         self.stopping = False
         self.paused_until = 0.0
+        self.pauses_unsent: list[float] = []
+        """Seconds that it is stopped for between a decision to send something and doing so."""
+        self.pauses_untold: list[float] = []
+        """Seconds that it is stopped for between an answer, with a look at its clock, and more."""
         self.calls = 0
         """How many calls its loops have made."""
         self.missed_at = NEVER
@@ -55,7 +62,15 @@ class Process(Networked):
 
     def local(self) -> float:
         """What its monotonic clock shows."""
-        return self.world.now + self.offset
+        return self.local_at(self.world.now)
+
+    def local_at(self, at: float) -> float:
+        """What its monotonic clock shows at a true time."""
+        return at * float(self.spec.rate) + float(self.spec.monotonic)
+
+    def true(self, local: float) -> float:
+        """The true time at which its monotonic clock shows that."""
+        return (local - float(self.spec.monotonic)) / float(self.spec.rate)
 
     @property
     def paused(self) -> bool:
@@ -99,12 +114,38 @@ class Process(Networked):
         for loop in self.loops:
             loop.detach()
 
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP, for that long."""
+        self.paused_until = max(self.paused_until, self.world.now + seconds)
+        self.trouble_until = max(self.trouble_until, self.paused_until)
+        self.world.late_until = max(self.world.late_until, self.paused_until)
+        self.world.at(self.paused_until, self.wake)
+
     def wake(self) -> None:
         """SIGCONT: go on where it was."""
         if not self.alive or self.paused:
             return
-        for caller in reversed(self.callers):
+        # One that was about to tell its machine of an answer has the lock of that.
+        callers = self.callers[::-1]
+        callers.sort(key=lambda caller: not caller.has_answer)
+        for caller in callers:
             caller.wake()
+
+    def send(self, call: Call) -> None:
+        """Send a command on its way to Redis."""
+        if not self.pauses_unsent:
+            super().send(call)
+            return
+        self.pause(self.pauses_unsent.pop())
+
+        def go_on() -> None:
+            if self.alive and self.paused:
+                self.world.at(self.paused_until, go_on)
+            elif self.alive:
+                call.sent = self.world.now
+                Networked.send(self, call)
+
+        self.world.at(self.paused_until, go_on)
 
     def reset(self) -> None:
         """Its connections are closed from the other side."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
-from hashring.testing.simulator.history import Event
+from hashring.testing.simulator.history import Event, History
+
+H = TypeVar("H", bound=History)
 
 # Kinds of events that every world has, and how often each is drawn. What each does is in
 # `fault_effects`.
@@ -30,6 +34,24 @@ KINDS: Final[dict[str, int]] = {
     "failover": 5,
 }
 
+RARE: Final[dict[str, int]] = {
+    "pause unsent": 4,
+    "pause untold": 4,
+    "repeat call": 3,
+    "double messages": 2,
+    "mix messages": 2,
+    "refuse": 2,
+}
+"""Kinds of events that come up in histories :func:`with_rare_events`."""
+
+RATES: Final = (1.0, 1.0, 1.01)
+"""How fast clocks go there. A member whose clock loses is late by that: it is not promised."""
+
+
+def is_rare(history: History) -> bool:
+    """Whether something happens that is rare."""
+    return any(event.kind in RARE for event in history.events)
+
 
 def seconds(rng: Random) -> float:
     """How long a fault lasts: moments, about a heartbeat, longer than the ttl."""
@@ -40,7 +62,9 @@ def seconds(rng: Random) -> float:
 def drawn(kind: str, at: float, label: str, rng: Random) -> Event:
     """An event of one of the :data:`KINDS`, with what is left to chance of it."""
     match kind:
-        case "pause" | "cut" | "delay messages":
+        case "pause" | "pause unsent" | "pause untold" | "cut":
+            return Event(at, kind, label, seconds(rng))
+        case "delay messages" | "double messages" | "mix messages":
             return Event(at, kind, label, seconds(rng))
         case "hole":
             return Event(at, kind, label, seconds(rng), rng.choice(("late", "lost")))
@@ -50,7 +74,7 @@ def drawn(kind: str, at: float, label: str, rng: Random) -> Event:
             return Event(at, kind, label, what=rng.choice("1124"))
         case "down":
             return Event(at, kind, seconds=seconds(rng), what=rng.choice(("kept", "empty")))
-        case "hang":
+        case "hang" | "refuse":
             return Event(at, kind, seconds=seconds(rng))
         case "wipe":
             return Event(at, kind)
@@ -60,3 +84,27 @@ def drawn(kind: str, at: float, label: str, rng: Random) -> Event:
             return Event(at, kind, what=f"{rng.uniform(0.0, 2.0):.3f} {skew:+}")
         case _:
             return Event(at, kind, label)
+
+
+def with_rare_events(history: H, skews: Sequence[float] = ()) -> H:
+    """The history with :data:`RARE` events, and with clocks that gain, by its seed.
+
+    Args:
+        skews: how far off the clocks may be, in seconds, of servers that take over with data that
+            may be older than in other failovers; without any there are none of these.
+    """
+    rng = Random(f"{history.seed} rare")
+    window = max((event.at for event in history.events), default=0.0) + 2.0
+    events = [*history.events]
+    at = 0.0
+    for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(1, 6)):
+        # Half of it comes with other trouble.
+        about = rng.choice(events).at + rng.uniform(-0.3, 0.3)
+        at = max(0.0, rng.choice((rng.uniform(0.0, window), about, at + 0.1)))
+        events.append(drawn(kind, round(at, 3), rng.choice(history.processes).label, rng))
+    if skews and rng.random() < 0.3:
+        what = f"{rng.choice((2.0, 30.0)) * rng.random():.3f} {rng.choice(skews):+}"
+        events.append(Event(round(rng.uniform(0.0, window), 3), "failover", what=what))
+    processes = tuple(replace(spec, rate=rng.choice(RATES)) for spec in history.processes)
+    ordered = tuple(sorted(events, key=lambda event: event.at))
+    return replace(history, processes=processes, events=ordered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hashring.errors import RedisUnavailable
+from hashring.errors import StoreError
 from hashring.protocol.flow import Flow, FlowRun
 from hashring.testing.simulator.network import Call
 from hashring.testing.simulator.simulated_loop import SimulatedCaller
@@ -40,13 +40,13 @@ class FlowCaller(SimulatedCaller[P]):
         if self._flow is not None and self._flow.step is not None:
             self.call(self._flow.step.command)
 
-    def completed(self, call: Call, outcome: Any) -> None:
+    def completed(self, call: Call, outcome: Any, now: float) -> None:
         """The flow goes on with the answer."""
         process = self.process
         assert self._flow is not None
         assert self._flow.step is not None
-        if isinstance(outcome, RedisUnavailable):
-            self._flow.step.failed(outcome, process.local())
+        if isinstance(outcome, StoreError):
+            self._flow.step.failed(outcome, now)
         else:
-            self._flow.step.done(outcome, call.sent + process.offset, process.local())
+            self._flow.step.done(outcome, process.local_at(call.sent), now)
         self._go_on()

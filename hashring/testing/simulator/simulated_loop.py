@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from hashring.errors import RedisUnavailable
+from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.machine import Machine, Run, Subscribe, Wait
 from hashring.store.command import Command
 from hashring.testing.simulator.network import Call
@@ -43,7 +43,7 @@ class SimulatedCaller(Generic[P]):
     def outcome(self, call: Call, outcome: Any) -> None:
         """The answer, or an error, has reached the process."""
         process = self.process
-        if call is not self.busy or not process.alive:
+        if call is not self.busy or not process.alive or call.ended is not None:
             return
         # Of an answer and a timeout during a pause the one or the other is seen first.
         if not call.outcome or process.rng.random() < 0.5:
@@ -56,12 +56,27 @@ class SimulatedCaller(Generic[P]):
         if self.busy is not None and self.busy.outcome:
             self._complete(self.busy)
 
-    def _complete(self, call: Call) -> None:
-        self.busy = None
-        self.completed(call, self.process.read(call))
+    @property
+    def has_answer(self) -> bool:
+        """Whether it has read an answer, and was stopped before it did more."""
+        return self.busy is not None and self.busy.ended is not None
 
-    def completed(self, call: Call, outcome: Any) -> None:
-        """A call has ended with this answer, or this :class:`hashring.errors.RedisUnavailable`."""
+    def _complete(self, call: Call) -> None:
+        process = self.process
+        if call.ended is None:
+            call.ended = process.local()
+            if process.pauses_untold:
+                process.pause(process.pauses_untold.pop())
+                return
+        self.busy = None
+        self.completed(call, process.read(call), call.ended)
+
+    def completed(self, call: Call, outcome: Any, now: float) -> None:
+        """A call has ended with this answer, or this :class:`hashring.errors.StoreError`.
+
+        Args:
+            now: what the process' clock showed then.
+        """
         raise NotImplementedError
 
 
@@ -149,16 +164,16 @@ class SimulatedLoop(SimulatedCaller[P]):
         if self.listener is not None:
             self.listener.detach()
 
-    def completed(self, call: Call, outcome: Any) -> None:
+    def completed(self, call: Call, outcome: Any, now: float) -> None:
         """Pass the outcome of a call on to the machine."""
         process, step = self.process, self._step
         assert step is not None
         self._step = None
-        if isinstance(outcome, RedisUnavailable):
-            step.failed(outcome, process.local())
+        if isinstance(outcome, StoreError):
+            step.failed(outcome, now)
         else:
             process.answered(call, outcome)
-            step.done(outcome, call.sent + process.offset, process.local())
+            step.done(outcome, process.local_at(call.sent), now)
         process.show(self)
         self.turn()
 
@@ -173,7 +188,7 @@ class SimulatedLoop(SimulatedCaller[P]):
             return
         process = self.process
         # A hair later, since adding and subtracting the offset of its clock may lose a bit.
-        at = max(until - process.offset, process.world.now) + 1e-9
+        at = max(process.true(until), process.world.now) + 1e-9
 
         def ring() -> None:
             if alarm == self._alarm:

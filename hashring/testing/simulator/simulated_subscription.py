@@ -82,8 +82,9 @@ class SimulatedSubscription:
             process.missed_at = world.now
             world.say(process, "a message to it is lost")
             return
-        if not self.deliver(lambda: self._loop.hear(self.number, channel, payload)):
-            process.missed_at = world.now
+        for _ in range(2 if world.now < process.messages_doubled_until else 1):
+            if not self.deliver(lambda: self._loop.hear(self.number, channel, payload)):
+                process.missed_at = world.now
 
     def deliver(self, what: Callable[[], None]) -> bool:
         """Redis sends something; whether it arrives, after what it sent before."""
@@ -100,14 +101,18 @@ class SimulatedSubscription:
                 self.deaf = True
                 return False
             at = max(at, process.hole_until + process.latency())
-        # One connection keeps its order.
-        self._last = max(self._last, at)
+        if world.now < process.messages_mixed_until:
+            # As in a cluster, whose servers pass messages on to each other.
+            at += process.rng.random()
+        else:
+            # One connection keeps its order.
+            self._last = at = max(self._last, at)
 
         def arrive() -> None:
             self.silence.heard(process.local())
             what()
 
-        world.at(self._last, arrive)
+        world.at(at, arrive)
         return True
 
     # --- silence ------------------------------------------------------------------------------
@@ -115,7 +120,7 @@ class SimulatedSubscription:
     def _watch(self) -> None:
         """Let it be asked, or given up, when its time comes."""
         process = self._loop.process
-        wait = self.silence.wait(process.local())
+        wait = self.silence.wait(process.local()) / process.spec.rate
         if wait < math.inf:
             # A hair later, since adding and subtracting the offset of its clock may lose a bit.
             at = max(process.world.now + wait, process.paused_until) + 1e-9

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from hashring.errors import RedisUnavailable
+from hashring.errors import OutOfMemory, RedisUnavailable
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.history import Event, History
 from hashring.testing.simulator.network import Call, Networked
@@ -57,6 +57,7 @@ class World(VirtualTime, Generic[P]):
         self.processes: dict[str, P] = {}
         self.down_until = 0.0
         self.hang_until = 0.0
+        self.refuses_until = 0.0
         self.lost_at = NEVER
         """When Redis last lost data."""
         self.sent_at = NEVER
@@ -135,6 +136,10 @@ class World(VirtualTime, Generic[P]):
         if self.now < self.down_until or self.now < process.cut_until:
             call.arrived(call, RedisUnavailable("connection reset"))
             return
+        if self.now < self.refuses_until:
+            refused = OutOfMemory("OOM command not allowed when used memory > 'maxmemory'")
+            self.at(self.now + process.latency(), lambda: call.arrived(call, refused))
+            return
         reply = self.server.run(call.command)
         call.executed, self.sent_at = self.now, call.sent
         if call.given_up:
@@ -155,7 +160,9 @@ class World(VirtualTime, Generic[P]):
     def heal(self) -> None:
         """No fault that still waits for its occasion will happen."""
         for process in self.processes.values():
-            process.messages_to_lose = process.replies_to_lose = 0
+            process.messages_to_lose = process.replies_to_lose = process.calls_to_repeat = 0
+            process.pauses_unsent.clear()
+            process.pauses_untold.clear()
             process.slow_commands.clear()
             process.slow_joins.clear()
             process.slow_replies.clear()

@@ -787,6 +787,23 @@ def test_a_member_that_leaves_and_does_not_hear_what_it_is_asked_for_is_found(
     assert GroupSimulator().broken_rule(leaves_during_a_handoff()) == "holder"
 
 
+def test_a_member_gets_what_it_was_granted_before_somebody_deleted_that() -> None:
+    specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(3))
+    starts = (Event(0.1 * number, "start", spec.label) for number, spec in enumerate(specs))
+    events = (
+        *starts,
+        Event(20.0, "pause", "p2", 2.0),
+        Event(20.1, "stop", "p1"),
+        Event(21.0, "delete", what="views"),
+    )
+    terms = Terms(2, ttl=6.0, rebalance_delay=0.0, max_handoff_time=1.0)
+    history = GroupHistory(1, specs, events, terms, handoff=0.1)
+    world = GroupSimulator().world(history)
+    world.run(20.9)
+    assert "m2" in map(world.state().holder, range(2))
+    assert GroupSimulator().broken_rule(history) is None
+
+
 def test_a_newcomer_that_takes_nobodys_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = Terms(8, "contiguous", rebalance_delay=5.0)
     specs = tuple(MemberSpec(f"p{number}", f"m{number}") for number in range(4))

@@ -18,11 +18,13 @@ class ChallengerSpec:
         late: the most seconds by which each of its messages, and its application, is later than
             others' at random.
         monotonic: what its monotonic clock shows at the beginning, in seconds.
+        rate: how many seconds that clock goes on in a second.
     """
 
     label: str
     late: float = 0.0
     monotonic: float = 0.0
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class ChallengeRenewal(ChallengeRule):
     name = "renewal"
 
     def shown(self, world: ChallengeWorld, process: ChallengeProcess) -> None:
-        until = process.machine.membership.holding.lease_until - process.offset
+        until = process.true(process.machine.membership.holding.lease_until)
         if process.held() and until > process.read_sent + process.machine.membership.ttl:
             late = until - process.read_sent - process.machine.membership.ttl
             if late > _ROUNDING:

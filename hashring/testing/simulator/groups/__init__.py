@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hashring.core.assignors import assignor_named
 from hashring.core.groups import reported_loads
 from hashring.protocol.group_decider import Decider
 from hashring.protocol.group_machine import GroupMachine
@@ -16,6 +15,7 @@ from hashring.testing.simulator.groups.rest_rules import RENEWALS_AT_REST, patie
 from hashring.testing.simulator.groups.rule_sets import group_rules
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld
 from hashring.testing.simulator.play import Simulator
+from hashring.testing.simulator.random_events import is_rare
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,9 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         """Let time pass until nothing was decided or reported for a lease's length."""
         world.run(max(world.now, world.late_until))
         rested, stood = world.now, ("", 0)
-        terms = world.history.terms
         # Loads are looked at now and then, and that step notes a restart of Redis, too.
-        looks = reported_loads.looks(assignor_named(terms.assignor))
-        quiet = terms.ttl + (reported_loads.LOOKED_AT_EVERY if looks else 0.0)
+        looks = world.history.looks_at_loads
+        quiet = world.longest_ttl + (reported_loads.LOOKED_AT_EVERY if looks else 0.0)
         while world.now < until:
             world.run(min(until, world.now + world.history.interval))
             reading = world.reading()
@@ -67,4 +66,5 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
 
     def again(self, history: GroupHistory) -> str:
         """The command line's options that play the history."""
-        return "--groups "
+        orders = any(event.kind in ("drain", "undrain", "weigh") for event in history.events)
+        return "--groups " + "--drains " * orders + "--rare " * is_rare(history)

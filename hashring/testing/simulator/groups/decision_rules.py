@@ -15,7 +15,8 @@ another is warm.
 
 **Drained.** A member that is drained by order is granted nothing while another could take it.
 
-**As before.** While there are as many members as when the group was Ready, nothing is handed off.
+**As before.** While there are as many members as when the group was Ready, and its settings are the
+same, nothing is handed off.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from hashring.core.assignors.quotas import fair_shares, round_down, round_up
 from hashring.core.groups import next_decision
 from hashring.core.groups.group_status import status
 from hashring.core.groups.json_codec import load_events
-from hashring.core.groups.state import EXCLUSIVE, EventKind, Facts, GroupEvent, GroupState, Phase
+from hashring.core.groups.state import (
+    EXCLUSIVE,
+    EventKind,
+    Facts,
+    GroupEvent,
+    GroupState,
+    Phase,
+    Terms,
+)
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, Committed, Reading, looked_at
 from hashring.testing.simulator.groups.process import GroupProcess
@@ -264,11 +273,12 @@ class AsBefore(DecisionRule):
     def __init__(self) -> None:
         # The members' weights when the group was Ready, while they count.
         self._settled: list[float] | None = None
+        self._terms: Terms | None = None
 
     def look(self, world: GroupWorld, process: GroupProcess, decision: CommittedStep) -> None:
         after, facts = decision.after, decision.facts
-        if decision.before.orders or after.orders:
-            self._settled = None
+        if decision.before.orders or after.orders or after.terms != self._terms:
+            self._settled, self._terms = None, after.terms
             return
         present = [each for each in facts.members if each.expires > facts.now]
         weights = sorted(each.weight for each in present)

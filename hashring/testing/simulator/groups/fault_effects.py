@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, Final
 
 from hashring.testing.simulator.fault_effects import FAULTS, of_process
-from hashring.testing.simulator.groups.process import GroupProcess
+from hashring.testing.simulator.groups.process import KEYS, GroupProcess
 from hashring.testing.simulator.groups.world import GroupWorld
 from hashring.testing.simulator.history import Event
 from hashring.testing.simulator.world import Fault
@@ -38,6 +39,22 @@ def _resize(world: GroupWorld, process: GroupProcess, event: Event) -> None:
 
 def _switch_access(world: GroupWorld, process: GroupProcess, event: Event) -> None:
     process.switch_access()
+
+
+def _migrate(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.migrate(dict([event.term]))
+
+
+def _answer_oddly(world: GroupWorld, process: GroupProcess, event: Event) -> None:
+    process.odd = Random(f"{world.history.seed} odd {process.spec.label}")
+
+
+def _delete(world: Any, event: Event) -> None:
+    """Somebody deletes one of the group's keys."""
+    if world.settled_in():
+        world.rolled_back_at = world.now
+        world.server.drop(getattr(KEYS, event.what))
+        world.touched(lost=True)
 
 
 def _drain(world: GroupWorld, process: GroupProcess, event: Event) -> None:
@@ -97,6 +114,9 @@ GROUP_FAULTS: Final[dict[str, Fault]] = {
     "fail to decide": of_process(_fail_to_decide),
     "resize": of_process(_resize),
     "switch access": of_process(_switch_access),
+    "migrate": of_process(_migrate),
+    "odd answers": of_process(_answer_oddly),
+    "delete": _delete,
     "drain": of_process(_drain),
     "undrain": of_process(_undrain),
     "weigh": of_process(_weigh),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hashring.core.assignors import assignor_named
+from hashring.core.groups import reported_loads
 from hashring.core.groups.state import Terms
 from hashring.testing.simulator.history import History
 
@@ -21,6 +23,7 @@ class MemberSpec:
         progress_timeout: as for :class:`hashring.PartitionGroup`.
         lag: the most seconds by which its network is slower than others'.
         monotonic: what its monotonic clock shows at the beginning, in seconds.
+        rate: how many seconds that clock goes on in a second.
     """
 
     label: str
@@ -31,6 +34,7 @@ class MemberSpec:
     progress_timeout: float | None = None
     lag: float = 0.0
     monotonic: float = 0.0
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,16 @@ class GroupHistory(History):
     drain: float = 1.0
     warm_up: float = 2.0
     interval: float = 1.0
+
+    def most(self, setting: str) -> float:
+        """The greatest value that one of the group's settings ever has."""
+        changed = (event.term for event in self.events if event.kind == "migrate")
+        values = [getattr(self.terms, setting), *(v for name, v in changed if name == setting)]
+        return float(max(values))
+
+    @property
+    def looks_at_loads(self) -> bool:
+        """Whether loads ever matter."""
+        changed = (event.term for event in self.events if event.kind == "migrate")
+        names = [self.terms.assignor, *(v for name, v in changed if name == "assignor")]
+        return any(reported_loads.looks(assignor_named(name)) for name in names)

@@ -74,9 +74,9 @@ class MemberRenewal(HeldRule):
     name = "renewal"
 
     def look(self, world: GroupWorld, process: GroupProcess, held: dict[int, int]) -> None:
-        until = process.machine.membership.holding.lease_until - process.offset
+        until = process.true(process.machine.membership.holding.lease_until)
         # A member that was told of another ttl goes by that.
-        ttl = max(world.history.terms.ttl, process.machine.terms.ttl)
+        ttl = max(world.longest_ttl, process.machine.terms.ttl)
         if held and until > process.renewed_sent + ttl + _ROUNDING:
             raise self.broken(
                 world,
@@ -148,16 +148,16 @@ class Prompt(GroupRule):
     def _look_later(
         self, world: GroupWorld, process: GroupProcess, part: str, began: float
     ) -> None:
-        terms = world.history.terms
+        most = world.history.most
         # A loop notices the time when its call has ended.
         call = 4 * LATENCY + 2 * float(process.spec.lag)
         bound = (
             call
             + {
-                "asks to be let in": terms.ttl + world.history.interval + call,
+                "asks to be let in": most("ttl") + world.history.interval + call,
                 "waits for a decision": world.history.interval,
-                "hands over": terms.leave_timeout,
-                "leaves": terms.max_handoff_time,
+                "hands over": most("leave_timeout"),
+                "leaves": most("max_handoff_time"),
             }[part]
         )
 

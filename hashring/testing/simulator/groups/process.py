@@ -6,7 +6,7 @@ decider, each on a loop of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -84,6 +84,8 @@ class GroupProcess(Process):
         self.away: float | None = None
         """Seconds after which its application starts again once it has left."""
         self.slow_decisions: list[float] = []
+        self.odd: Random | None = None
+        """Where its application's odd answers come from; ``None`` while it gives none."""
         self.hangs = False
         """Whether its assignor never returns."""
         self.renewed_sent = NEVER
@@ -131,8 +133,7 @@ class GroupProcess(Process):
         # changed meanwhile were changed in the programs, too.
         there = self.world.reading().terms
         self.machine.counted = there is None
-        access = self.world.terms.access if there is None else there.access
-        self.machine.wants = replace(self.machine.wants, access=access)
+        self.machine.wants = self.world.terms if there is None else there
         self.machine.waits_for_name = self.spec.weight == 1.0
         self.machine.start(self.local())
         self.renewing.begin()
@@ -227,7 +228,9 @@ class GroupProcess(Process):
                 call.sent = self.world.now
                 Process.send(self, call)
 
-        self.soon(self.slow_decisions.pop(), decided)
+        seconds = self.slow_decisions.pop()
+        self.world.late_until = max(self.world.late_until, self.world.now + seconds)
+        self.soon(seconds, decided)
 
     # --- the application ----------------------------------------------------------------------
 
@@ -262,6 +265,23 @@ class GroupProcess(Process):
             self._work(history.warm_up, lambda: machine.lag(told.partition, 0.0))
         elif told.kind is PartitionChangeKind.DRAIN:
             self._work(history.drain, lambda: self._drained(told.partition))
+        if self.odd is not None:
+            self._answer_oddly(self.odd, told)
+
+    def _answer_oddly(self, odd: Random, told: PartitionChange) -> None:
+        """Say something that nobody asked for, perhaps, or not now, or twice."""
+        partition = odd.choice((told.partition, told.partition, odd.randrange(14)))
+        token = odd.choice((told.token, self.working.get(partition, 0), 0))
+        say: Callable[[], bool] = odd.choice(
+            (
+                lambda: self._release(partition, token),
+                lambda: self._drained(partition),
+                lambda: self.machine.lag(partition, 0.0),
+                lambda: self.machine.load(partition, 1.0),
+            )
+        )
+        for _ in range(odd.choice((0, 1, 1, 2))):
+            self._work(odd.choice((0.0, 0.5, 3.0)), say)
 
     def _release(self, partition: int, token: int) -> bool:
         if self.working.get(partition) == token:
@@ -311,6 +331,10 @@ class GroupProcess(Process):
             return migrate(state, replace(state.terms, access=access))
 
         self._change(other)
+
+    def migrate(self, terms: Mapping[str, Any]) -> None:
+        """A member that starts with ``migrate=True`` changes what all have to agree on."""
+        self._change(lambda state, now: migrate(state, replace(state.terms, **terms)))
 
     def drain(self, seconds: float | None) -> None:
         """An operator, at this process' machine, drains its member."""

@@ -11,7 +11,7 @@ from hashring.core.groups.state import Terms
 from hashring.testing.simulator import random_events
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
 from hashring.testing.simulator.history import Event
-from hashring.testing.simulator.random_events import drawn, seconds
+from hashring.testing.simulator.random_events import drawn, seconds, with_rare_events
 
 _OFTEN: Final = tuple(
     assignor.name
@@ -42,6 +42,22 @@ KINDS: Final[dict[str, int]] = {
 
 LOAD_KIND: Final = "busy"
 """A partition becomes more or less busy. Under other assignors nobody looks at that."""
+
+RARE: Final = {"migrate": 4, "odd answers": 2, "delete": 1}
+"""Kinds of events that come up in histories :func:`with_rare_group_events`."""
+
+MIGRATIONS: Final = {
+    "ttl": (3.0, 4.5, 6.0, 9.0),
+    "assignor": ASSIGNORS,
+    "rebalance_delay": (0.0, 2.0, 5.0),
+    "max_handoff_time": (0.5, 2.0, 4.0),
+    "handoffs": (1, 3),
+    "leave_timeout": (2.0, 10.0),
+}
+
+DELETED: Final = ("state", "views", "control")
+
+SKEWS: Final = (0.0, 1.0, 5.0)
 
 _ENDINGS: Final = ("kill", "pause", "cut", "hole", "stop", "hand over", "slow join")
 
@@ -136,6 +152,24 @@ def _busy(seed: int, window: float) -> list[Event]:
         )
         for _ in range(rng.randrange(8))
     ]
+
+
+def with_rare_group_events(history: GroupHistory) -> GroupHistory:
+    """The history with rare events, of all worlds and of groups alone, by its seed."""
+    rng = Random(f"{history.seed} rare group")
+    window = max(event.at for event in history.events) + 2.0
+    events = list(history.events)
+    for kind in rng.choices(list(RARE), list(RARE.values()), k=rng.randint(0, 4)):
+        at, who = round(rng.uniform(0.0, window), 3), rng.choice(history.processes).label
+        what = ""
+        if kind == "migrate":
+            name = rng.choice(list(MIGRATIONS))
+            what = f"{name} {rng.choice(MIGRATIONS[name])}"
+        elif kind == "delete":
+            who, what = "", rng.choice(DELETED)
+        events.append(Event(at, kind, who, what=what))
+    ordered = tuple(sorted(events, key=lambda event: event.at))
+    return with_rare_events(replace(history, events=ordered), SKEWS)
 
 
 def ordered_group_history(seed: int) -> GroupHistory:

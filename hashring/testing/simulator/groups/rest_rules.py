@@ -27,18 +27,19 @@ def patience(history: GroupHistory) -> float:
     """Seconds from the end of all faults until the group is at rest at the latest."""
     terms = history.terms
     counts = [int(event.what) for event in history.events if event.kind == "resize"]
-    each = terms.max_handoff_time + history.warm_up + 2 * history.interval
+    each = history.most("max_handoff_time") + history.warm_up + 2 * history.interval
     # A learner first moves what it may, and then warms up for the rest.
     moves = 2 * (max([terms.partitions, *counts]) + sum(counts))
-    again = ("switch access", "drain", "undrain", "weigh")
+    again = ("switch access", "migrate", "delete", "drain", "undrain", "weigh")
     moves *= 1 + sum(event.kind in again for event in history.events)
-    waits = 4 * (terms.ttl + terms.rebalance_delay + terms.leave_timeout)
-    if reported_loads.looks(assignor_named(terms.assignor)):
+    waits = 4 * sum(map(history.most, ("ttl", "rebalance_delay", "leave_timeout")))
+    waits += sum(4 * abs(e.lag_and_skew[1]) for e in history.events if e.kind == "failover")
+    if history.looks_at_loads:
         # What was moved for its load within the last minute counts.
         waits += 2 * reported_loads.WINDOW
     if any(event.kind == "fail to decide" for event in history.events):
         # Each step may be left to one that cannot take it, and after that to the others.
-        each += 2 * terms.ttl
+        each += 2 * history.most("ttl")
     return waits + moves * each + 2 * history.drain
 
 
@@ -65,7 +66,7 @@ class GroupRest(GroupRule):
         # An assignor of loads looks at them now and then: the member that decides reads the group,
         # and writes if it moves one.
         history, looks = world.history, 0
-        if reported_loads.looks(assignor_named(history.terms.assignor)):
+        if history.looks_at_loads:
             looks = 1 + int(RENEWALS_AT_REST * history.interval / reported_loads.LOOKED_AT_EVERY)
         for process in world.alive:
             made = process.calls - self._calls.get(process.spec.label, process.calls)

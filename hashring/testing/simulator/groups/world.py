@@ -39,6 +39,7 @@ class GroupWorld(World[GroupProcess]):
         story: bool = False,
     ) -> None:
         self.io_timeout = history.terms.ttl / 3
+        self.longest_ttl = history.most("ttl")
         self.rolled_back_at = NEVER
         """When Redis last lost its latest writes, and kept what was older."""
         self.emptied_at = NEVER
@@ -69,7 +70,7 @@ class GroupWorld(World[GroupProcess]):
     def known_again(self) -> float:
         """When Redis knows of everybody again, after it last lost data."""
         since = max(self.emptied_at, self.rolled_back_at)
-        return since + 2 * self.history.terms.ttl + 1e-6
+        return since + 2 * self.longest_ttl + 1e-6
 
     def load(self, partition: int) -> float:
         """How busy a partition is."""
@@ -83,8 +84,8 @@ class GroupWorld(World[GroupProcess]):
 
     def settled_in(self) -> bool:
         """Whether every member has acted on a decision, so that a loss of all data is noticed."""
-        terms = self.history.terms
-        return self.now > max(self.emptied_at, self.rolled_back_at) + 3 * terms.ttl and all(
+        since = max(self.emptied_at, self.rolled_back_at)
+        return self.now > since + 3 * self.longest_ttl and all(
             process.machine.membership.seen or process.machine.stage in ENDED
             for process in self.processes.values()
             if process.alive

@@ -25,6 +25,7 @@ class ProcessSpec:
             else as in a thread, where they wait.
         strict: whether the start fails at the first error.
         monotonic: what its monotonic clock shows at the beginning, in seconds.
+        rate: how many seconds that clock goes on in a second.
         limit: how many keys its node may hold, in a history with locks.
         follow: whether its node follows the whole ring, or knows only its own ranges.
     """
@@ -39,6 +40,7 @@ class ProcessSpec:
     monotonic: float
     limit: int | None = None
     follow: bool = True
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class LockHolder(LockWatch):
         for process in world.processes.values():
             for key, token, deadline in believed(world, process):
                 # It was sent no later than one ttl before the deadline, in true time.
-                renewed = deadline - terms.ttl - process.offset
+                renewed = process.true(deadline - terms.ttl)
                 if renewed <= max(world.lost_at, world.taken_away.get(key, float("-inf"))):
                     continue
                 lock = locks.get(key)
@@ -156,7 +156,7 @@ class Sole(LockWatch):
         for process in world.processes.values():
             own: set[bytes] = set()
             for key, token, deadline in believed(world, process):
-                renewed = deadline - terms.ttl - process.offset
+                renewed = process.true(deadline - terms.ttl)
                 undone = max(self._rolled_back_at, world.taken_away.get(key, NEVER))
                 if renewed > undone and (key, token) not in self._taken_unaware:
                     own.add(key)

@@ -8,7 +8,7 @@ from threading import Event as Flag
 from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.ring import Ring
-from hashring.errors import RedisUnavailable
+from hashring.errors import StoreError
 from hashring.node.lock_flows import Asking, Window
 from hashring.protocol.flow import FlowRun
 from hashring.protocol.locks.lease import Lease
@@ -95,16 +95,16 @@ class User(SimulatedCaller["RingProcess"]):
     def _escaped(self, error: Exception, now: float) -> None:
         raise error
 
-    def completed(self, call: Call, outcome: Any) -> None:
+    def completed(self, call: Call, outcome: Any, now: float) -> None:
         """The flow is told how its call went."""
         process = self.process
         assert self._flow is not None
         step = self._flow.step
         assert step is not None
-        if isinstance(outcome, RedisUnavailable):
-            step.failed(outcome, process.local())
+        if isinstance(outcome, StoreError):
+            step.failed(outcome, now)
         else:
-            step.done(outcome, call.sent + process.offset, process.local())
+            step.done(outcome, process.local_at(call.sent), now)
         self._go_on()
 
     # --- holding ------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class RingProcess(Process):
     @property
     def deadline(self) -> float:
         """True time of the deadline that its readers see."""
-        return self.view.deadline - self.offset
+        return self.true(self.view.deadline)
 
     def claims(self) -> bool:
         """Whether its readers are told right now that some keys are theirs."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from hashring.testing.simulator import random_events
 from hashring.testing.simulator.history import Event
-from hashring.testing.simulator.random_events import drawn, seconds
+from hashring.testing.simulator.random_events import drawn, seconds, with_rare_events
 from hashring.testing.simulator.ring.history import (
     TTL,
     LockTerms,
@@ -60,6 +60,8 @@ KEYS: Final = (
 )
 
 WEIGHTS: Final = ("0.25", "0.5", "1", "2", "2", "3", "5")
+
+SKEWS: Final = (-5.0, -1.0, 0.0, 1.0, 5.0)
 
 LATE: Final = ("slow command", "slow command", "slow reply", "lose reply")
 
@@ -162,6 +164,11 @@ def with_weights(history: NodeHistory) -> NodeHistory:
             what = rng.choice((*WEIGHTS, "own")) if kind == "weigh" else rng.choice(WEIGHTS)
             events.append(Event(round(later, 3), kind, who, what=what))
     return _with(history, [*events, *_late_heartbeats(history.seed, events)])
+
+
+def with_rare_ring_events(history: NodeHistory) -> NodeHistory:
+    """The history with rare events, by its seed."""
+    return with_rare_events(history, SKEWS if history.locks is None else (0.0,))
 
 
 def _late_heartbeats(seed: int, orders: Iterable[Event]) -> Iterator[Event]:
