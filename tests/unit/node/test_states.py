@@ -18,11 +18,14 @@ from hashring.node import states
 from hashring.node.states import NodeEvent, NodeState
 from hashring.protocol.locks import key_states
 from hashring.testing.simulator import RingSimulator, own_ranges, random_history, with_drains
+from hashring.testing.simulator.ring.history import NodeHistory
 from tests.conftest import ROOT
 from tests.unit.node import test_lock_histories, test_locks, test_node_machine, test_own_ranges
 from tests.unit.node.bookworld import World
 
 HISTORIES = 250
+SEEDS = (197, 124, 120, 74, 63, 62, 15, 11, 8, 4, 1)
+"""Histories that went every way of a node when they were chosen; they only save time."""
 NODES_PAGE = ROOT / "docs" / "explanation" / "architecture.rst"
 LOCKS_PAGE = ROOT / "docs" / "explanation" / "locks.rst"
 _S = NodeState
@@ -82,10 +85,6 @@ def test_nothing_but_the_tables_moves_a_node(attribute: str, where: list[str]) -
 
 
 def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways]) -> None:
-    for seed in range(HISTORIES):
-        RingSimulator().play(random_history(seed))
-        RingSimulator().play(with_drains(random_history(seed)))
-        RingSimulator().play(own_ranges(random_history(seed)))
     # What takes more bad luck than histories have.
     test_node_machine.test_a_ring_that_may_differ_is_read_whatever_else_is_heard()
     test_node_machine.test_a_ring_that_may_differ_is_read_though_missing_messages_come()
@@ -95,8 +94,22 @@ def test_every_way_of_a_node_is_gone(gone: Callable[[StateTable[Any, Any]], Ways
     # What the histories leave to users: they stop at any time, and start what never stopped.
     by_users: Ways = {(state, NodeEvent.STOP) for state in (_S.NEW, _S.FENCED, _S.LEAVING)}
     by_users |= {(state, NodeEvent.START) for state in NodeState if state is not NodeState.NEW}
-    for table, more in ((states.LIFE, by_users), (states.SIGHT, set()), (states.CLAIM, set())):
-        assert gone(table) | more == {(state, event) for state, event, _ in table}
+    tables = (states.LIFE, states.SIGHT, states.CLAIM)
+    every = {(state, event) for table in tables for state, event, _ in table}
+    makes = (random_history, _drained, _of_own_ranges)
+    for seed, make in product((*SEEDS, *range(HISTORIES)), makes):
+        if by_users.union(*map(gone, tables)) == every:
+            return
+        RingSimulator().play(make(seed))
+    assert by_users.union(*map(gone, tables)) == every
+
+
+def _drained(seed: int) -> NodeHistory:
+    return with_drains(random_history(seed))
+
+
+def _of_own_ranges(seed: int) -> NodeHistory:
+    return own_ranges(random_history(seed))
 
 
 def test_a_way_that_the_table_does_not_have_is_a_fault() -> None:
