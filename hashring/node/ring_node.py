@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -270,7 +271,7 @@ class RingNode(Node):
             yield lease
         finally:
             if self._unpin(asking, lease):
-                self._release_late(asking)
+                self._release_late(asking, runner)
 
     def _ask_book(self, data: bytes) -> bool:
         asking = cast(Asking, self._asking)
@@ -291,7 +292,7 @@ class RingNode(Node):
             return run_flow(do, flow)
         finally:
             if asking.book.left:
-                self._release_late(asking)
+                self._release_late(asking, runner)
 
     @property
     def _loops(self) -> bool:
@@ -307,11 +308,19 @@ class RingNode(Node):
         if runner is not None:
             runner.tell(self._machine.beat_at_once)
 
-    def _release_late(self, asking: Asking) -> None:
+    def _release_late(self, asking: Asking, runner: Runner | None) -> None:
+        """Let go of what is left after the node has stopped, or while it does.
+
+        Args:
+            runner: what ran the node when the caller asked.
+        """
         # On connections of its own: stop() closes the node's others meanwhile.
         store = self._make_store()
+        run: Callable[[Command[Any]], Any] = store.run
+        if runner is not None:
+            run = partial(runner.backend.call_for_user, run)
         try:
-            run_flow(store.run, asking.let_go())
+            run_flow(run, asking.let_go())
         finally:
             store.close()
 

@@ -234,6 +234,8 @@ class GeventBackend:
         # One thread listens, one beats, one closes.
         self._pool = None if self._patched else gevent.threadpool.ThreadPool(3)
         self._users: Any = None
+        self._users_calls = 0
+        self._closed = False
 
     def spawn(self, target: Callable[[], None], name: str) -> None:
         greenlet = self._gevent.spawn(_forwarding, self, target)
@@ -245,9 +247,18 @@ class GeventBackend:
         return self._call(self._pool, function, arguments)
 
     def call_for_user(self, function: Callable[..., T], *arguments: Any) -> T:
-        if self._users is None and not self._patched:
+        if self._patched or self._home.is_elsewhere():
+            return function(*arguments)
+        if self._closed:
+            # What the loop ran on is being let go.
+            return self._call(self._gevent.get_hub().threadpool, function, arguments)
+        if self._users is None:
             self._users = self._gevent.threadpool.ThreadPool(_USER_THREADS)
-        return self._call(self._users, function, arguments)
+        self._users_calls += 1
+        try:
+            return self._call(self._users, function, arguments)
+        finally:
+            self._users_calls -= 1
 
     def _call(self, pool: Any, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
         if pool is None or self._home.is_elsewhere():
@@ -300,12 +311,15 @@ class GeventBackend:
             self._gevent.kill(greenlet)
 
     def close(self) -> None:
+        self._closed = True
         if not self._patched:
             # Later, when nobody is waiting for a call on the pools any more.
             self._gevent.spawn(self._end)
 
     def _end(self) -> None:
         self._gevent.joinall(self._spawned)
+        while self._users_calls:
+            self._gevent.sleep(_LOOK)
         for pool in (self._pool, self._users):
             if pool is not None:
                 pool.kill()
@@ -313,6 +327,9 @@ class GeventBackend:
 
 # Calls of the user's greenlets that may wait for Redis at once.
 _USER_THREADS: Final = 8
+
+# Seconds between two looks whether these calls are over.
+_LOOK: Final = 0.05
 
 
 class _Home:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -220,6 +221,34 @@ def test_what_a_killed_greenlet_wanted_is_not_done_later() -> None:
     greenlet.kill()
     pool.do()
     assert (greenlet.dead, calls) == (True, [])
+
+
+def test_a_greenlets_calls_leave_the_hub_free_though_a_thread_called_first() -> None:
+    backend = GeventBackend()
+    hub = gevent.get_hub()
+    hub.threadpool.apply(backend.call_for_user, (str,))
+    assert backend.call_for_user(threading.get_ident) != threading.get_ident()
+    backend.close()
+    gevent.sleep(0.1)
+
+
+def test_a_call_after_the_loop_has_ended_leaves_the_hub_free() -> None:
+    backend = GeventBackend()
+    backend.close()
+    assert backend.call_for_user(threading.get_ident) != threading.get_ident()
+    gevent.sleep(0.1)
+
+
+def test_a_call_that_waits_for_a_thread_is_made_though_the_loop_has_ended() -> None:
+    backend, released = GeventBackend(), threading.Event()
+    # More than there are threads for.
+    calls = [gevent.spawn(backend.call_for_user, released.wait) for _ in range(20)]
+    gevent.sleep(0.05)
+    backend.close()
+    gevent.sleep(0.05)
+    released.set()
+    gevent.joinall(calls, timeout=PATIENCE)
+    assert [call.value for call in calls] == [True] * 20
 
 
 def test_a_member_whose_greenlet_was_killed_leaves() -> None:

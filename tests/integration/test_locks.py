@@ -6,6 +6,8 @@ asking itself, can be what did it.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -227,6 +229,23 @@ def test_a_hold_across_stop_keeps_its_lock_until_it_is_done(make: Make, client: 
     assert other.call("select", ["k"]) == []
     lease.finish()
     eventually(lambda: other.call("select", ["k"]) == ["k"], "the lock is free")
+
+
+def test_what_runs_beside_a_hold_that_ends_after_stop_goes_on_while_redis_is_silent(
+    make: Make, host: Host, redis_server: RedisServer
+) -> None:
+    node = make(**LONG).start()
+    lease = node.hold("key")
+    node.stop()
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        asked, before = host.ask("finish", lease=lease.id), host.do("tick_count")
+        eventually(lambda: host.do("tick_count") > before + 20, "it ticks")
+        # Had the end kept everybody waiting, it would be over by now.
+        assert not asked.arrived()
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    asked.result()
 
 
 def test_a_node_that_does_not_run_holds_nothing_and_says_so(make: Make) -> None:
