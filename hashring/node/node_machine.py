@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from hashring.core.hashing import HashAlgorithm
@@ -1080,7 +1081,7 @@ class NodeMachine:
         if self.state in (NodeState.LEAVING, NodeState.FAILED):
             # Tried once: whoever stops wants to go, and the ring forgets the node by itself.
             if self.book is not None and (step := self.book.leave(now)) is not None:
-                return Run(step.command, step.done, self._release_failed)
+                return Run(step.command, step.done, partial(self._release_failed, now))
             # Of a node that may be back, and does not know where, the replicas expire.
             if self._may_be_on_ring:
                 stays = self._stays or not self.replicas
@@ -1147,10 +1148,13 @@ class NodeMachine:
         if self.state is NodeState.LEAVING:
             self._end(NodeEvent.LEFT)
 
-    def _release_failed(self, error: StoreError, now: float) -> None:
+    def _release_failed(self, asked: float, error: StoreError, now: float) -> None:
         self._note(error, now)
         if self.book is not None:
             self.book.forget_releases()
+        if now - asked > self.config.io_timeout / 2:
+            # Redis is silent, and would be as long about the rest: whoever stops wants to go.
+            self._may_be_on_ring = False
 
     def _stop_failed(self, error: StoreError, now: float) -> None:
         self._may_be_on_ring = False

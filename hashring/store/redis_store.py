@@ -31,6 +31,7 @@ class _RedisSubscription:
     def __init__(self, client: Any, channels: tuple[bytes, ...]) -> None:
         self._doing = subscribing(channels)
         self._pubsub = client.pubsub()
+        self._closed = False
         try:
             self._pubsub.subscribe(*channels)
         except Exception as error:
@@ -52,6 +53,8 @@ class _RedisSubscription:
             raise translate(error, self._doing) from error
 
     def end(self) -> None:
+        if self._closed:
+            return  # The client would connect anew, to unsubscribe.
         try:
             if _is_of_another_hub(self._socket):
                 # Of what gevent has patched, nothing may be shared with another thread: the client
@@ -65,6 +68,7 @@ class _RedisSubscription:
             return
 
     def close(self) -> None:
+        self._closed = True
         try:
             self._pubsub.close()
         except Exception:  # noqa: BLE001

@@ -287,6 +287,19 @@ def test_a_subscription_answers_when_asked(redis_server: RedisServer, make: Any)
     answers_when_asked(make(unix_socket_path=str(redis_server.socket)))
 
 
+@pytest.mark.parametrize("make", [redis.Redis, valkey.Valkey])
+def test_a_subscription_that_is_closed_is_ended_without_a_new_connection(
+    redis_server: RedisServer, make: Any
+) -> None:
+    client = make(unix_socket_path=str(redis_server.socket))
+    with closing(RedisStore(client, PATIENCE)) as store:
+        subscription = store.subscribe(b"{ring}:news")
+        subscription.close()
+        connected = client.info("stats")["total_connections_received"]
+        subscription.end()
+        assert client.info("stats")["total_connections_received"] == connected
+
+
 @pytest.mark.parametrize("make", CLUSTER_CLIENTS)
 def test_a_subscription_on_a_cluster_answers_when_asked(
     cluster: list[RedisServer], make: Any

@@ -1689,3 +1689,18 @@ def test_a_node_that_leaves_tries_once_to_release_its_locks() -> None:
     assert release.command.script.name == "locks_release"
     release.failed(RedisUnavailable("gone"), hand.now)
     assert hand.run().command.script.name == "leave"
+
+
+def test_a_node_that_leaves_asks_a_silent_redis_no_more() -> None:
+    hand = Hand(locks=LOCKS).live()
+    book, point = hand.machine.book, hand.view.bounds[0]
+    assert book is not None
+    take = book.take([(b"key", point, b"key")], hand.now)
+    assert take is not None
+    book.acquired(take, [7], hand.now, hand.now)
+    hand.machine.stop()
+    release = hand.run()
+    hand.now += IO
+    release.failed(RedisUnavailable("silent"), hand.now)
+    assert isinstance(hand.next(), Finished)
+    assert hand.state is NodeState.STOPPED
