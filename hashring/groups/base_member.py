@@ -17,7 +17,7 @@ import socket
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import index
@@ -90,6 +90,9 @@ class _MemberLoop(Loop):
             self.deaf = None
 
 
+Put = Callable[[PartitionChange | None], None]
+"""Tells a loop over the changes; ``None`` is the last."""
+
 OnAssigned = Callable[[int, int], object]
 OnRevoked = Callable[[int, float], object]
 OnPartition = Callable[[int], object]
@@ -111,6 +114,19 @@ class Callbacks:
         for name, callback in vars(self).items():
             if callback is not None and not callable(callback):
                 raise ConfigError(name, callback, "give something that can be called")
+
+
+@dataclass
+class _Ending:
+    """A partition that was revoked, and that loops over the changes are to end their work on.
+
+    Attributes:
+        loops: those that have not asked for the next change yet.
+        ended: whether any has.
+    """
+
+    loops: set[Put] = field(default_factory=set)
+    ended: bool = False
 
 
 @dataclass(eq=False)
@@ -224,7 +240,9 @@ class BaseMember(ABC):
         self._timeout = io_timeout(ttl)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
-        self._iterators: list[Callable[[PartitionChange | None], None]] = []
+        self._iterators: list[Put] = []
+        # What was revoked, by partition and token, and who has not ended its work on it yet.
+        self._ending: dict[tuple[int, int], _Ending] = {}
         self._forks = 0
         self._stay: Stay | None = None
         self._parent: int | None = None
@@ -469,6 +487,8 @@ class BaseMember(ABC):
             return
         with self._lock:
             iterators = list(self._iterators)
+            for put in iterators:
+                self._await_end(put, changes)
         listening = bool(iterators) or self._callbacks.on_revoked is not None
         unheard = []
         for change in changes:
@@ -527,34 +547,63 @@ class BaseMember(ABC):
         if change.kind is PartitionChangeKind.REVOKED:
             self._let_go(change)
 
-    def _asks_for_next(self, change: PartitionChange) -> None:
+    def _asks_for_next(self, change: PartitionChange, put: Put) -> None:
         """A loop over the changes has ended its work on one."""
         self.tick()
-        if change.kind is PartitionChangeKind.REVOKED and self._callbacks.on_revoked is None:
-            self._let_go(change)
+        if change.kind is not PartitionChangeKind.REVOKED or self._callbacks.on_revoked is not None:
+            return
+        key = change.partition, change.token
+        with self._lock:
+            ending = self._ending.get(key, _Ending())
+            ending.loops.discard(put)
+            ending.ended = True
+            if ending.loops:
+                return  # Another loop may be at work still.
+            self._ending.pop(key, None)
+        self._let_go(change)
+
+    def _await_end(self, put: Put, changes: Iterable[PartitionChange]) -> None:
+        """A loop is told of these changes: what is revoked waits for it. Called with the lock."""
+        for change in changes:
+            if change.kind is PartitionChangeKind.REVOKED and self._callbacks.on_revoked is None:
+                self._ending.setdefault((change.partition, change.token), _Ending()).loops.add(put)
 
     def _let_go(self, *changes: PartitionChange) -> None:
+        self._let_go_of((change.partition, change.token) for change in changes)
+
+    def _let_go_of(self, held: Iterable[tuple[int, int]]) -> None:
+        """Let go of partitions, each by its number and token."""
         done = False
         with self._lock:
-            for change in changes:
-                done |= self._machine.release(change.partition, change.token, monotonic())
+            for partition, token in held:
+                done |= self._machine.release(partition, token, monotonic())
         if done:
             self._wake()
 
-    def _held_changes(self, put: Callable[[PartitionChange | None], None]) -> None:
+    def _held_changes(self, put: Put) -> None:
         """Begin to tell an iterator: first of what is so already, then of changes."""
         with self._lock:
             if not self._running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
-            for change in self._machine.membership.standing(monotonic()):
+            standing = self._machine.membership.standing(monotonic())
+            self._await_end(put, standing)
+            for change in standing:
                 put(change)
             self._iterators.append(put)
 
-    def _tell_no_more(self, put: Callable[[PartitionChange | None], None]) -> None:
+    def _tell_no_more(self, put: Put) -> None:
+        """A loop is over. What others have ended their work on waits for it no more."""
         with self._lock:
             # A forked child has forgotten its parent's iterators.
             if put in self._iterators:
                 self._iterators.remove(put)
+            over = []
+            for key, ending in list(self._ending.items()):
+                ending.loops.discard(put)
+                if not ending.loops:
+                    del self._ending[key]
+                    over += [key] if ending.ended else []
+        self._let_go_of(over)
 
     # --- fork ---------------------------------------------------------------------------------
 
@@ -562,6 +611,7 @@ class BaseMember(ABC):
         """In a forked child: what is held is the parent's."""
         self._lock = native_lock()
         self._iterators = []
+        self._ending = {}
         self._forks += 1
         if not self._named:
             # Also before a start: the parent, and each of its children, may start one.

@@ -155,9 +155,9 @@ class SyncMember(BaseMember):
                 if change.kind is ChangeKind.REVOKED:
                     finish(change.partition)
 
-        A partition that was revoked is let go of when the loop asks for the next change; with
-        ``on_revoked``, only when that has returned. A loop that begins later first gets what is so
-        already. In a forked child, which holds nothing, the loop ends.
+        A partition that was revoked is let go of when the loop asks for the next change, of several
+        loops the last; with ``on_revoked``, only when that has returned. A loop that begins later
+        first gets what is so already. In a forked child, which holds nothing, the loop ends.
 
         Raises:
             NodeStateError: the member does not run.
@@ -168,7 +168,7 @@ class SyncMember(BaseMember):
         try:
             while self._forks == forks and (change := _next(mine)) is not END:
                 yield change
-                self._asks_for_next(change)
+                self._asks_for_next(change, put)
         finally:
             self._tell_no_more(put)
 

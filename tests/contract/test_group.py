@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -477,6 +479,63 @@ def test_a_loop_that_begins_later_hears_what_to_let_go_of_and_what_to_drain(make
     go_on.set()
     a.stop()
     thread.join()
+
+
+@dataclass
+class Loop:
+    """A loop over a member's changes that works on what was revoked until it may go on."""
+
+    member: PartitionGroup
+    entered: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    breaks: bool = False
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        with closing(cast(Any, self.member.changes())) as changes:
+            for change in changes:
+                if change.kind is PartitionChangeKind.REVOKED:
+                    self.entered.set()
+                    self.go_on.wait(PATIENCE)
+                    if self.breaks:
+                        break
+
+
+def test_of_several_loops_the_last_to_ask_lets_go(make: Make) -> None:
+    a, b = make("a", 2, heartbeat_interval=0.2), make("b", 2)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    quick, slow = Loop(a), Loop(a)
+    quick.go_on.set()
+    b.start()
+    assert slow.entered.wait(PATIENCE)
+    assert quick.entered.wait(PATIENCE)
+    time.sleep(0.3)
+    assert a.owns(1)
+    assert b.held == {}
+    slow.go_on.set()
+    eventually(shared(a, b, count=2), "one each")
+    a.stop()
+    quick.thread.join()
+    slow.thread.join()
+
+
+def test_a_loop_that_ends_is_not_waited_for_by_those_that_have_asked(make: Make) -> None:
+    a, b = make("a", 2, heartbeat_interval=0.2), make("b", 2)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    quick, slow = Loop(a), Loop(a, breaks=True)
+    quick.go_on.set()
+    b.start()
+    assert slow.entered.wait(PATIENCE)
+    slow.go_on.set()
+    eventually(shared(a, b, count=2), "one each")
+    a.stop()
+    quick.thread.join()
+    slow.thread.join()
 
 
 def test_a_loop_beside_a_callback_lets_go_of_nothing(make: Make) -> None:
