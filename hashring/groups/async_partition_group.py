@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -36,7 +37,8 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
     When the event loop is closed the member leaves.
     """
 
-    _asking: AsyncStore | None = None
+    _asking: tuple[asyncio.AbstractEventLoop, AsyncStore] | None = None
+    """What questions go through, and the event loop that its connections belong to."""
 
     async def status(self) -> GroupStatus:
         """Where the group stands, for whom it waits, and until when.
@@ -135,20 +137,34 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
                 await self._close_asking()
 
     async def _ask_redis(self, command: Command[Any]) -> Any:
-        store = self._asking
-        if store is None:
-            store = self._asking = async_store(self._redis, self._timeout)
+        loop = asyncio.get_running_loop()
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = loop, self._new_asking()
+        home, store = asking
+        if home is not loop:
+            store = self._new_asking()
         try:
             return await store.run(command)
         finally:
-            if self._asking is not store:
+            if home is not loop or self._asking is not asking:
                 # stop() has closed it meanwhile, but for the connection that was in use.
                 await store.close()
 
+    def _new_asking(self) -> AsyncStore:
+        return async_store(self._redis, self._timeout)
+
     async def _close_asking(self) -> None:
-        store, self._asking = self._asking, None
-        if store is not None:
+        asking, self._asking = self._asking, None
+        if asking is None:
+            return
+        home, store = asking
+        if home is asyncio.get_running_loop():
             await store.close()
+        elif home.is_running():
+            closing = asyncio.run_coroutine_threadsafe(store.close(), home)
+            # That event loop may stop meanwhile.
+            await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._timeout)
 
     def _abandon(self) -> None:
         super()._abandon()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 
@@ -23,6 +24,14 @@ from hashring.store.locks.commands import LOCKS_A_CALL
 logger = LoopLog("hashring")
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs the caller; ``None`` when none does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class AsyncRunner:
     """One run of a node's protocol, from ``start()`` to its end.
 
@@ -34,6 +43,7 @@ class AsyncRunner:
         on_change: the application's callback, a plain function or a coroutine function.
 
     Attributes:
+        home: the event loop.
         settled: set when the node is on the ring and knows its ranges, or will never be.
         task: runs the protocol; done when the node has left.
     """
@@ -61,8 +71,19 @@ class AsyncRunner:
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
         self._wanted: dict[bytes, Asked] = {}
         self._taker: asyncio.Task[None] | None = None
+        self._taker_due = False
         self.settled = asyncio.Event()
-        self.task = asyncio.create_task(self._main(), name=f"hashring {machine.name}")
+        self.home = asyncio.get_running_loop()
+        self.task = self.home.create_task(self._main(), name=f"hashring {machine.name}")
+
+    def tell(self, word: Callable[[], object]) -> None:
+        """Have something done in the event loop: now, or soon where another thread says so."""
+        if running_loop() is self.home:
+            word()
+            return
+        # A closed event loop does nothing.
+        with contextlib.suppress(RuntimeError):
+            self.home.call_soon_threadsafe(word)
 
     def stop(self, *, stay: bool = False) -> None:
         """Make the node leave."""
@@ -72,11 +93,16 @@ class AsyncRunner:
     @property
     def over(self) -> bool:
         """Whether nothing runs any more: it has ended, or its event loop was closed."""
-        return self.task.done() or self.task.get_loop().is_closed()
+        return self.task.done() or self.home.is_closed()
 
     def wake(self) -> None:
-        """Make the loop ask the machine what to do."""
-        self._woken.set()
+        """Make the loop ask the machine what to do. Any thread may call it."""
+        self.tell(self._woken.set)
+
+    def beat_soon(self) -> None:
+        """Send the next heartbeat now. Any thread may call it."""
+        self.tell(lambda: self._machine.beat_at_once(monotonic()))
+        self.wake()
 
     async def beaten_since(self, moment: float) -> None:
         """Beat now, and wait for the answer to a heartbeat that was sent after that moment."""
@@ -88,13 +114,22 @@ class AsyncRunner:
             await self._published.wait()
 
     def take_soon(self, wanted: Asked) -> None:
-        """Take a lock at the next turn of the event loop, together with others."""
+        """Take a lock at the next turn of the event loop, together with others.
+
+        Any thread may call it.
+        """
         limit = self._config.locks.limit if self._config.locks else None
         if limit is not None and len(self._wanted) >= max(limit, LOCKS_A_CALL):
             return  # Far more than there can be places for: the rest is asked for again.
         self._wanted[wanted[0]] = wanted
-        if self._taker is None:
-            self._taker = asyncio.create_task(self._take_wanted())
+        if self._taker is None and not self._taker_due:
+            self._taker_due = True
+            self.tell(self._begin_to_take)
+
+    def _begin_to_take(self) -> None:
+        self._taker_due = False
+        if self._taker is None and not self.task.done():
+            self._taker = self.home.create_task(self._take_wanted())
 
     async def _take_wanted(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -26,6 +27,9 @@ from hashring.store.ring.node_orders import OrderStatus, check_order
 
 T = TypeVar("T")
 
+_LOOK: Final = 0.01
+"""Seconds between two looks whether a node has left that another event loop runs."""
+
 
 class AsyncRingNode(Node):
     """A node of a consistent hash ring, for asyncio.
@@ -40,9 +44,13 @@ class AsyncRingNode(Node):
     ask Redis. ``owner`` and ``ring`` are plain calls too: without ``follow=True`` they raise
     ``NodeStateError``. ``on_change`` may be a coroutine function. With locks, ``contains`` cannot
     wait for Redis: the first time it is asked about a key the lock is taken beside it, and it says
-    yes from the next time on; :meth:`select` and :meth:`hold` wait. A node belongs to the event
-    loop that started it. A loop that is blocked for a ttl sends no heartbeat, and the node owns
-    nothing until it does again.
+    yes from the next time on; :meth:`select` and :meth:`hold` wait.
+
+    A node belongs to the event loop that started it. Plain calls may be made in any thread, and
+    :meth:`stop`, :meth:`fetch_owner` and :meth:`fetch_ring` in any event loop. In another one than
+    the node's, :meth:`select` and :meth:`hold` with locks, and orders, raise ``NodeStateError``.
+    An event loop that is blocked for a ttl sends no heartbeat, and the node owns nothing until it
+    does again.
     """
 
     _asynchronous = True
@@ -64,11 +72,12 @@ class AsyncRingNode(Node):
                 f"node {self.name!r} runs already: call stop() before starting it again"
             )
         self._adopt_in_child()
+        store = self._make_store()
         lease = self._begin_lease()
         self._machine.start(monotonic(), strict=True)
         run = self._run = AsyncRunner(
             self._machine,
-            self._make_store(),
+            store,
             publish=lambda: self._publish(lease),
             take=self._take,
             on_change=self._settings.on_change,
@@ -92,7 +101,8 @@ class AsyncRingNode(Node):
                 :meth:`hashring.RingNode.stop`.
 
         Returns when the node has left, or when Redis did not answer in time: then the ring forgets
-        it after its ttl. The same goes for a node whose event loop was closed while it ran.
+        it after its ttl. The same goes for a node whose event loop was closed while it ran, or does
+        not run. Any event loop may call it.
         Calling it again does nothing. When the call is cancelled, the node goes on leaving.
 
         Raises:
@@ -105,10 +115,15 @@ class AsyncRingNode(Node):
         self._own_nothing()
         if run.over:
             self._machine.stop(stay=stay)
-        else:
+        elif run.home is asyncio.get_running_loop():
             run.stop(stay=stay)
             await asyncio.wait([run.task])
-        if self._run is run:
+        else:
+            run.tell(partial(run.stop, stay=stay))
+            # If that event loop does not run, the node leaves when it does.
+            while not run.over and run.home.is_running():
+                await asyncio.sleep(_LOOK)
+        if self._run is run and run.over:
             self._run = None
 
     # --- orders -------------------------------------------------------------------------------
@@ -118,7 +133,7 @@ class AsyncRingNode(Node):
 
         Raises:
             ConfigError: no other node is left, without ``force``; or the time is none.
-            NodeStateError: the node does not run.
+            NodeStateError: the node does not run, or in another event loop.
             RedisUnavailable, RedisRefused: it is not known whether it was ordered.
             NodeForked: the node was started in a parent process.
         """
@@ -128,13 +143,22 @@ class AsyncRingNode(Node):
         """Be on the ring again; see :meth:`hashring.RingNode.undrain`.
 
         Raises:
-            NodeStateError: the node does not run.
+            NodeStateError: the node does not run, or in another event loop.
             RedisUnavailable, RedisRefused: it is not known whether the order was lifted.
             NodeForked: the node was started in a parent process.
         """
         await self._obey(self._undrain_order())
 
+    def _refuse_elsewhere(self) -> None:
+        run = self._run
+        if run is not None and not run.over and run.home is not asyncio.get_running_loop():
+            raise NodeStateError(
+                f"node {self.name!r} runs in another event loop: make this call there, for example "
+                "with asyncio.run_coroutine_threadsafe()"
+            )
+
     async def _obey(self, order: Command[OrderStatus]) -> None:
+        self._refuse_elsewhere()
         if not check_order(await self._ask(order), self.name, self._settings.ring_name):
             return
         if self._run is not None:
@@ -154,9 +178,11 @@ class AsyncRingNode(Node):
                 was taken for items after it.
             ConfigError: the items are one text.
             NodeForked: the node was started in a parent process.
+            NodeStateError: with locks or a limit, the node runs in another event loop.
         """
         if self._asking is None:
             return self._select_owned(items, key)
+        self._refuse_elsewhere()
         return await self._run_flow(self._asking, self._asking.select(listed(items), key))
 
     @asynccontextmanager
@@ -171,8 +197,10 @@ class AsyncRingNode(Node):
             ConfigError: the node has no locks, or the timeout is no number of seconds.
             KeyTypeError, KeyValueError: the key has no point, or is too long to be locked.
             NodeForked: the node was started in a parent process.
+            NodeStateError: the node runs in another event loop.
         """
         asking = self._locks()
+        self._refuse_elsewhere()
         lease = await self._run_flow(asking, asking.pin(key, timeout, asyncio.Event))
         try:
             yield lease
@@ -283,8 +311,7 @@ class AsyncRingNode(Node):
 
     def _beat_soon(self) -> None:
         if self._run is not None:
-            self._machine.beat_at_once(monotonic())
-            self._run.wake()
+            self._run.beat_soon()
 
     async def __aenter__(self) -> AsyncRingNode:
         await self.start()

@@ -6,15 +6,17 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
 import pytest
+import redis
 import redis.asyncio
 
-from hashring import AsyncPartitionGroup, NodeStateError, RingNode
+from hashring import AsyncPartitionGroup, AsyncRingNode, NodeState, NodeStateError, RingNode
 from hashring.store.embedded_server import RedisServer
 from hashring.testing import MemoryStore
-from tests.conftest import PATIENCE
+from tests.conftest import PATIENCE, eventually
 
 
 def test_a_start_between_two_lines_of_a_stop_is_of_a_node_that_runs() -> None:
@@ -86,19 +88,119 @@ def test_one_whose_event_loop_was_closed_is_stopped_and_started_in_another(
     assert done.stdout == "all ended\n", done.stderr
 
 
-def test_a_member_whose_event_loop_runs_in_another_thread_is_stopped_from_this_one() -> None:
+@pytest.fixture
+def elsewhere() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs in another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def done(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """What a coroutine returns that an event loop of another thread runs."""
+    return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
+
+
+def here(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that an event loop of this thread runs."""
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+@pytest.fixture
+def node(
+    redis_server: RedisServer, elsewhere: asyncio.AbstractEventLoop
+) -> Iterator[AsyncRingNode]:
+    """A node with locks in that event loop; only what is asked of it makes it beat."""
+    client = redis.asyncio.Redis.from_url(redis_server.url)
+    made = AsyncRingNode(client, "meeting", lock=True, ttl=120.0, heartbeat_interval=50.0)
+    done(made.start(), elsewhere)
+    yield made
+    done(made.stop(), elsewhere)
+
+
+def test_a_member_whose_event_loop_runs_in_another_thread_is_stopped_from_this_one(
+    elsewhere: asyncio.AbstractEventLoop,
+) -> None:
     member = AsyncPartitionGroup(MemoryStore(), "meeting", 4, on_assigned=lambda *_: None)
-    try:
-        asyncio.run_coroutine_threadsafe(member.start(), loop).result(PATIENCE)
-        asyncio.run(asyncio.wait_for(member.stop(), PATIENCE))
-        assert not member.running
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    done(member.start(), elsewhere)
+    here(member.stop())
+    assert not member.running
+
+
+def test_a_node_whose_event_loop_runs_in_another_thread_is_stopped_from_this_one(
+    redis_server: RedisServer, node: AsyncRingNode
+) -> None:
+    here(node.stop())
+    assert node.state is NodeState.STOPPED
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.zcard("meeting") == 0
+
+
+def test_a_node_whose_event_loop_does_not_run_leaves_when_it_does(
+    redis_server: RedisServer,
+) -> None:
+    loop = asyncio.new_event_loop()
+    one = AsyncRingNode(redis.asyncio.Redis.from_url(redis_server.url), "meeting")
+    loop.run_until_complete(one.start())
+    here(one.stop())
+    assert not one.get_ranges()
+    loop.run_until_complete(one.stop())
+    assert one.state is NodeState.STOPPED
+    loop.close()
+
+
+def test_a_thread_beside_the_event_loop_asks_for_locked_keys(node: AsyncRingNode) -> None:
+    eventually(lambda: node.contains("key"), "its lock is taken by the event loop")
+
+
+def test_a_weight_that_a_thread_assigns_is_taken_up_at_once(
+    redis_server: RedisServer, node: AsyncRingNode
+) -> None:
+    node.weight = 2.0
+    with redis.Redis.from_url(redis_server.url) as client:
+        eventually(lambda: client.zcard("meeting") == 2 * node.n_replicas, "it has more points")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda node: node.select(["key"]),
+        lambda node: node.hold("key").__aenter__(),
+        lambda node: node.drain(force=True),
+        lambda node: node.undrain(),
+    ],
+    ids=["select", "hold", "drain", "undrain"],
+)
+def test_what_only_the_nodes_own_event_loop_can_do_is_refused_in_another(
+    node: AsyncRingNode, ask: Callable[[AsyncRingNode], Coroutine[Any, Any, Any]]
+) -> None:
+    with pytest.raises(NodeStateError, match="runs in another event loop: make this call there"):
+        here(ask(node))
+
+
+def test_members_answer_in_several_event_loops(
+    redis_server: RedisServer, elsewhere: asyncio.AbstractEventLoop
+) -> None:
+    client = redis.asyncio.Redis.from_url(redis_server.url)
+    member = AsyncPartitionGroup(client, "meeting", 4, member="a")
+    done(member.start(), elsewhere)
+    told = [done(member.status(), elsewhere), here(member.status()), here(member.status())]
+    assert [[each.name for each in status.members] for status in told] == 3 * [["a"]]
+    here(member.stop())
+
+
+def test_an_asyncio_node_that_cannot_be_made_ready_has_not_started(
+    redis_server: RedisServer,
+) -> None:
+    client = redis.asyncio.Redis.from_url(redis_server.url, socket_timeout="soon")
+    one = AsyncRingNode(client, "meeting")
+    with pytest.raises(ValueError, match="soon"):
+        here(one.start())
+    assert one.state is NodeState.NEW
 
 
 def test_a_question_that_outlasts_the_stop_leaves_no_connection(redis_server: RedisServer) -> None:
@@ -118,7 +220,7 @@ def test_a_question_that_outlasts_the_stop_leaves_no_connection(redis_server: Re
     async def main() -> None:
         member = AsyncPartitionGroup(redis.asyncio.Redis.from_url(redis_server.url), "meeting", 4)
         store: Any = Store()
-        member._asking = store
+        member._asking = asyncio.get_running_loop(), store
         asking = asyncio.create_task(member._ask_redis(cast(Any, None)))
         await store.asked.wait()
         await member._close_asking()
