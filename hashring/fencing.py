@@ -25,6 +25,7 @@ import threading
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from hashring.core.hashing import key_bytes
 from hashring.core.value_checks import is_whole
 from hashring.errors import ConfigError, StaleToken
 from hashring.store.asyncio_cancellation import over
@@ -98,7 +99,7 @@ class RedisFence:
 
     def write(
         self,
-        resource: str,
+        resource: str | bytes,
         token: int,
         *commands: Sequence[Word],
         keys: Iterable[str | bytes] | None = None,
@@ -106,7 +107,8 @@ class RedisFence:
         """Run the commands, all or none, and return what they answered.
 
         Args:
-            resource: what is protected: the same text for all who write it.
+            resource: what is protected: the same text for all who write it, as ``str`` or as its
+                UTF-8 ``bytes``, such as ``lease.key``.
             token: the lease's.
             commands: each a sequence of words, the command's name first.
             keys: the keys that the commands touch; the second word of each unless given.
@@ -114,6 +116,7 @@ class RedisFence:
         Raises:
             StaleToken: a newer token has been seen for the resource; nothing was done.
             ConfigError: the token is no token, or a command has no words.
+            KeyTypeError, KeyValueError: the resource is neither, or is empty.
             StoreError: Redis did not do it, or something else than a token stands in
                 ``<resource>:fence``. A command that fails in the middle leaves those before it
                 done, as in any Redis transaction.
@@ -135,7 +138,7 @@ class AsyncRedisFence:
 
     async def write(
         self,
-        resource: str,
+        resource: str | bytes,
         token: int,
         *commands: Sequence[Word],
         keys: Iterable[str | bytes] | None = None,
@@ -143,8 +146,9 @@ class AsyncRedisFence:
         """See :meth:`RedisFence.write`.
 
         Raises:
-            StaleToken, ConfigError, StoreError: see there. Cancelled, it may have been done or not;
-                no cancel is lost, although redis-py swallows some before Python 3.12.
+            StaleToken, ConfigError, KeyTypeError, KeyValueError, StoreError: see there. Cancelled,
+                it may have been done or not; no cancel is lost, although redis-py swallows some
+                before Python 3.12.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:
@@ -159,7 +163,7 @@ class AsyncRedisFence:
 def _checked_client(redis: Any, *, asynchronous: bool) -> Any:
     if is_async(redis) is not asynchronous:
         kind, use = ("not an", "RedisFence") if asynchronous else ("an", "AsyncRedisFence")
-        raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
+        raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
     return redis
 
 
@@ -172,23 +176,24 @@ def _checked_forget_after(seconds: int | None) -> int:
 
 
 def _arguments(
-    resource: str,
+    resource: str | bytes,
     token: int,
     commands: Sequence[Sequence[Word]],
     keys: Iterable[str | bytes] | None,
     forget_after: int,
 ) -> tuple[Word, ...]:
     for command in commands:
-        if isinstance(command, bytes | str) or not command:
+        if isinstance(command, bytes | str) or not isinstance(command, Sequence) or not command:
             raise ConfigError("command", command, "give a sequence of words: ['SET', 'k', 'v']")
     named: Iterable[Word] = (c[1] for c in commands if len(c) > 1)
     touched = list(named if keys is None else keys)
+    newest = key_bytes(resource) + b":fence"
     words = [word for command in commands for word in (len(command), *command)]
     return (
         # As bytes: all who write must mean the same key, whatever their clients' encodings.
         script("fencing", "write").text.encode(),
         1 + len(touched),
-        f"{resource}:fence".encode(),
+        newest,
         *touched,
         b"%d" % _checked(token),
         forget_after,
@@ -196,7 +201,7 @@ def _arguments(
     )
 
 
-def _admitted(resource: str, token: int, answer: list[Any]) -> list[Any]:
+def _admitted(resource: str | bytes, token: int, answer: list[Any]) -> list[Any]:
     if int(answer[0]) == 0:
         raise StaleToken(resource, token, int(answer[1]))
     return list(answer[1:])

@@ -219,7 +219,7 @@ class BaseMember(ABC):
         if not isinstance(redis, MemoryStore) and is_async(redis) is not self._asynchronous:
             kind = "not an" if self._asynchronous else "an"
             use = self._twins[not self._asynchronous]
-            raise ConfigError("redis", redis, f"is {kind} asyncio client: use {use}")
+            raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
         self.name = name
         self._named = member is not None
         self.member = check_node_name(_made_up() if member is None else member)

@@ -13,12 +13,17 @@ def client_family(client: Any) -> tuple[str, bool]:
     Raises:
         ConfigError: it is no client of redis-py or valkey-py.
     """
-    for base in type(client).__mro__:
-        package = base.__module__.partition(".")[0]
-        if package in ("redis", "valkey"):
-            return package, ".asyncio" in base.__module__
+    if hasattr(client, "connection_pool") or is_cluster(client):
+        for base in type(client).__mro__:
+            package = base.__module__.partition(".")[0]
+            if package in ("redis", "valkey"):
+                return package, ".asyncio" in base.__module__
     raise ConfigError(
-        "redis", client, "not a client of redis-py or valkey-py: pass redis.Redis(...) or the like"
+        "redis",
+        # A pool shows its password.
+        client if client is None or isinstance(client, str) else type(client),
+        "not a client of redis-py or valkey-py: pass redis.Redis(...) or the like; of a Sentinel "
+        "or a ConnectionPool, pass sentinel.master_for(name) or redis.Redis(connection_pool=pool)",
     )
 
 

@@ -9,12 +9,21 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from hashring import ConfigError, PermissionDenied, RedisRefused, RingNode, StaleToken
+from hashring import (
+    ConfigError,
+    KeyTypeError,
+    KeyValueError,
+    PermissionDenied,
+    RedisRefused,
+    RingNode,
+    StaleToken,
+)
 from hashring.fencing import AsyncRedisFence, Fence, RedisFence
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import eventually
@@ -122,6 +131,25 @@ def test_a_key_given_as_bytes_is_the_key_that_redis_is_told_of(redis_server: Red
         admin.execute_command("ACL DELUSER writer")
 
 
+def test_a_resource_as_bytes_is_the_same_as_its_text(redis_server: RedisServer) -> None:
+    fence = RedisFence(Redis.from_url(redis_server.url))
+    fence.write(b"{a}", 7, ["SET", "{a}:x", "1"])
+    with pytest.raises(StaleToken):
+        fence.write("{a}", 6, ["SET", "{a}:x", "2"])
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"), [(None, KeyTypeError), (7, KeyTypeError), ("\udcff", KeyValueError)]
+)
+def test_what_names_no_resource_is_refused_before_anything_is_done(
+    redis_server: RedisServer, resource: Any, error: type[Exception]
+) -> None:
+    redis = Redis.from_url(redis_server.url)
+    with pytest.raises(error):
+        RedisFence(redis).write(resource, 5, ["SET", "{a}:x", "1"])
+    assert redis.keys("*") == []
+
+
 def test_a_refused_write_does_nothing_and_names_both_tokens(redis_server: RedisServer) -> None:
     redis = Redis(unix_socket_path=str(redis_server.socket))
     fence = RedisFence(redis)
@@ -217,7 +245,7 @@ def test_what_is_no_time_to_forget_after_is_refused(
         RedisFence(Redis.from_url(redis_server.url), forget_after=seconds)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", ["SET x 1", b"SET", [], ()])
+@pytest.mark.parametrize("command", ["SET x 1", b"SET", [], (), 5, None])
 def test_what_is_no_command_is_refused_before_anything_is_done(
     redis_server: RedisServer, command: object
 ) -> None:

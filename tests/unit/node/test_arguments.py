@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.sentinel
 
 from hashring import AsyncRingNode, ConfigError, EmptyRingError, NodeState, RingNode
 from hashring.store.ring.key_names import ring_keys
@@ -98,6 +99,20 @@ def test_a_client_of_the_other_kind_is_sent_to_the_other_node(
 ) -> None:
     with pytest.raises(ConfigError, match=f"{client.__name__}'>: {remedy}"):
         kind(client(), "ring")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (RingNode, redis.sentinel.Sentinel([("localhost", 26379)])),
+        (RingNode, redis.ConnectionPool(password="secret")),
+        (AsyncRingNode, redis.asyncio.Sentinel([("localhost", 26379)])),
+        (AsyncRingNode, redis.asyncio.ConnectionPool(password="secret")),
+    ],
+)
+def test_what_a_client_is_made_of_is_no_client(kind: Any, given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"pass sentinel\.master_for\(name\) or redis\.Redis\("):
+        kind(given, "ring")
 
 
 @pytest.mark.parametrize("name", ["worker:1", "[2001:db8::1]:80", "::1", "knoten-ü", "節点", "a b"])
