@@ -18,6 +18,17 @@ def threads_are_greenlets() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
+def socket_hub() -> Any:
+    """The hub of the caller's thread, which alone may use the sockets that are made here.
+
+    ``None`` where gevent has patched no sockets: then any thread may use any.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is None or not monkey.is_module_patched("socket"):
+        return None
+    return sys.modules["gevent"].get_hub()
+
+
 def original(module: str, name: str) -> Any:
     """What stands in a module when nobody has patched it."""
     monkey = sys.modules.get("gevent.monkey")

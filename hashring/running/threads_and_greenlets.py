@@ -95,9 +95,9 @@ class Backend(Protocol):
 
 
 class _QueueInbox:
-    def __init__(self, kind: type[queue.SimpleQueue[Any]] | None = None) -> None:
+    def __init__(self, kind: type[queue.SimpleQueue[Any]]) -> None:
         # SimpleQueue.put is reentrant: a signal handler may interrupt a put with a put.
-        self._queue: queue.SimpleQueue[Any] = (kind or queue.SimpleQueue)()
+        self._queue: queue.SimpleQueue[Any] = kind()
         self.put = self._queue.put
 
     def get(self, timeout: float) -> Any:
@@ -112,8 +112,8 @@ class _QueueInbox:
 class _QueueLatch:
     # threading.Event has a lock inside: a signal handler that waits or sets while the main thread
     # is between two lines of Event's code would wait for itself. A SimpleQueue has no such lock.
-    def __init__(self, kind: type[queue.SimpleQueue[Any]] | None = None) -> None:
-        self._queue: queue.SimpleQueue[None] = (kind or queue.SimpleQueue)()
+    def __init__(self, kind: type[queue.SimpleQueue[Any]]) -> None:
+        self._queue: queue.SimpleQueue[None] = kind()
         self._is_set = False
 
     def set(self) -> None:
@@ -161,10 +161,10 @@ class ThreadBackend:
         return function(*arguments)
 
     def inbox(self) -> Inbox:
-        return _QueueInbox()
+        return _QueueInbox(_queue_of_threads())
 
     def latch(self) -> Latch:
-        return _QueueLatch()
+        return _QueueLatch(_queue_of_threads())
 
     def event(self) -> Any:
         return threading.Event()
@@ -195,6 +195,13 @@ class ThreadBackend:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def _queue_of_threads() -> type[queue.SimpleQueue[Any]]:
+    # gevent may have patched queues, and no threads.
+    if threads_are_greenlets():
+        return queue.SimpleQueue
+    return cast("type[queue.SimpleQueue[Any]]", original("queue", "SimpleQueue"))
 
 
 def _outside_hub(gevent: Any) -> bool:

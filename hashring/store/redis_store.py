@@ -7,11 +7,12 @@ lets nothing else out.
 from __future__ import annotations
 
 import socket
-import sys
 import threading
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hashring.errors import ReadOnlyReplica
+from hashring.monkey_patching import original, socket_hub
 from hashring.store.client_errors import translate
 from hashring.store.command import Command
 from hashring.store.interface import Notice, Subscription
@@ -79,7 +80,20 @@ class _RedisSubscription:
 def _is_of_another_hub(connected: Any) -> bool:
     """Whether a socket is one of gevent's, and was made in another thread."""
     hub = getattr(connected, "hub", None)
-    return hub is not None and hub is not sys.modules["gevent"].get_hub()
+    return hub is not None and hub is not socket_hub()
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """Connections of a store's own.
+
+    Attributes:
+        client: a client that makes them.
+        servers: where a client of a cluster begins.
+    """
+
+    client: Any
+    servers: dict[str, Any]
 
 
 class RedisStore:
@@ -95,19 +109,38 @@ class RedisStore:
     def __init__(self, client: Any, timeout: float) -> None:
         self._given = client
         self._timeout = timeout
-        self._derived: Any = None
-        self._servers: dict[str, Any] = {}
+        self._derived: _Derived | None = None
+        # With gevent's sockets: each thread's own, and the hub that they were made in.
+        self._of_thread = original("_thread", "_local")()
         # Reentrant: a signal handler may stop the node in the middle of its first call.
         self._deriving = threading.RLock()
 
     @property
+    def _known(self) -> _Derived | None:
+        """The caller's connections; ``None`` before its first call."""
+        hub = socket_hub()
+        if hub is None:
+            return self._derived
+        made_in, derived = getattr(self._of_thread, "known", (None, None))
+        return derived if made_in is hub else None
+
+    @property
     def _client(self) -> Any:
         # Made at the first call and not before: the client of a cluster asks for its nodes.
+        hub = socket_hub()
+        if hub is not None:
+            if (known := self._known) is None:
+                known = self._derive()
+                self._of_thread.known = hub, known
+            return known.client
         with self._deriving:
             if self._derived is None:
-                self._derived = derive(self._given, self._timeout)
-                self._servers = servers_of(self._derived)
-            return self._derived
+                self._derived = self._derive()
+            return self._derived.client
+
+    def _derive(self) -> _Derived:
+        client = derive(self._given, self._timeout)
+        return _Derived(client, servers_of(client))
 
     def run(self, command: Command[T]) -> T:
         """Run a command; see :meth:`Store.run`."""
@@ -122,7 +155,8 @@ class RedisStore:
                     raise
                 raw = client.execute_command("EVAL", script.text, *rest)
         except Exception as error:
-            remind(self._derived, self._servers)
+            if (known := self._known) is not None:
+                remind(known.client, known.servers)
             failure = failure_of(error, command)
             if isinstance(failure, ReadOnlyReplica):
                 # The primary has become a replica: what finds the primary (a name,
@@ -151,6 +185,6 @@ class RedisStore:
             raise translate(error, str(arguments[0])) from error
 
     def close(self) -> None:
-        """Close all connections; the next call makes new ones."""
-        if self._derived is not None:
-            close(self._derived)
+        """Close all connections that the caller may use; the next call makes new ones."""
+        if (known := self._known) is not None:
+            close(known.client)

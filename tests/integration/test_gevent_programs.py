@@ -1,0 +1,53 @@
+"""Whole programs in which gevent has patched some of what threads use, and threads ask a node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hashring.store.embedded_server import RedisServer
+from tests.conftest import PATIENCE, ROOT
+
+PROGRAM = """
+from gevent import monkey
+monkey.patch_all(**{patched})
+import gevent, sys
+from hashring import RingNode
+from redis import Redis
+
+node = RingNode(Redis.from_url(sys.argv[1]), "accounts", lock=True, ttl=120, heartbeat_interval=50)
+node.{start}()
+pool = gevent.get_hub().threadpool
+for number in range(10):
+    # In turns: a connection that one has used is free for the other.
+    assert node.contains("a%d" % number)
+    assert pool.apply(node.contains, ("b%d" % number,))
+    node.heartbeat()
+assert pool.apply(node.owner, ("a",)) == node.name
+assert node.status.failures == 0, node.status
+node.stop()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("start", ["start", "gevent_start"])
+@pytest.mark.parametrize(
+    "patched",
+    [{}, {"thread": False}, {"thread": False, "queue": False}],
+    ids=["all", "no threads", "no threads and queues"],
+)
+def test_threads_and_greenlets_ask_one_node(
+    redis_server: RedisServer, patched: dict[str, bool], start: str
+) -> None:
+    program = PROGRAM.format(patched=patched, start=start)
+    done = subprocess.run(
+        [sys.executable, "-c", program, redis_server.url],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
