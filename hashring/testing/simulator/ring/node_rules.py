@@ -204,6 +204,9 @@ class Own(RingRule):
     def touched(self, world: RingWorld, lost: bool) -> None:
         self._look(world)
 
+    def ordered(self, world: RingWorld) -> None:
+        self._look(world)
+
     def shown(self, world: RingWorld, process: RingProcess) -> None:
         self._check(world, process)
 
