@@ -30,6 +30,10 @@ _NOT_OURS: Final = (
     "client_cache",
 )
 
+_CONNECTIONS: Final = 1 << 31
+"""As many as are wanted: redis-py 8 allows 100, and a service of 100 rings needs more. How many the
+user's client may have is for the user's own commands."""
+
 
 def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) -> dict[str, Any]:
     retry = importlib.import_module(f"{prefix}.retry").Retry
@@ -45,13 +49,10 @@ def _settings(given: dict[str, Any], package: str, prefix: str, timeout: float) 
         retry=retry(no_backoff(), 0),
         retry_on_error=[],
         health_check_interval=0,
+        max_connections=_CONNECTIONS,
     )
     kept.pop("retry_on_timeout", None)
     return kept
-
-
-_CONNECTIONS: Final = 1 << 31
-"""As many as are wanted: redis-py 8 allows 100, and a service of 100 rings needs more."""
 
 
 def derive(client: Any, timeout: float) -> Any:
@@ -78,9 +79,7 @@ def derive(client: Any, timeout: float) -> Any:
         if "path" in settings or "socket_connect_timeout" not in _parameters(pool):
             settings.pop("socket_connect_timeout", None)
         connection = importlib.import_module(f"{prefix}.connection")
-        own = connection.ConnectionPool(
-            connection_class=pool.connection_class, max_connections=_CONNECTIONS, **settings
-        )
+        own = connection.ConnectionPool(connection_class=pool.connection_class, **settings)
     return _plain(package, prefix)(connection_pool=own)
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
 import redis_hashring
 import trustme
 import valkey
 import valkey.asyncio
+import valkey.sentinel
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
@@ -40,6 +42,7 @@ from hashring.store.client_kind import is_async
 from hashring.store.embedded_server import RedisServer
 from hashring.store.interface import Answered, Subscribed
 from hashring.store.loop_store import LoopStore
+from hashring.store.own_connections import derive
 from hashring.store.redis_store import RedisStore
 from tests.conftest import PATIENCE, eventually, know_their_ranges
 
@@ -341,6 +344,36 @@ def test_asyncio_on_redis_cluster(cluster: list[RedisServer]) -> None:
         await client.aclose()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("package", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_how_many_connections_a_client_of_a_cluster_may_have_is_no_limit_for_nodes(
+    cluster: list[RedisServer], package: Any
+) -> None:
+    client = package(host="127.0.0.1", port=cluster[0].port, max_connections=1)
+    with RingNode(client, "limited", **CALM) as node:
+        node.heartbeat()
+    client.close()
+
+
+@pytest.mark.parametrize("package", [redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster])
+def test_how_many_connections_an_asyncio_client_of_a_cluster_may_have_is_no_limit_for_nodes(
+    cluster: list[RedisServer], package: Any
+) -> None:
+    async def run() -> None:
+        client = package(host="127.0.0.1", port=cluster[0].port, max_connections=1)
+        async with AsyncRingNode(client, "limited", lock=True, **CALM) as node:
+            asked = [node.select([key]) for key in KEYS]
+            assert await asyncio.gather(*asked) == [[key] for key in KEYS]
+        await client.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+@pytest.mark.parametrize("package", [redis.sentinel, redis.asyncio.sentinel, valkey.sentinel])
+def test_a_node_has_as_many_connections_as_it_wants_under_sentinel(package: Any) -> None:
+    client = package.Sentinel([("localhost", 26379)]).master_for("primary", max_connections=1)
+    assert derive(client, 1.0).connection_pool.max_connections > 1_000_000
 
 
 @pytest.mark.parametrize(
