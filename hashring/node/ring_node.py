@@ -16,7 +16,7 @@ from hashring.node.lock_flows import Asking
 from hashring.node.node_loop import Runner
 from hashring.node.reader import listed, monotonic
 from hashring.node.settings import OnChange
-from hashring.node.states import AT_WORK, STARTABLE, NodeState
+from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Verdict
@@ -180,7 +180,9 @@ class RingNode(Node):
         runner.stop(stay=stay)
         if runner.may_wait() and not self._is_interrupted(runner):
             runner.ended.wait()
-            self._forget_runner(runner)
+            if self._forget_runner(runner) and self._machine.state not in ENDED:
+                # Its greenlet was killed before it had left.
+                self._stop_by_hand(stay=stay)
 
     gevent_stop = stop
 
@@ -527,6 +529,10 @@ class RingNode(Node):
         changes: Inbox | None = None
         served = False
 
+        def killed(server_of: Inbox) -> None:
+            nonlocal served
+            served = served and changes is not server_of
+
         def publish() -> None:
             nonlocal changes, served
             change = self._publish(lease)
@@ -534,7 +540,7 @@ class RingNode(Node):
                 changes = changes or runner.backend.inbox()
                 changes.put(change)
             if changes is not None and not served:
-                served = _serve(runner, changes, on_change)
+                served = _serve(runner, changes, on_change, killed)
             if changes is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
                 changes.put(_END)
@@ -614,11 +620,25 @@ class RingNode(Node):
 _END = object()
 
 
-def _serve(runner: Runner, changes: Inbox, on_change: OnChange) -> bool:
-    """Have the callback called from a thread of its own; whether there is one."""
+def _serve(
+    runner: Runner, changes: Inbox, on_change: OnChange, killed: Callable[[Inbox], None]
+) -> bool:
+    """Have the callback called from a thread of its own; whether there is one.
+
+    Args:
+        killed: told that its greenlet was killed, and that another one is to go on.
+    """
     name = f"{runner.label} on_change"
+
+    def serve() -> None:
+        try:
+            _notify(runner.backend, changes, on_change)
+        except BaseException:
+            killed(changes)
+            raise
+
     try:
-        runner.backend.spawn(lambda: _notify(runner.backend, changes, on_change), name)
+        runner.backend.spawn(serve, name)
     except Exception as error:  # noqa: BLE001 - the process may have no more threads
         # What it is to be told waits; the heartbeats do not.
         logger.warning("%s: there is no thread to run in: %s", name, error)

@@ -10,6 +10,7 @@ from typing import Any
 
 import gevent
 import pytest
+import redis
 import redis.asyncio
 
 from hashring import (
@@ -262,6 +263,40 @@ def test_a_member_whose_greenlet_was_killed_leaves() -> None:
             gevent.sleep(0.01)
     assert not member.held
     member.stop()
+
+
+def test_on_change_whose_greenlet_was_killed_is_called_again() -> None:
+    calls: list[object] = []
+
+    def on_change(gained: object, lost: object) -> None:
+        calls.append(gained)
+        if len(calls) == 1:
+            gevent.getcurrent().throw()
+
+    store = MemoryStore()
+    node = RingNode(store, "callbacks", on_change=on_change)
+    node.gevent_start()
+    with gevent.Timeout(PATIENCE):
+        while not calls:
+            gevent.sleep(0.01)
+        with RingNode(store, "callbacks", name="other"):
+            while len(calls) < 2:
+                gevent.sleep(0.01)
+    node.stop()
+
+
+def test_a_node_whose_greenlet_was_killed_leaves_when_it_is_stopped(
+    redis_server: RedisServer,
+) -> None:
+    client = redis.Redis.from_url(redis_server.url)
+    node = RingNode(client, "callbacks", lock=True)
+    node.gevent_start()
+    assert node.contains("key")
+    assert node._runner is not None
+    node._runner.backend.abandon()  # kills what it has spawned
+    node.stop()
+    assert client.keys("*callbacks*:lock:*") == []
+    assert client.zcard("callbacks") == 0
 
 
 def test_a_thread_beside_the_hub_loops_over_the_changes() -> None:
