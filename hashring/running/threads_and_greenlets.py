@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 # queue.get refuses a timeout of centuries; waking up once an hour for nothing is free.
 _LONGEST_WAIT: Final = 3600.0
+_FOR_EVER: Final = 1e9
 
 
 class Inbox(Protocol):
@@ -126,6 +127,8 @@ class _QueueLatch:
         # the item and not put it back yet.
         if self._is_set:
             return True
+        if timeout is not None and timeout > _FOR_EVER:
+            timeout = None
         try:
             self._queue.get(timeout=timeout)
         except queue.Empty:

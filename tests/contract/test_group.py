@@ -155,6 +155,14 @@ def test_what_keeps_a_member_from_renewing_is_logged_once_while_it_lasts(
     assert "No such file or directory; check host, port and that Redis runs" in told
 
 
+def test_a_member_whose_handoffs_may_take_centuries_leaves(make: Make) -> None:
+    member = make("a", max_handoff_time=1e15)
+    member.start()
+    eventually(shared(member), "it has everything")
+    member.stop()
+    assert not member.running
+
+
 def test_the_iterator_tells_the_same_and_lets_go_with_the_next_turn(make: Make) -> None:
     told: list[tuple[str, int]] = []
     a, b = make("a", 2), make("b", 2)
