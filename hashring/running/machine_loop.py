@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from hashring.errors import RedisUnavailable, StoreError
 from hashring.protocol.machine import Finished, Machine, Run, Subscribe, Wait
@@ -16,6 +16,9 @@ from hashring.store.interface import Message, Store, Subscribed, Subscription, U
 logger = LoopLog("hashring")
 
 T = TypeVar("T")
+
+# Seconds for which a machine is told what has arrived, before it is asked what to do.
+_SAYING: Final = 0.05
 
 Word = Callable[[float], object]
 """Something that a machine is told, with the time."""
@@ -109,8 +112,10 @@ class Loop:
     # --- turns --------------------------------------------------------------------------------
 
     def _step(self, store: Store) -> bool:
-        """One step of the machine's, and all that was told before; whether there are more."""
-        while (word := self._inbox.get(0.0)) is not None:
+        """One step of the machine's, and what was told before; whether there are more."""
+        until = self.clock() + _SAYING
+        # What is told faster than the machine takes it up must not keep it from a heartbeat.
+        while self.clock() < until and (word := self._inbox.get(0.0)) is not None:
             self._say(word)
         with self._lock:
             step = self.machine.next(self.clock())
