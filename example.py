@@ -125,6 +125,16 @@ def lines(name: str) -> list[str]:
             raise ValueError(f"{name} is not UTF-8: {error}") from None
 
 
+def client(url: str) -> Redis:
+    try:
+        return Redis.from_url(url)
+    except ValueError:  # its text may have a part of the password
+        raise ValueError(
+            "--url cannot be read: give redis://user:password@host:port/db, and write /, ? and # "
+            "in the password as %2F, %3F and %23"
+        ) from None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -144,7 +154,7 @@ def main() -> int:
     logging.getLogger("hashring").setLevel(logging.WARNING)
     with ExitStack() as stack:
         if options.url:
-            redis = Redis.from_url(options.url)
+            redis = client(options.url)
         elif options.host or options.port:
             redis = Redis(options.host or "localhost", options.port or 6379)
         else:

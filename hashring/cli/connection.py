@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -11,10 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 import click
 
 from hashring.cli.common_options import Settings
-from hashring.errors import ConfigError, RedisRefused, RedisUnavailable, WrongServer
+from hashring.errors import RedisRefused, RedisUnavailable, WrongServer
 from hashring.store.command import Command
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
+from hashring.store.redis_url import client_of, without_password
 from hashring.store.ring.commands import Snapshot, snapshot
 from hashring.store.ring.key_names import RingKeys, ring_keys
 
@@ -22,13 +22,6 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 5.0  # seconds that Redis may take to answer
 _REDIRECTIONS: Final = 5  # servers of a cluster that may name another one in turn
-_ESCAPES: Final = "it cannot be read; write /, ? and # in a password as %2F, %3F and %23"
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    hidden = re.sub(r"//([^:@/]*):.*@", r"//\1:***@", url)
-    return re.sub(r"(?<=[?&]password=)[^&]*", "***", hidden)
 
 
 class Connection:
@@ -151,50 +144,6 @@ class Connection:
         self.close()
         self.url = url
         self._store = _store(url)
-
-
-def client_of(url: str) -> Any:
-    """A client for that URL; it has not connected yet.
-
-    Raises:
-        ConfigError: the URL cannot be.
-    """
-    import redis  # noqa: PLC0415 - a tenth of a second that `--help` need not wait for
-
-    try:
-        _check_parts(url)
-        client = redis.Redis.from_url(url)
-        database = urlsplit(url).path.strip("/")
-        if database and not url.startswith("unix:") and not database.isdecimal():
-            # redis-py would take database 0.
-            raise ValueError(f"{database!r} is no number of a database")
-        # A parameter in the URL that the client does not know shows only here.
-        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
-    except (ValueError, TypeError, redis.RedisError) as error:
-        raise ConfigError(
-            "url",
-            without_password(url),
-            f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
-        ) from None
-    return client
-
-
-def _check_parts(url: str) -> None:
-    """Refuse a URL that a password cuts in two.
-
-    Raises:
-        ValueError: it cannot be read; no part of the password is in the error.
-    """
-    try:
-        parts = urlsplit(url)
-        cut = "@" in parts.fragment
-        if not url.startswith("unix:"):
-            cut = cut or "@" in parts.path
-            _ = parts.port
-    except ValueError as error:
-        raise ValueError(_ESCAPES if "@" in url else str(error)) from None
-    if cut:
-        raise ValueError(_ESCAPES)
 
 
 def _store(url: str) -> RedisStore:

@@ -15,9 +15,10 @@ from typing import Any, Final
 import click
 
 from hashring.cli.common_options import NumberRange, Settings, served_options
-from hashring.cli.connection import client_of, connected, without_password
+from hashring.cli.connection import connected
 from hashring.cli.output import json_line
 from hashring.errors import ConfigError
+from hashring.store.redis_url import client_of, without_password
 
 TOKEN_VARIABLE: Final = "HASHRING_TOKEN"
 SHORTEST_TOKEN: Final = 16

@@ -45,6 +45,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EventsLost
 from hashring.store.locks.commands import LOCKS_A_CALL, look
 from hashring.store.redis_store import RedisStore
+from hashring.store.redis_url import client_of
 from hashring.store.ring.commands import Scoring, Snapshot, snapshot
 from hashring.store.ring.key_names import RingKeys, ring_keys
 from hashring.store.ring.node_facts import DEFAULT_ALGORITHM
@@ -141,12 +142,7 @@ class HashringDataSource(DataSource):
 
 @contextmanager
 def _store(url: str) -> Iterator[RedisStore]:
-    import redis  # noqa: PLC0415 - on the workers that read, and nowhere else
-
-    try:
-        client = redis.Redis.from_url(url)
-    except ValueError as error:
-        raise ConfigError("url", url.rpartition("@")[2], str(error)) from error
+    client = client_of(url)
     store = RedisStore(client, _PATIENCE)
     try:
         yield store

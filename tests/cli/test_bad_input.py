@@ -177,6 +177,24 @@ def test_a_password_is_never_shown(run: Run) -> None:
         assert "write /, ? and # in a password as %2F, %3F and %23" in line
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "me:s3cret@localhost",
+        "redis:/me:s3cret@localhost",
+        "redis://house/me:s3cret@localhost",
+        "redis://me:s3\ncret@localhost:x",
+        "rediss://localhost/x?ssl_password=s3cret",
+        "redis://localhost/x?PASSWORD=s3cret",
+        "redis://localhost:1/x?password=s3@cret",
+    ],
+)
+def test_a_password_is_not_shown_where_a_url_is_written_wrongly(run: Run, url: str) -> None:
+    line = said(run("nodes", url=url, status=2))
+    assert "***" in line
+    assert "cret" not in line
+
+
 @pytest.mark.parametrize("command", COMMANDS[:-1], ids=lambda command: command[0])
 def test_a_key_of_another_type(client: Redis, run: Run, command: tuple[str, ...]) -> None:
     client.set("ring", "text")
@@ -345,7 +363,7 @@ def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: Re
         (("--url", "redis://127.0.0.1:1"), "Connection refused"),
         (("--port", "1"), "Connection refused"),
         (("--host", "host.invalid"), "host.invalid"),
-        (("--url", "localhost"), "Redis URL must specify one of the following schemes"),
+        (("--url", "localhost"), "give redis://user:password@host:port/db"),
         (("--url", redis_server.url, "--ring", "wrong"), "choose another ring name"),
         (("--url", redis_server.url, "--ring", ""), "a ring's name is a non-empty str"),
         (("--url", limited), "documentation: reference/redis-layout"),

@@ -268,6 +268,15 @@ def test_ctrl_c_does_not_wait_until_all_keys_are_read(tmp_path: Path) -> None:
         assert finished(process)[0] == 130
 
 
+@pytest.mark.parametrize("character", "/?#[")
+def test_a_password_that_cuts_its_url_is_not_shown(character: str) -> None:
+    url = f"redis://me:s3cr{character}et@localhost"
+    status, out, err = finished(spawn("example.py", "--print", "--url", url))
+    assert (status, out) == (1, "")
+    assert err.startswith("example.py: --url cannot be read: ")
+    assert "s3cr" not in err
+
+
 def test_the_log_of_the_package_itself_stays_out_of_sight_unless_it_warns() -> None:
     with (
         RedisServer(port=0) as server,

@@ -196,7 +196,11 @@ def test_a_ring_that_is_not_there_is_empty(table):
         ({"ring": "r"}, "url=None: missing"),
         ({"url": "redis://x"}, "ring=None: missing"),
         ({"url": "redis://x", "ring": "a{b"}, "braces in a ring's name"),
-        ({"url": "nonsense://user:secret@x", "ring": "r"}, "url='x': Redis URL must"),
+        (
+            {"url": "nonsense://user:secret@x", "ring": "r"},
+            r"url='nonsense://user:\*\*\*@x': Redis URL must",
+        ),
+        ({"url": "redis://user:secret#@x", "ring": "r"}, "# in a password as %2F, %3F and %23"),
     ],
 )
 def test_options_that_cannot_be_are_said(spark, options, text):

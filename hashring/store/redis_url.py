@@ -1,0 +1,74 @@
+"""A Redis URL: the client for it, and the URL as it may be shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hashring.errors import ConfigError
+
+_ESCAPES: Final = "it cannot be read; write /, ? and # in a password as %2F, %3F and %23"
+
+# Before the last @: a scheme, a user, and behind the first colon the password.
+_LOGIN: Final = re.compile(r"(\s*[a-z][a-z0-9+.-]*:/+)?([^:]*)(:.*)?", re.IGNORECASE | re.DOTALL)
+_PARAMETER: Final = re.compile(r"([?&][^?&=]*pass[^?&=]*=)[^&]*", re.IGNORECASE)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown. It need not be a URL that can be read."""
+    before, at, host = url.rpartition("@")
+    if _PARAMETER.search(before):
+        # The @ may be in that password, and then its end would stand where the host does.
+        return _PARAMETER.sub(r"\1***", _without_login(before) + at + "***")
+    return _PARAMETER.sub(r"\1***", _without_login(before) + at + host)
+
+
+def _without_login(text: str) -> str:
+    match = _LOGIN.fullmatch(text)
+    assert match is not None
+    return f"{match[1] or ''}{match[2]}{':***' if match[3] else ''}"
+
+
+def client_of(url: str) -> Any:
+    """A client for that URL; it has not connected yet.
+
+    Raises:
+        ConfigError: the URL cannot be. No part of a password is in the error.
+    """
+    import redis  # noqa: PLC0415 - a tenth of a second that `--help` need not wait for
+
+    try:
+        _check_parts(url)
+        client = redis.Redis.from_url(url)
+        database = urlsplit(url).path.strip("/")
+        if database and not url.startswith("unix:") and not database.isdecimal():
+            # redis-py would take database 0.
+            raise ValueError(f"{database!r} is no number of a database")
+        # A parameter in the URL that the client does not know shows only here.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+    except (ValueError, TypeError, redis.RedisError) as error:
+        raise ConfigError(
+            "url",
+            without_password(url),
+            f"{error}; give redis://user:password@host:port/db, rediss://… or unix:///path",
+        ) from None
+    return client
+
+
+def _check_parts(url: str) -> None:
+    """Refuse a URL that a password cuts in two.
+
+    Raises:
+        ValueError: it cannot be read; no part of the password is in the error.
+    """
+    try:
+        parts = urlsplit(url)
+        cut = "@" in parts.fragment
+        if not url.startswith("unix:"):
+            cut = cut or "@" in parts.path
+            _ = parts.port
+    except ValueError as error:
+        raise ValueError(_ESCAPES if "@" in url else str(error)) from None
+    if cut:
+        raise ValueError(_ESCAPES)
