@@ -109,3 +109,15 @@ def test_a_damaged_group_hides_no_other_from_status_and_doctor(
     unknown = [each["text"] for each in found if each["level"] == "unknown"]
     assert [text.split(":")[0] for text in unknown] == (["group g"] if damaged == "state" else [])
     assert "no drain of a member was forgotten" in found[-1]["text"]
+
+
+def test_a_group_of_another_type_hides_no_drain_of_other_groups_from_doctor(
+    client: Redis, run: Run
+) -> None:
+    client.set("{a}:group:state", "text")
+    with PartitionGroup(client, "g", 4):
+        until(lambda: client.exists("{g}:group:control"), "it has decided")
+        found = run("doctor", "--json").json["findings"]
+    *_, unknown, drains = [each["text"] for each in found]
+    assert unknown.startswith("group a: ")
+    assert drains == "no drain of a member was forgotten (1 group)"

@@ -109,7 +109,7 @@ def _group_findings(connection: Connection) -> Iterator[Finding]:
             try:
                 reading = connection.run(read(group_keys(name)))
                 state = reading.standing()
-            except GroupFormatError as error:
+            except (GroupFormatError, WrongKeyType) as error:
                 yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {error}")
                 continue
             if state is not None:
