@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from hashring.cli import main
-from hashring.cli.serve import TOKEN_VARIABLE
+from hashring.cli.serve import SHORTEST_TOKEN, TOKEN_VARIABLE
 from hashring.cli.serve import command as serve
 from hashring.core.groups.group_status import WaitKind
 from hashring.core.groups.state import EventKind, Phase
@@ -246,6 +246,11 @@ def test_their_environment_is_what_the_command_reads() -> None:
     names = set(re.findall(r"(?m)^#?([A-Z_]+)=", text))
     assert names == {"HASHRING_REDIS_URL", TOKEN_VARIABLE}
     assert {option.envvar for option in main.params} >= {"HASHRING_REDIS_URL"}
+
+
+def test_the_length_of_a_token_that_they_name_is_what_the_command_asks_for() -> None:
+    text = (DEPLOY / "systemd" / "hashring.env").read_text()
+    assert re.findall(r"(\d+) characters or more", text) == [str(SHORTEST_TOKEN)]
 
 
 def test_the_image_installs_extras_that_exist() -> None:
