@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import click
 
 from hashring.cli.common_options import Settings
+from hashring.core.printable import printable
 from hashring.errors import RedisRefused, RedisUnavailable, WrongServer
-from hashring.store.command import Command
+from hashring.store.command import Command, text
 from hashring.store.interface import Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of, without_password
@@ -47,6 +48,7 @@ class Connection:
         self.ring: str = settings.ring
         self.url = url
         self.started = started
+        self._settings = settings
         self._scoring = settings.scoring
         self._store = _store(url)
         self._given = url
@@ -64,6 +66,19 @@ class Connection:
         """
         with suppress(RedisRefused):  # the next command reports a missing right
             self.call("ZCARD", self.keys.ring)
+
+    def servers(self) -> Iterator[Connection]:
+        """This connection; for a Redis Cluster, one to each of its primaries in turn.
+
+        Raises:
+            RedisUnavailable: Redis cannot be reached.
+        """
+        places = self._primaries()
+        if not places:
+            yield self
+        for host, port in places:
+            with closing(Connection(self._settings, self._url_of(host, port))) as server:
+                yield server
 
     def snapshot(self, *, index: bool = False) -> Snapshot:
         """The ring now.
@@ -132,13 +147,40 @@ class Connection:
 
     def _follow(self, error: WrongServer) -> None:
         moved = error.__cause__
+        self._go(self._url_of(str(getattr(moved, "host", "")), getattr(moved, "port", None)))
+
+    def _primaries(self) -> list[tuple[str, int]]:
+        """Host and port of each primary of the Redis Cluster; none if it is none.
+
+        An empty host is that of the server that was asked.
+        """
+        try:
+            told = self.call("HELLO")
+            about = (
+                told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
+            )
+            if about.get(b"mode", about.get("mode")) not in (b"cluster", "cluster"):
+                return []
+        except RedisRefused:
+            return []
+        try:
+            slots = self.call("CLUSTER", "SLOTS")
+        except RedisRefused as error:
+            click.echo(
+                f"hashring: only what is on {printable(self.shown_url)}, not on the other servers "
+                f"of the Redis Cluster: {error}",
+                err=True,
+            )
+            return []
+        return sorted({(text(primary[0] or b""), int(primary[1])) for _, _, primary, *_ in slots})
+
+    def _url_of(self, host: str, port: int | None) -> str:
         parts = urlsplit(self.url)
         user = parts.netloc.rpartition("@")[0]
-        host = str(getattr(moved, "host", "")) or parts.hostname or ""
+        host = host or parts.hostname or ""
         host = f"[{host}]" if ":" in host else host
-        port = getattr(moved, "port", parts.port)
-        at = f"{user}@{host}:{port}" if user else f"{host}:{port}"
-        self._go(urlunsplit(parts._replace(netloc=at)))
+        at = f"{host}:{port or parts.port}"
+        return urlunsplit(parts._replace(netloc=f"{user}@{at}" if user else at))
 
     def _go(self, url: str) -> None:
         self.close()

@@ -41,8 +41,8 @@ _DECISIONS: Final = 5
 def command(settings: Settings) -> int:
     """Say whether all rings and groups are well, and if not, why.
 
-    Looks at all rings and groups on this Redis, or at the one that --ring names. The worst comes
-    first, each with its reasons and what to do.
+    Looks at all rings and groups on this Redis, or at the one that --ring names. On a Redis
+    Cluster it asks all servers. The worst comes first, each with its reasons and what to do.
 
     Exit status: 0 when all are healthy, changing or stopped on purpose; 1 when one is degraded;
     2 when one is down or cannot be read.
@@ -57,7 +57,10 @@ def command(settings: Settings) -> int:
         if "ring" in settings.given:
             verdicts = {("ring", settings.ring): _of_ring(connection, settings.ring, settings)}
         else:
-            verdicts = dict(_of_all(connection, settings))
+            verdicts = {}
+            for server in connection.servers():
+                verdicts |= _of_all(server, settings)
+            verdicts = dict(sorted(verdicts.items()))
     if settings.json:
         _write_json(verdicts)
     else:
@@ -65,10 +68,12 @@ def command(settings: Settings) -> int:
     return exit_status(verdicts.values())
 
 
-def _of_all(connection: Connection, settings: Settings) -> Iterator[tuple[tuple[str, str], Health]]:
-    for found in sorted({found for found in discover(connection) if found is not None}):
-        of = _of_ring if found.kind == "ring" else _of_group
-        yield (found.kind, found.name), of(connection, found.name, settings)
+def _of_all(connection: Connection, settings: Settings) -> dict[tuple[str, str], Health]:
+    verdicts = {}
+    for kind, name in {found for found in discover(connection) if found is not None}:
+        of = _of_ring if kind == "ring" else _of_group
+        verdicts[kind, name] = of(connection, name, settings)
+    return verdicts
 
 
 def _of_ring(connection: Connection, name: str, settings: Settings) -> Health:

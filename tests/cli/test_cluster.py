@@ -11,7 +11,7 @@ import pytest
 from redis import Redis, RedisCluster
 from redis.crc import key_slot
 
-from hashring import RedisUnavailable, RingNode, WrongServer
+from hashring import PartitionGroup, RedisUnavailable, RingNode, WrongServer
 from hashring.store.embedded_server import RedisServer
 from tests.cli.conftest import Run, ending, finished, line_with, nodes_on, spawn, until
 
@@ -60,6 +60,52 @@ def test_locks_are_listed_and_released_on_the_server_that_has_them(
         run("release", "--ring", RING, "--yes", "two", url=other)
         found = run("locks", "--ring", RING, "--json", url=other).json
         assert sorted(lock["key"] for lock in found["locks"]) == ["one", "three"]
+
+
+def spread(cluster: list[RedisServer]) -> list[str]:
+    """Names of which each server has one."""
+    names = [f"{RING}-{number}" for number in range(100)]
+    places = [key_slot(name.encode()) // 5462 for name in names]
+    return sorted(names[places.index(each)] for each in range(len(cluster)))
+
+
+def test_status_asks_all_servers(
+    client: RedisCluster, cluster: list[RedisServer], run: Run
+) -> None:
+    names = spread(cluster)
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(RingNode(client, name))
+        told = run("status", "--json", url=cluster[0].url).json
+    assert {verdict["ring"] for verdict in told["verdicts"]} >= set(names)
+
+
+def test_group_list_and_doctor_ask_all_servers(
+    client: RedisCluster, cluster: list[RedisServer], run: Run
+) -> None:
+    names = spread(cluster)
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(PartitionGroup(client, name, partitions=1))
+        told = run("group", "list", "--json", url=cluster[0].url).json
+        found = run("doctor", "--ring", RING, "--json", url=cluster[0].url).json["findings"]
+    assert [group["name"] for group in told["groups"]] == names
+    assert found[-1]["text"] == "no drain of a member was forgotten (3 groups)"
+
+
+def test_status_says_when_it_may_ask_one_server_only(
+    client: RedisCluster, cluster: list[RedisServer], run: Run
+) -> None:
+    server = cluster[0]
+    with Redis.from_url(server.url) as there:
+        there.acl_setuser(
+            "shy", enabled=True, nopass=True, keys="*", commands=["+@all", "-cluster"]
+        )
+        told = run("status", url=server.url.replace("//", "//shy:x@"))
+        there.acl_deluser("shy")
+    assert told.err.startswith(
+        f"hashring: only what is on {server.url.replace('//', '//shy:***@')}, not on the other "
+    )
 
 
 def test_doctor_looks_at_the_server_that_has_the_ring(

@@ -102,23 +102,24 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
 
 
 def _group_findings(connection: Connection) -> Iterator[Finding]:
+    drained: dict[str, list[str]] = {}
     try:
-        found = {found.name for found in discover(connection) if found and found.kind == "group"}
-        orders = {}
-        for name in sorted(found):
-            try:
-                reading = connection.run(read(group_keys(name)))
-                state = reading.standing()
-            except (GroupFormatError, WrongKeyType) as error:
-                yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {error}")
-                continue
-            if state is not None:
-                now = reading.facts.now
-                orders[name] = long_drained(state.orders_at(now), now)
+        for server in connection.servers():
+            names = {found.name for found in discover(server) if found and found.kind == "group"}
+            for name in sorted(names):
+                try:
+                    reading = server.run(read(group_keys(name)))
+                    state = reading.standing()
+                except (GroupFormatError, WrongKeyType) as error:
+                    yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {error}")
+                    continue
+                if state is not None:
+                    now = reading.facts.now
+                    drained[name] = long_drained(state.orders_at(now), now)
     except RedisRefused as error:
         yield Finding("drains", Level.UNKNOWN, str(error))
         return
-    yield member_drains(orders)
+    yield member_drains(drained)
 
 
 def _show(title: str, findings: list[Finding]) -> None:

@@ -22,7 +22,7 @@ def command(settings: Settings) -> int | None:
     """List the groups on this Redis.
 
     A group whose keys hold something else is named with what is wrong, and the exit status is 1.
-    On a Redis Cluster: those of the server that is asked.
+    On a Redis Cluster it asks all servers.
 
     \b
     Examples:
@@ -32,17 +32,19 @@ def command(settings: Settings) -> int | None:
     found: list[tuple[str, GroupStatus, str]] = []
     unreadable: dict[str, str] = {}
     with connected(settings) as connection:
-        names = {found.name for found in discover(connection) if found and found.kind == "group"}
-        for name in sorted(names):
-            try:
-                reading = connection.run(read(group_keys(name)))
-                state = reading.standing()
-            except (GroupFormatError, WrongKeyType) as error:
-                unreadable[name] = str(error)
-                continue
-            if state is not None:  # else it went away since
-                status = group_status.status(state, reading.facts)
-                found.append((name, status, state.terms.assignor))
+        for server in connection.servers():
+            names = {found.name for found in discover(server) if found and found.kind == "group"}
+            for name in sorted(names):
+                try:
+                    reading = server.run(read(group_keys(name)))
+                    state = reading.standing()
+                except (GroupFormatError, WrongKeyType) as error:
+                    unreadable[name] = str(error)
+                    continue
+                if state is not None:  # else it went away since
+                    status = group_status.status(state, reading.facts)
+                    found.append((name, status, state.terms.assignor))
+    found.sort(key=lambda group: group[0])
     if settings.json:
         document(
             {
