@@ -275,7 +275,7 @@ def group_plan(watcher: GroupWatcher, found: Foresight, note: str = "") -> api.G
     """What moves in a group."""
     return api.GroupPlan(
         group=watcher.name,
-        note=note or None,
+        note=note or found.unowned or None,
         moves=[
             api.MoveAnswer(
                 partition=move.partition,

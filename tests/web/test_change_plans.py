@@ -136,6 +136,20 @@ def test_a_plan_of_a_group_shows_moves_rounds_and_counts(redis: Redis, visit: Vi
         assert "/plan/group?group=orders&amp;leave=m" in visitor.page("/group", name="orders")
 
 
+def test_a_plan_of_a_group_without_members_says_what_nobody_owns(
+    redis: Redis, visit: Visit
+) -> None:
+    with PartitionGroup(redis, "orders", partitions=6, member="m", rebalance_delay=0):
+        visitor = visit()
+        eventually(
+            lambda: visitor.json("/api/group", group="orders")["members"], "the member is there"
+        )
+        told = visitor.json("/api/group/plan", group="orders", leave="m")
+        assert told["note"] == "no member is left, so nobody owns 6 partitions"
+        page = words(visitor.page("/plan/group", group="orders", leave="m"))
+        assert "No member is left, so nobody owns 6 partitions." in page
+
+
 def test_a_hostile_name_is_text_in_a_plan(redis: Redis, visit: Visit) -> None:
     put(redis, "b", 7)
     for number, name in enumerate(HOSTILE):

@@ -31,6 +31,7 @@ from hashring.core.groups.state import (
     Phase,
     check_partitions,
 )
+from hashring.core.readable import counted
 from hashring.errors import ConfigError, UnknownMemberError
 
 
@@ -96,10 +97,18 @@ class Foresight:
     before: Mapping[str, int]
     after: Mapping[str, int]
 
+    @property
+    def unowned(self) -> str:
+        """A sentence on what has no owner afterwards, if no member is left; else empty."""
+        if any(self.after.values()) or not any(self.before.values()):
+            return ""
+        lost = counted(sum(self.before.values()), "partition")
+        return f"no member is left, so nobody owns {lost}"
+
     def lines(self) -> tuple[str, ...]:
         """The same in words, one line a move, then one on how long it takes."""
         if not self.moves:
-            return ("nothing moves",)
+            return (self.unowned or "nothing moves",)
         found = [
             f"partition {move.partition}: {move.before or 'nobody'} -> {move.after or 'nobody'} "
             f"({move.why})"

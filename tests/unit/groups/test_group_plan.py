@@ -147,6 +147,13 @@ def test_nothing_moves_is_said_in_words() -> None:
     assert foresee(desk.state, desk.facts, desk.assignor).lines() == ("nothing moves",)
 
 
+def test_a_plan_without_members_names_the_partitions_that_lose_their_owner() -> None:
+    desk = three()
+    found = foresee(desk.state, desk.facts, desk.assignor, leave=["a", "b", "c"])
+    partitions = desk.state.terms.partitions
+    assert found.lines() == (f"no member is left, so nobody owns {partitions} partitions",)
+
+
 def test_a_plan_for_a_member_that_is_not_there_is_refused() -> None:
     desk = three()
     with pytest.raises(UnknownMemberError, match="'x' is not a member of the group") as raised:
