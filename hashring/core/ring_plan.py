@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.placement import (
+    MAX_POINTS,
     Random,
     balanced_points,
     check_placement,
@@ -45,7 +46,8 @@ def planned_ring(
 
     Raises:
         UnknownNodeError: a node to leave or to reweigh is not on the ring.
-        ConfigError: a joining node is on the ring already, a weight is not positive, and so on.
+        ConfigError: a joining node is on the ring already or would have too many points, a weight
+            is not positive, and so on.
         EmptyRingError: nobody would be left.
     """
     for what, names in (("join", join), ("leave", leave)):
@@ -70,6 +72,15 @@ def planned_ring(
         if not 0 < weight < 1e6:
             raise ConfigError(
                 "weights", weight, f"of node {node!r} is no weight; 1 is an ordinary node"
+            )
+
+    for node in join:
+        weight = weights.get(node, 1)
+        if round(n_replicas * weight) > MAX_POINTS:  # a node refuses it, too
+            raise ConfigError(
+                "n_replicas",
+                n_replicas,
+                f"times weight {weight} is more than {MAX_POINTS} points, for node {node!r}",
             )
 
     after = ring.without_nodes(*leave)

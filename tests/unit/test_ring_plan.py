@@ -18,6 +18,21 @@ def test_one_name_in_the_place_of_a_list_is_refused(what: str) -> None:
         planned_ring(ring, rng_for=random.Random, **{what: "ab"})
 
 
+@pytest.mark.parametrize(("n_replicas", "weight"), [(100_001, 1), (1000, 101)])
+def test_a_node_that_cannot_start_with_so_many_points_cannot_join_a_plan(
+    n_replicas: int, weight: float
+) -> None:
+    text = f"n_replicas={n_replicas}: times weight {weight} is more than 100000 points, for node"
+    with pytest.raises(ConfigError, match=text):
+        planned_ring(
+            Ring({"a": [1]}),
+            join=["b"],
+            weights={"b": weight},
+            n_replicas=n_replicas,
+            rng_for=random.Random,
+        )
+
+
 def test_the_node_whose_share_changes_most_comes_first() -> None:
     plan = ring_plan(Ring({"a": [0], "b": [10], "c": [30]}), Ring({"a": [0], "b": [11], "c": [70]}))
     assert [node.name for node in plan.nodes] == ["c", "b", "a"]
