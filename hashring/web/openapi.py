@@ -43,7 +43,7 @@ _TYPES: Final = (
 _ERRORS: Final = {
     400: "A parameter that cannot work.",
     401: "No token, or not the one.",
-    403: "The service was not started with --allow-actions.",
+    403: "The service was not started with --allow-actions, or this user may not act.",
     404: "There is no such thing.",
     409: "No node would be left on the ring.",
     413: "The body is larger than a mebibyte.",

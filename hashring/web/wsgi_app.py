@@ -175,14 +175,15 @@ def application(templates: Templates, access: Access) -> Flask:
     hosts, users = Hosts(access.allowed_hosts), access.users
 
     @app.before_request
-    def _before() -> Response | None:
+    def _before() -> Any:
         host = request.environ.get("HTTP_HOST", "")
         if host and not hosts.allows(host):
-            return _plain(
-                421,
+            text = (
                 f"This service does not answer to the name {shown(host)!r}. If it should, start "
-                "it with --allowed-host and the name.",
+                "it with --allowed-host and the name."
             )
+            # A foreign name gets no page.
+            return (jsonify(error=text), 421) if _is_api() else _plain(421, text)
         check_query(request)
         if not request.path.startswith(_OPEN) and not users.may_look(current_user()):
             abort(403, "You may not look: ask for your name to be among those of --view-user.")
@@ -218,7 +219,7 @@ def application(templates: Templates, access: Access) -> Flask:
         return _told(500, "Internal error", text, {})
 
     def _told(status: int, title: str, text: str, headers: dict[str, str]) -> Any:
-        if request.path.startswith(("/api/", "/openapi.json")):
+        if _is_api():
             return jsonify(error=text), status, headers
         return templates.page("message.html", title=title, text=text), status, headers
 
@@ -228,6 +229,10 @@ def application(templates: Templates, access: Access) -> Flask:
         return Response(PICTURE_CSS + SMALL_CHART_CSS + GRID_CSS, mimetype="text/css", headers=age)
 
     return app
+
+
+def _is_api() -> bool:
+    return request.path.startswith(("/api/", "/openapi.json"))
 
 
 def _plain(status: int, text: str) -> Response:

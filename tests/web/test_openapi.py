@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,6 +120,18 @@ def test_every_path_of_the_api_is_described(visit: Visit) -> None:
         if rule.rule.startswith("/api/")
     }
     assert served <= set(visitor.json("/openapi.json")["paths"])
+
+
+def test_the_documentation_lists_every_status_of_a_refusal() -> None:
+    described = {
+        status
+        for methods in document("")["paths"].values()
+        for operation in methods.values()
+        for status in operation["responses"]
+        if status >= "400"
+    }
+    text = (ROOT / "docs" / "operations" / "service.rst").read_text()
+    assert described <= set(re.findall(r"(?m)^([45]\d\d)  ", text))
 
 
 def test_answers_about_what_there_is_are_as_described(redis: Redis, visit: Visit) -> None:

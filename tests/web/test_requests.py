@@ -67,6 +67,11 @@ def test_a_rebound_name_learns_nothing(visit: Visit) -> None:
         assert "--allowed-host" in answer.text
 
 
+def test_the_api_names_the_reason_for_which_it_refuses_a_name(visit: Visit) -> None:
+    answer = visit().get("/api/rings", headers={"Host": "evil.example"})
+    assert "does not answer to the name 'evil.example'" in answer.json["error"]
+
+
 def test_metrics_are_given_to_whoever_asks_for_a_version_that_is_none(visit: Visit) -> None:
     asked = {"Accept": "application/openmetrics-text; version=new"}
     answer = visit().get("/metrics", headers=asked)
