@@ -1,4 +1,4 @@
-"""Files on this machine that are written whole or not at all, and replace nothing."""
+"""Files on this machine that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -61,6 +61,28 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise OutputExists(str(path)) from None
     except OSError as error:
         raise OutputRefused(str(path), error.strerror or str(error)) from error
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+
+
+def replace_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file as UTF-8, over one that is there. A failed write leaves that one as it was.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and (not target.is_file() or not os.access(target.parent, os.W_OK)):
+        # A device or a pipe is no file to replace, and a directory may let nobody replace one.
+        target.write_text(text, encoding="utf-8")
+        return
+    aside = target.with_name(f".{uuid.uuid4().hex[:16]}")  # short: the file's own name may be long
+    try:
+        aside.write_text(text, encoding="utf-8")
+        with suppress(FileNotFoundError):
+            aside.chmod(target.stat().st_mode & 0o777)
+        aside.replace(target)
     finally:
         with suppress(OSError):
             aside.unlink()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from hashring.atomic_writes import replace_text
 from hashring.core.readable import duration, in_calendar
 
 _NO_CONTROLS: Final = ("dumb", "unknown")  # terminals by TERM; they print control sequences
@@ -81,7 +82,7 @@ def confirmed(verb: str, noun: str, what: str) -> bool:
 
 
 def write_text(option: str, file: str, text: str) -> None:
-    """Write a file, over one that is there, or standard output for ``-``.
+    """Write a file whole, over one that is there, or standard output for ``-``.
 
     Args:
         option: the option that named the file, for the error's message.
@@ -94,8 +95,7 @@ def write_text(option: str, file: str, text: str) -> None:
         click.echo(text.encode(), nl=False)
         return
     try:
-        with open(file, "w", encoding="utf-8") as opened:
-            opened.write(text)
+        replace_text(file, text)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise click.BadParameter(f"{file}: {why}", param_hint=option) from None

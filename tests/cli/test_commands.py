@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -105,6 +106,33 @@ def test_print_draws_the_ring_into_a_file(client: Redis, run: Run, tmp_path: Pat
     assert titles[0] == "Hash ring ring"
     assert "<b>:1: points 1000 to 999, 100.00% of the ring" in titles
     assert "gone:2: expired, owns nothing" in titles
+
+
+@pytest.mark.parametrize("command", [("print", "--svg"), ("plot",)], ids=lambda words: words[0])
+def test_a_picture_that_does_not_fit_leaves_the_one_before(
+    client: Redis, redis_server: RedisServer, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    put(client, "a:1", 1000)
+    file = tmp_path / "ring.svg"
+    file.write_text("the one before")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    process = spawn("hashring", *command, str(file), url=redis_server.url, preexec_fn=limit)
+    status, _, err = finished(process)
+    assert (status, "File too large" in err) == (2, True)
+    assert [found.read_text() for found in tmp_path.iterdir()] == ["the one before"]
+
+
+def test_a_picture_goes_into_a_pipe_that_is_there(client: Redis, run: Run, tmp_path: Path) -> None:
+    put(client, "a:1", 1000)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    run("print", "--svg", str(pipe))
+    assert os.read(reader, 4) == b"<svg"
+    os.close(reader)
 
 
 def test_print_draws_to_standard_output(client: Redis, run: Run) -> None:
