@@ -106,6 +106,7 @@ class _Commands(click.Group):
         **extra: Any,
     ) -> NoReturn:
         _replace_closed_streams()
+        _buffer_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 # A node's name that the terminal's encoding lacks is no reason to die.
@@ -137,6 +138,20 @@ def _replace_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _buffer_streams() -> None:
+    """Buffer standard streams also with ``PYTHONUNBUFFERED``: commands flush them themselves.
+
+    Without a buffer, Python takes a write that a full disk or a reader's end cut short for a whole
+    one.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
+            encoding = stream.encoding
+            whole = io.BufferedWriter(stream.detach())
+            setattr(sys, name, io.TextIOWrapper(whole, encoding, write_through=True))
 
 
 def _discard_output() -> None:

@@ -94,8 +94,6 @@ def spawn(*command: str, url: str | None = None, **more: Any) -> subprocess.Pope
         else ["-c", "from hashring.cli import main; main()"]
     )
     environment = dict(os.environ)
-    # Unbuffered, Python takes a write that was cut short by a reader's end for a whole one.
-    environment.pop("PYTHONUNBUFFERED", None)
     if url is not None:
         environment["HASHRING_REDIS_URL"] = url
     more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | more

@@ -611,9 +611,36 @@ def test_without_a_url_commands_share_the_machines_own_server(client: Redis) -> 
     )
 
 
-def test_a_reader_that_goes_away_is_no_error(client: Redis, redis_server: RedisServer) -> None:
+UNBUFFERED = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+
+
+@UNBUFFERED
+def test_an_answer_that_a_full_disk_cuts_short_is_an_error(
+    client: Redis, redis_server: RedisServer, tmp_path: Path, unbuffered: str
+) -> None:
     put(client, "only", *range(0, 2**32, 2**18))
-    process = spawn("hashring", "print", url=redis_server.url)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    with (tmp_path / "ring.json").open("wb") as out:
+        process = spawn(
+            *("hashring", "export", "-"),
+            url=redis_server.url,
+            stdout=out,
+            preexec_fn=limit,
+            env={"PYTHONUNBUFFERED": unbuffered},
+        )
+        assert finished(process) == (2, "", "hashring: standard output: File too large\n")
+
+
+@UNBUFFERED
+def test_a_reader_that_goes_away_is_no_error(
+    client: Redis, redis_server: RedisServer, unbuffered: str
+) -> None:
+    put(client, "only", *range(0, 2**32, 2**18))
+    environment = {"PYTHONUNBUFFERED": unbuffered}
+    process = spawn("hashring", "print", url=redis_server.url, env=environment)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
