@@ -16,6 +16,7 @@ from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.store.locks.commands import LOCKS_A_CALL, Lock, look
 from hashring.store.ring.commands import Snapshot
+from hashring.store.ring.node_facts import told_limit
 
 # How many keys of the whole database Redis looks at in one step.
 _STEP: Final = 1000
@@ -86,7 +87,7 @@ def command(settings: Settings) -> int | None:
     for line in columns(
         ("held", "limit", "node"),
         [
-            (str(held[node]), _limit(snapshot, node), printable(node))
+            (str(held[node]), str(told_limit(snapshot, node) or "-"), printable(node))
             for node in sorted({*held, *snapshot.nodes})
         ],
     ):
@@ -97,11 +98,6 @@ def command(settings: Settings) -> int | None:
 
 def _age(lock: Lock, snapshot: Snapshot) -> float | None:
     return max(0.0, snapshot.now - lock.taken_at) if lock.token else None
-
-
-def _limit(snapshot: Snapshot, node: str) -> str:
-    told = snapshot.nodes[node].told if node in snapshot.nodes else {}
-    return str(told.get("limit") or "-")
 
 
 def _as_json(settings: Settings, locks: list[Lock], snapshot: Snapshot) -> dict[str, object]:
@@ -121,10 +117,7 @@ def _as_json(settings: Settings, locks: list[Lock], snapshot: Snapshot) -> dict[
             for lock in locks
         ],
         "nodes": {
-            node: {
-                "held": held[node],
-                "limit": snapshot.nodes[node].told.get("limit") if node in snapshot.nodes else None,
-            }
+            node: {"held": held[node], "limit": told_limit(snapshot, node)}
             for node in sorted({*held, *snapshot.nodes})
         },
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from redis import Redis
 
 from hashring import RingNode
 from hashring.store.embedded_server import RedisServer
-from tests.cli.conftest import Run
+from tests.cli.conftest import SESSION, Run
 from tests.conftest import eventually
 
 
@@ -24,6 +25,17 @@ def test_locks_are_listed_with_holder_and_limit(redis_server: RedisServer, run: 
         text = run("locks", "--ring", "r*[1]").out
         assert text.endswith("2 locks\n")
     assert run("locks", "--ring", "r*[1]").out == "no locks on ring 'r*[1]'\n"
+
+
+@pytest.mark.parametrize("limit", ["1e999", "NaN", '"\\u001b[31m"', "[1]", "-3"])
+def test_a_limit_that_is_none_is_not_listed(client: Redis, run: Run, limit: str) -> None:
+    with RingNode(client, "ring", name="worker", lock=True) as node:
+        assert node.contains("a")
+        entry = client.hget("{ring}:nodes", "worker")[: len(SESSION)] + b'{"limit":%s}'
+        client.hset("{ring}:nodes", "worker", entry % limit.encode())
+        told = json.loads(run("locks", "--json").out, parse_constant=pytest.fail)
+        assert told["nodes"] == {"worker": {"held": 1, "limit": None}}
+        assert "   1      -  worker" in run("locks").lines
 
 
 def test_release_takes_the_lock_away_and_says_who_did(redis_server: RedisServer, run: Run) -> None:

@@ -259,6 +259,11 @@ def locking_nodes(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(name for name, node in snapshot.nodes.items() if node.told.get("lock") is True)
 
 
+def told_limit(snapshot: Snapshot, name: str) -> int | None:
+    """How many keys a node reports that it may hold; ``None`` without a limit."""
+    return _count(_told(snapshot, name).get("limit"))
+
+
 def told_algorithms(snapshot: Snapshot) -> set[str]:
     """The hash algorithms that the ring's nodes report."""
     on_ring = {record.replica.node for record in snapshot.replicas if not record.expired}
