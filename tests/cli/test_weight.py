@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from hashring import RingNode
-from tests.cli.conftest import Run, nodes_on, until
+from tests.cli.conftest import Run, nodes_on, put, until
 
 pytestmark = pytest.mark.one_server
 
@@ -56,6 +57,17 @@ def test_an_order_is_shown_with_the_nodes_and_in_the_history(
     assert run("nodes", "--json").json["weights"]["alder"]["weight"] == 0.5
     events = [line.partition("  ")[2].split(", epoch")[0] for line in run("events").lines[2:]]
     assert events == ["weight  alder 0.5 by alice", "join    alder (weight, 8 points"]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_order_of_a_time_that_cannot_be_hides_no_node(
+    client: Redis, run: Run, digits: int
+) -> None:
+    put(client, "alder", 5)
+    written = {"weight": 2, "since": "9" * digits, "by": "nobody"}
+    client.hset("{ring}:orders", "alder", json.dumps({"weight": written}))
+    assert run("nodes").lines[1].endswith("  alder")
+    assert run("nodes", "--json").json["weights"] == {}
 
 
 def test_a_plan_is_exact_for_a_node_that_gives_points_up(run: Run, pair: list[RingNode]) -> None:

@@ -31,6 +31,8 @@ GREATEST_WEIGHT: Final = 1000.0
 """The greatest weight that may be ordered; see also
 :data:`hashring.core.placement.MAX_POINTS`."""
 
+_ID_DIGITS: Final = 20
+
 
 @dataclass(frozen=True)
 class DrainOrder:
@@ -261,7 +263,8 @@ def read_weight(told: Any) -> WeightOrder | None:
         weight = checked_weight(float(told["weight"]))
         id_ = str(told["since"])
         order = WeightOrder(weight, str(told["by"]), id_, str(told.get("session", "")))
-        return order if id_.isascii() and id_.isdigit() else None
+        # A longer number is no time, and may be none that can be computed with.
+        return order if id_.isascii() and id_.isdigit() and len(id_) <= _ID_DIGITS else None
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
 
