@@ -16,6 +16,7 @@ from hashring.cli import main
 from hashring.cli.group import group_group
 from hashring.errors import ConfigError, UnknownMemberError
 from hashring.store.embedded_server import RedisServer
+from tests.cli.conftest import Run
 from tests.conftest import eventually
 
 Ask = Callable[..., Result]
@@ -197,6 +198,27 @@ def test_history_shows_every_decision(ask: Ask, pair: Pair) -> None:
     assert generations == sorted(set(generations))
     more = ask("history", "orders", "--count", str(10**20), "--json").output.splitlines()
     assert [json.loads(line) for line in more[: len(lines)]] == lines
+
+
+@pytest.mark.parametrize("part", ["member", "to", "why", "partition"])
+def test_a_history_that_holds_something_else_is_an_error(
+    client: Redis, run: Run, part: str
+) -> None:
+    with PartitionGroup(client, "g", 1):
+        eventually(lambda: client.exists("{g}:group:control"), "it has decided")
+        event = json.dumps([{"kind": "joined", part: [1]}])
+        decision = {"generation": 9, "phase": "Ready", "by": "nobody", "events": event}
+        client.xadd("{g}:group:control", decision)
+        done = run("group", "history", "g", status=2)
+    assert done.err.startswith("hashring: history of the group is not whole: ")
+
+
+def test_a_lease_without_an_end_is_a_number_in_json(client: Redis, run: Run) -> None:
+    with PartitionGroup(client, "g", 1, member="a"):
+        eventually(lambda: client.exists("{g}:group:control"), "it has decided")
+        client.zadd("{g}:group:leases", {"a": "inf"})
+        out = run("group", "show", "g", "--json").out
+    json.loads(out, parse_constant=pytest.fail)
 
 
 def test_what_others_changed_since_it_was_asked_about_stays(

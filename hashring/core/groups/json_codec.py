@@ -484,10 +484,10 @@ def load_events(text: str | bytes) -> tuple[GroupEvent, ...]:
         return tuple(
             GroupEvent(
                 EventKind(body["kind"]),
-                body.get("member"),
-                body.get("partition"),
-                body.get("to"),
-                body.get("why", ""),
+                _name_or_none(body.get("member")),
+                None if (partition := body.get("partition")) is None else _count(partition),
+                _name_or_none(body.get("to")),
+                _a(str, body.get("why", "")),
             )
             for body in json.loads(text)
             if body["kind"] in known

@@ -36,6 +36,9 @@ from hashring.store.lua_scripts import script
 DECISIONS_KEPT: Final = 1000
 """About how many decisions the history of a group keeps."""
 
+_FAR: Final = 1e12
+"""Seconds since 1970 of a lease that ends later than any."""
+
 CLAIM: Final = 0.5
 """Seconds that one member has for a step before the next is asked for it."""
 
@@ -388,7 +391,9 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
     server = server_.decode("utf-8", "replace")
     tag = tag_.decode("utf-8", "replace")
     _, committed = _parted(tag)
-    until = dict(zip(leases[::2], map(float, leases[1::2]), strict=True))
+    # A score written by hand may be infinite.
+    ends = (min(float(score), _FAR) for score in leases[1::2])
+    until = dict(zip(leases[::2], ends, strict=True))
     members, garbage, before = [], [], parsed.copy()
     parsed.clear()
     for name, entry in zip(told[::2], told[1::2], strict=True):
