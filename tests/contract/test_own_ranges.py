@@ -174,9 +174,9 @@ def test_a_member_that_nobody_vouches_for_counts_for_no_reader_and_is_swept(plac
     assert [record.replica.node for record in seen.unvouched] == ["phantom"]
     listener = Listener(place)
     assert place.sweep().members == 1
-    assert [(c.kind, c.nodes, c.reason) for c in listener.changes()] == [
-        (ChangeKind.EXPIRE, ("phantom",), "unvouched")
-    ]
+    (change,) = listener.changes()
+    assert (change.kind, change.nodes) == (ChangeKind.EXPIRE, ("phantom",))
+    assert (change.reason, change.was, change.stamp.members) == ("unvouched", 2, 1)
     listener.close()
     assert place.look().unindexed == 0
     assert set(place.zset()) == {b"10:n:id10"}
@@ -229,6 +229,19 @@ def test_what_is_on_the_index_alone_is_found_by_the_node_before_it(place: Place)
     # What one took away the other put back: the next heartbeat sees that the numbers differ.
     ask(place, "m", B, 30, told=OWN)
     assert ranges_of(place, "n", A, 10).reaches == (Reach(10, 20, 20),)
+
+
+@pytest.mark.parametrize("where", [None, 25])
+def test_a_node_that_is_not_where_it_should_be_on_the_index_goes_back_there(
+    place: Place, where: int | None
+) -> None:
+    place.join("n", A, 10, told=OWN)
+    place.join("m", B, 30, told=OWN)
+    place.unindex(b"30:m:id30")
+    # The index has as many members as the ring, so numbers do not show it.
+    place.index_alone(*((b"20:x:x", 20) if where is None else (b"30:m:id30", where)))
+    assert ranges_of(place, "m", B, 30).reaches == (Reach(30, 2**32 - 20, 2**32 - 20),)
+    assert place.index()[b"30:m:id30"] == (30, False)
 
 
 def test_members_of_the_index_that_the_ring_has_not_or_elsewhere_are_counted(place: Place) -> None:

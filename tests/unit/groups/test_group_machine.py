@@ -11,6 +11,7 @@ import pytest
 from hashring.core.assignors import Assignor, Balanced, Learner, Situation, Target
 from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.state import Terms
+from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, RedisUnavailable
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
 from hashring.protocol.group_machine import GroupMachine
@@ -39,6 +40,7 @@ class Hand:
         self.now = 1000.0
         self.warms_up = False
         self.reports: list[Decided] = []
+        self.own_decisions: list[OwnDecision] = []
         self.server = server or MemoryServer(lambda: self.now)
         self.decider = Decider(
             "orders",
@@ -67,6 +69,7 @@ class Hand:
         self.machine.decided(decided)
 
     def own_decision(self, own: OwnDecision) -> None:
+        self.own_decisions.append(own)
         self.machine.own_decision(own, self.now)
 
     def play(self, machine: Machine) -> float:
@@ -371,6 +374,20 @@ def test_what_its_own_decider_asks_for_a_member_lets_go_of_without_asking_again(
     told = pair.one.machine.view
     pair.hear(pair.one)
     assert pair.one.machine.view == told
+
+
+def test_a_decision_of_its_own_decider_continues_the_one_before() -> None:
+    pair = Pair()
+    pair.one.play(pair.one.decider)
+    pair.hand_over()
+    pair.one.play(pair.one.decider)
+    first, view = pair.one.own_decisions[-1], pair.one.machine.view
+    assert view is not None
+    assert view.revoked
+    taken_back = ViewChange(not_revoked=tuple(view.revoked))
+    pair.one.own_decision(replace(first, part=first.tag, tag="next", change=taken_back))
+    assert pair.one.machine.view == replace(view, revoked={})
+    assert not pair.one.asks_at_once()
 
 
 def test_a_member_asks_for_what_its_decider_decided_after_another() -> None:

@@ -18,12 +18,16 @@ def test_pending_moves_that_follow_are_as_ones_made_anew(
     data: st.DataObject, owners: Column[str | None]
 ) -> None:
     size = data.draw(st.integers(1, len(owners)))
-    some = st.lists(names, min_size=size, max_size=size)
+    # Few, so that each moves several times: there, back, and astray.
+    places = st.sampled_from(
+        data.draw(st.lists(st.integers(0, len(owners) - 1), min_size=1, max_size=2))
+    )
+    others = st.dictionaries(places, names)
+    some = others.map(lambda changes: [*owners.with_(changes)][:size])
     start, wanted = data.draw(some), data.draw(some)
     pending_moves = PendingMoves(start, wanted, owners)
-    for _ in range(4):
-        places = st.integers(0, len(owners) - 1)
-        owners = owners.with_(data.draw(st.dictionaries(places, names, max_size=9)))
+    for _ in range(6):
+        owners = owners.with_(data.draw(others))
         pending_moves.follow(owners)
         anew = PendingMoves(start, wanted, owners)
         granted = data.draw(st.dictionaries(places, names.filter(bool), max_size=3))

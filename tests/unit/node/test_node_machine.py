@@ -502,6 +502,7 @@ def test_a_named_node_whose_name_is_taken_ends(loss: Callable[[Hand], None]) -> 
     assert not hand.owns()
     assert isinstance(hand.machine.error, NodeSuperseded)
     assert hand.machine.error.node == "me"
+    assert hand.machine.last_error is hand.machine.error
     # What is on the ring under the name is the other's: nothing is taken off.
     assert isinstance(hand.next(), Finished)
 
