@@ -1,8 +1,9 @@
 """Change one thing in a line of code, run the tests of that code, and report what they miss.
 
-A seed draws the lines, at most one change a line. Each change runs in a copy of the tree, two
-at a time: first the quick tests of its part, then slower ones, until one fails. A change that no
-test finds is a survivor. Tests that never end count as finding it, and are reported as hung.
+A seed draws the lines, at most one change a line. Each change runs in a copy of the tree, two at a
+time. The first round runs the quick tests of all parts; later rounds run slower tests on what is
+left. A change that no test finds is a survivor. Tests that never end count as finding it, and are
+reported as hung.
 
 scripts/mutants.py makes the changes. It leaves texts, annotations, logs and asserts alone.
 
@@ -87,21 +88,27 @@ RUNS: Final = {
     ),
     "node histories": (_PLAYED, _NODE),
     "locks": (_CONTRACT, [f"tests/integration/test_{name}.py" for name in ("locks_node", "locks")]),
-    "group": (_QUICK, ["tests/unit/groups"]),
+    "group": (f"{_QUICK} and not challenge", ["tests/unit/groups"]),
+    "challenge": (
+        _QUICK,
+        [f"tests/unit/groups/test_{name}.py" for name in ("challenge", "faithful")],
+    ),
     "group stores": (_CONTRACT, _contract("group_store", "challenge_store")),
     "group runners": (_CONTRACT, _contract("group", "group_challenge", "group_runners")),
     "group histories": (_PLAYED, ["tests/unit/groups"]),
     "fencing": (_CONTRACT, ["tests/integration/test_fencing.py", "tests/unit/store"]),
 }
-_NODE_ALL: Final = ["node", "node stores", "node runners", "node histories"]
-_GROUP_ALL: Final = ["group", "group stores", "group histories", "group runners"]
+_NODE_ALL: Final = ["node", "node stores", "locks", "node runners", "node histories"]
+_GROUP_ALL: Final = ["group", "group stores", "group histories", "group runners", "challenge"]
 # What tests a file, by the first pattern that is in its path: the quick runs first.
 TESTS: Final = [
     ("store/fencing/", ["fencing"]),
-    ("store/group/|store/lease", ["group stores", "group", "group histories", "group runners"]),
+    ("store/group/", ["group stores", "group", "group histories", "group runners"]),
+    ("store/lease|lease_race", ["challenge", "group stores", "group", "group histories"]),
+    ("lease_table", ["challenge", "group", "group stores", "group histories"]),
     ("store/ring/", ["node stores", "node", "node runners", "node histories"]),
     ("lock", ["node", "node stores", "locks", "node histories"]),
-    ("/groups/|member|group|lease", _GROUP_ALL),
+    ("/groups/|member|group", _GROUP_ALL),
     ("protocol/(flow|machine|silent)", [*_NODE_ALL, *_GROUP_ALL]),
     ("", _NODE_ALL),
 ]
@@ -162,7 +169,8 @@ def command(run: str, others: str, path: str = "") -> list[str]:
     """The call of pytest, on the newest server alone; first the tests that are named for a file."""
     chosen, places = RUNS[run]
     options = ["-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-    options += ["--hypothesis-profile", "fast", "-k", f"{chosen} and not ({others or 'nothing'})"]
+    options += ["--hypothesis-profile", "mutation"]
+    options += ["-k", f"({chosen}) and not ({others or 'nothing'})"]
     first = [
         str(found.relative_to(ROOT))
         for place in places
@@ -208,22 +216,16 @@ class Trial:
         """What a run of the tests printed when it fails without any change; else nothing."""
         tree, began = self._trees.get(), time.monotonic()
         how, printed = outcome(command(run, self._others), tree, 1800)
-        self._limits[run] = 40 + 3 * (time.monotonic() - began)
+        self._limits[run] = 20 + 3 * (time.monotonic() - began)
         self._trees.put(tree)
         return "" if how == "passed" else printed or how
 
-    def changed(self, mutant: Mutant) -> str:
+    def changed(self, run: str, mutant: Mutant) -> str:
         """The outcome with the change, and the test that fails."""
         tree = self._trees.get()
-        file = tree / mutant.path
-        file.write_text(mutant.after)
-        how = printed = ""
-        for run in runs_of(mutant.path):
-            limit = self._limits[run]
-            how, printed = outcome(command(run, self._others, mutant.path), tree, limit)
-            if how != "passed":
-                break
-        file.write_text(mutant.before)
+        (tree / mutant.path).write_text(mutant.after)
+        how, printed = outcome(command(run, self._others, mutant.path), tree, self._limits[run])
+        (tree / mutant.path).write_text(mutant.before)
         self._trees.put(tree)
         found = re.findall(r"^(?:FAILED|ERROR) (\S+)", printed, re.M)
         return how + (f" by {found[0]}" if found else "")
@@ -234,9 +236,13 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sample", type=int, default=200, help="how many to try (default: 200)")
+    parser.add_argument("--skip", type=int, default=0, help="leave the first so many out, to go on")
     parser.add_argument("--seed", type=int, default=0, help="draws them (default: 0)")
     parser.add_argument(
         "--part", action="append", choices=PARTS, help="only of it; may be repeated"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=9, metavar="N", help="stop after so many: 1 is the quickest"
     )
     parser.add_argument("--survivors", type=Path, metavar="FILE", help="write their diffs into it")
     parser.add_argument("--list", action="store_true", help="print the changes and try none")
@@ -245,7 +251,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    drawn = sample(options.part or list(PARTS), options.sample, options.seed)
+    drawn = sample(options.part or list(PARTS), options.sample, options.seed)[options.skip :]
     if options.list:
         print("\n\n".join(mutant.diff() for mutant in drawn))
         return 0
@@ -254,33 +260,35 @@ def main() -> int:
     from tests.conftest import oldest_and_newest, servers  # noqa: PLC0415 - needs all tools
 
     others = " or ".join(servers().keys() - {oldest_and_newest()[-1]})
-    tallies: dict[str, Counter[str]] = {part: Counter() for part in PARTS}
-    survivors: list[Mutant] = []
+    how: dict[Mutant, str] = dict.fromkeys(drawn, "survived")
+    left = drawn
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(2) as pool:
         trial = Trial(Path(work), others)
-        needed = sorted({run for mutant in drawn for run in runs_of(mutant.path)})
-        for run, wrong in zip(needed, pool.map(trial.unchanged, needed), strict=True):
-            if wrong:
-                print(f"{wrong}\nscripts/mutation: the tests of {run} fail without any change")
-                return 1
-            print(f"without any change, {run}: passed", flush=True)
-        tried = zip(drawn, pool.map(trial.changed, drawn), strict=True)
-        for number, (mutant, how) in enumerate(tried, 1):
-            place = f"{mutant.part} {mutant.path}:{mutant.line}"
-            print(f"{number}/{len(drawn)} {place} {how}", flush=True)
-            tallies[mutant.part][how.split()[0]] += 1
-            if how == "passed":
-                survivors.append(mutant)
-                print(mutant.diff(), flush=True)
+        for number in range(options.rounds):
+            asked = [(runs[number], each) for each in left if (runs := runs_of(each.path))[number:]]
+            needed = sorted({run for run, _ in asked})
+            for run, wrong in zip(needed, pool.map(trial.unchanged, needed), strict=True):
+                if wrong:
+                    print(f"{wrong}\nscripts/mutation: the tests of {run} fail without any change")
+                    return 1
+            print(f"round {number + 1}: {len(asked)} changes; without any: passed", flush=True)
+            outcomes = pool.map(trial.changed, *zip(*asked, strict=True)) if asked else ()
+            for count, ((run, each), found) in enumerate(zip(asked, outcomes, strict=True), 1):
+                print(f"{count}/{len(asked)} {each.path}:{each.line} {run}: {found}", flush=True)
+                if not found.startswith("passed"):
+                    how[each] = found.split()[0]
+            left = [each for each in left if how[each] == "survived"]
 
+    print("", *(each.diff() for each in left), sep="\n")
+    tallies = {part: Counter(how[each] for each in drawn if each.part == part) for part in PARTS}
     print(f"\n{'part':<10}{'tried':>8}{'killed':>8}{'hung':>8}{'survived':>10}")
     tallies["all"] = sum(tallies.values(), Counter())
     for part, tally in tallies.items():
         columns = (tally.total(), tally["failed"] + tally["hung"], tally["hung"])
-        print(f"{part:<10}" + "".join(f"{n:>8}" for n in columns) + f"{tally['passed']:>10}")
+        print(f"{part:<10}" + "".join(f"{n:>8}" for n in columns) + f"{tally['survived']:>10}")
     print(f"seed {options.seed}; the hung are among the killed")
     if options.survivors:
-        options.survivors.write_text("\n\n".join(mutant.diff() for mutant in survivors) + "\n")
+        options.survivors.write_text("\n\n".join(each.diff() for each in left) + "\n")
     return 0
 
 

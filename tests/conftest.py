@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from redis import Redis
 
 from hashring import RingNode
@@ -39,6 +39,10 @@ settings.register_profile(
     "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("fast", settings.get_profile("tests"), max_examples=20)
+# For scripts/mutation, which asks whether a test fails, and not by which example.
+settings.register_profile(
+    "mutation", settings.get_profile("fast"), phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("tests")
 
 

@@ -26,17 +26,18 @@ for i = 1, #ordered, 2 do
     write_order(other, 'drain', nil)
   end
 end
-if others <= 0 and lag > 0 then
+local alone = others <= 0
+if alone and lag > 0 then
   -- Nodes of redis-hashring have no entry.
   for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     local other = node_of(member)
     if other and other ~= node and not redis.call('HGET', KEYS[3], other) then
-      others = 1
+      alone = false
       break
     end
   end
 end
-if others <= 0 and ARGV[4] ~= '1' and not drain_of(node, holder_of(entry)) then
+if alone and ARGV[4] ~= '1' and not drain_of(node, holder_of(entry)) then
   return 'last'
 end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +13,23 @@ from hashring.core.assignors import Assignor, Balanced, Learner, Situation, Targ
 from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.groups.view_changes import ViewChange
-from hashring.errors import AssignorError, RedisUnavailable
+from hashring.errors import AssignorError, MemberExists, RedisUnavailable
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_machine import GroupMachine
+from hashring.protocol.group_machine import NAME_POLL, GroupMachine
 from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
 from hashring.protocol.member_machine import Stage
 from hashring.store.command import Command
-from hashring.store.group.commands import STEP, Brought, Left, agreed, group_keys, leave, read
+from hashring.store.group.commands import (
+    CLAIM,
+    STEP,
+    Brought,
+    Conflict,
+    Left,
+    agreed,
+    group_keys,
+    leave,
+    read,
+)
 from hashring.store.memory_store import MemoryServer
 
 KEYS = group_keys("orders")
@@ -77,6 +88,8 @@ class Hand:
         while not isinstance(step := machine.next(self.now), Wait):
             if isinstance(step, Subscribe):
                 machine.subscribed(step.number, self.now)
+            elif isinstance(step, Finished):
+                return math.inf
             else:
                 assert isinstance(step, Run), step
                 step.done(self.server.run(step.command), self.now, self.now)
@@ -409,6 +422,46 @@ def test_what_its_own_decider_grants_a_member_begins_with_a_renewal() -> None:
     pair.one.play(pair.one.decider)
     assert pair.one.machine.changes == []
     assert pair.one.asks_at_once()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_step_that_another_is_to_go_on_with_is_left_to_it(left: bool) -> None:
+    pair = Pair()
+    one, decider = pair.one, pair.one.decider
+    step = decider.next(one.now)
+    assert isinstance(step, Run)
+    step.done(Conflict(left), one.now, one.now)
+    if left:
+        assert isinstance(decider.next(one.now), Wait)
+        assert one.reports[-1].look == one.now + CLAIM
+    else:
+        assert command_of(decider.next(one.now)) == "group_read"
+
+
+def _second(first: Hand) -> Hand:
+    """Another session of the same name, which has asked to be let in."""
+    second = Hand(server=first.server, new_session=lambda: "f" * 16)
+    second.machine.start(second.now)
+    return second
+
+
+def test_one_whose_name_is_in_use_is_not_let_in() -> None:
+    second = _second(Hand().inside())
+    assert second.play(second.machine) == math.inf
+    assert second.machine.stage is Stage.FAILED
+    assert isinstance(second.machine.failure, MemberExists)
+
+
+def test_one_that_waits_for_its_name_has_it_once_the_other_has_left() -> None:
+    second = _second(Hand().inside())
+    second.machine.waits_for_name = True
+    assert second.play(second.machine) == second.now + NAME_POLL
+    assert second.machine.stage is Stage.WAITING
+    second.server.run(leave(KEYS, "m"))
+    second.now += NAME_POLL
+    second.play(second.machine)
+    assert second.machine.stage is Stage.JOINED
+    assert second.machine.failure is None
 
 
 def test_a_report_names_the_last_ask_that_it_answers() -> None:

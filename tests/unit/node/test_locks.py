@@ -1084,9 +1084,11 @@ def test_room_again_needs_a_tenth_of_the_limit(world: World) -> None:
         assert a.book.limit.full is (free < 3)
 
 
-def test_room_again_when_nobody_asks_for_more(world: World) -> None:
-    a = world.node("a", limit=3, idle=50.0)
+@pytest.mark.parametrize("locking", [True, False])
+def test_room_again_when_nobody_asks_for_more(world: World, locking: bool) -> None:
+    a = world.node("a", locking=locking, limit=3, idle=50.0)
     a.select(keys_of("a", 10))
+    assert a.book.limit.full
     for _ in range(3):
         world.now += 20.0
         a.select(keys_of("a", 3))

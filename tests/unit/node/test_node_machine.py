@@ -1666,6 +1666,18 @@ def test_a_node_says_at_once_that_it_is_full_and_says_it_once() -> None:
     assert hand.waits_until() > hand.now
 
 
+@pytest.mark.parametrize("full", [{"me"}, {"me", "you"}])
+def test_who_has_what_a_node_refuses_is_looked_up_when_every_node_is_full(full: set[str]) -> None:
+    hand = Hand(locks=replace(LOCKS, limit=0)).live()
+    book, (bounds, until) = hand.machine.book, (hand.view.bounds, hand.view.deadline)
+    assert book is not None
+    assert book.ask(b"key", bounds[0], bounds, until, hand.now) is Verdict.NO
+    hand.answer(hand.run(), members=hand.members(), full=frozenset(full))
+    step = hand.next()
+    looks = isinstance(step, Run) and step.command.script.name == "locks_look"
+    assert looks is (full == {"me", "you"})
+
+
 def test_a_book_that_is_outdated_has_one_heartbeat_made_at_once() -> None:
     hand = Hand(locks=LOCKS).live()
     assert hand.machine.book is not None
