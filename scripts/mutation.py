@@ -76,11 +76,21 @@ _NODE: Final = [
     "tests/unit/test_flows.py",
     "tests/unit/test_silent_subscription.py",
 ]
+_MACHINES: Final = ("node_machine", "own_ranges", "weight", "drain", "states")
+_STORES: Final = ("locks", "store", "own_ranges", "look", "weights", "node_orders", "stay")
+_GROUP_PLAY: Final = "challenge or plan or solace or conflicts or simul or histor or every_way"
 RUNS: Final = {
+    # In memory, and without threads.
+    "near machines": (_QUICK, [f"tests/unit/node/test_{name}.py" for name in _MACHINES]),
+    "near locks": (_QUICK, [f"tests/unit/node/test_{name}.py" for name in ("locks", "renewal")]),
+    "near group": (f"not ({_GROUP_PLAY})", ["tests/unit/groups"]),
+    "near ring store": ("memory", _contract(*_STORES)),
+    "near group store": ("memory", _contract("group_store", "challenge_store")),
+    # More of it, and on a server.
     "node": (_QUICK, _NODE),
     "node stores": (
         _CONTRACT,
-        _contract("locks", "store", "own_ranges", "look", "weights", "node_orders", "stay"),
+        _contract(*_STORES),
     ),
     "node runners": (
         _CONTRACT,
@@ -103,14 +113,14 @@ _GROUP_ALL: Final = ["group", "group stores", "group histories", "group runners"
 # What tests a file, by the first pattern that is in its path: the quick runs first.
 TESTS: Final = [
     ("store/fencing/", ["fencing"]),
-    ("store/group/", ["group stores", "group", "group histories", "group runners"]),
-    ("store/lease|lease_race", ["challenge", "group stores", "group", "group histories"]),
-    ("lease_table", ["challenge", "group", "group stores", "group histories"]),
-    ("store/ring/", ["node stores", "node", "node runners", "node histories"]),
-    ("lock", ["node", "node stores", "locks", "node histories"]),
-    ("/groups/|member|group", _GROUP_ALL),
-    ("protocol/(flow|machine|silent)", [*_NODE_ALL, *_GROUP_ALL]),
-    ("", _NODE_ALL),
+    ("store/group/", ["near group store", *_GROUP_ALL]),
+    ("store/lease", ["near group store", "challenge", *_GROUP_ALL]),
+    ("store/ring/|store/locks/.*lua", ["near ring store", "node stores", *_NODE_ALL]),
+    ("lock", ["near locks", *_NODE_ALL]),
+    ("lease_race|lease_table", ["near group", "challenge", *_GROUP_ALL]),
+    ("/groups/|member|group", ["near group", *_GROUP_ALL]),
+    ("protocol/(flow|machine|silent)", ["near machines", *_NODE_ALL, *_GROUP_ALL]),
+    ("", ["near machines", *_NODE_ALL]),
 ]
 
 
@@ -198,7 +208,7 @@ def outcome(command: list[str], tree: Path, limit: float) -> tuple[str, str]:
 
 
 def runs_of(path: str) -> list[str]:
-    return next(runs for pattern, runs in TESTS if re.search(pattern, path))
+    return [*dict.fromkeys(next(runs for part, runs in TESTS if re.search(part, path)))]
 
 
 class Trial:

@@ -1103,7 +1103,6 @@ class NodeMachine:
         self._enter(event)
         self.ring = Ring(hash_algorithm=self.config.algorithm)
         self.stamp = None
-        self.full_nodes = frozenset()
 
     def look_step(self) -> Run:
         """Read the ring without a heartbeat."""

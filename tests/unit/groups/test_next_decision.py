@@ -319,6 +319,7 @@ def test_a_word_that_a_partition_is_drained_counts_as_let_go_when_the_count_grew
     desk = Desk(2).join("a").step()
     before = desk.state.tokens[1]
     desk.resize(1).step().resize(2).step().set("a", drained={1: before}).step()
+    assert desk.told(EventKind.RELEASED) == [("a", 1)]
     assert desk.having == {"a": [0, 1]}
     assert desk.state.tokens[1] > before
 
