@@ -52,6 +52,7 @@ class Hand:
         self.warms_up = False
         self.reports: list[Decided] = []
         self.own_decisions: list[OwnDecision] = []
+        self.sent: list[str] = []
         self.server = server or MemoryServer(lambda: self.now)
         self.decider = Decider(
             "orders",
@@ -92,6 +93,7 @@ class Hand:
                 return math.inf
             else:
                 assert isinstance(step, Run), step
+                self.sent.append(step.command.script.name)
                 step.done(self.server.run(step.command), self.now, self.now)
         return step.until
 
@@ -462,6 +464,19 @@ def test_one_that_waits_for_its_name_has_it_once_the_other_has_left() -> None:
     second.play(second.machine)
     assert second.machine.stage is Stage.JOINED
     assert second.machine.failure is None
+
+
+def test_one_that_redis_forgets_again_at_once_waits_before_it_comes_back() -> None:
+    pair = Pair()
+    joined = []
+    for _ in range(3):
+        pair.one.server.wipe()
+        # The first is asked to decide, and the other is not.
+        for hand in (pair.one, pair.other):
+            hand.sent.clear()
+            pair.hear(hand)
+            joined.append("group_join" in hand.sent)
+    assert joined == [True, True, False, False, True, True]
 
 
 def test_a_report_names_the_last_ask_that_it_answers() -> None:

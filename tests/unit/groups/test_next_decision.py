@@ -298,6 +298,14 @@ def test_a_leaving_member_hands_over_what_it_drains() -> None:
     assert desk.set("b", leaving=desk.now).settle().having == {"a": [0, 1, 2, 3]}
 
 
+def test_while_removed_partitions_are_handed_over_others_may_join() -> None:
+    desk = Desk(4, handoffs=4).join("a", "b").step().resize(2).step()
+    desk.set("a", leaving=desk.now).step()
+    assert desk.asked == {0: ("a", "b"), 2: ("a", "b")}
+    # One each of those that count.
+    assert desk.join("c").step().settle().sizes == {"b": 3, "c": 1}
+
+
 def test_a_removed_partition_comes_back_to_life_when_the_count_grows() -> None:
     desk = Desk(4).join("a", "b").step()
     tokens = desk.state.tokens
