@@ -162,6 +162,21 @@ def test_a_flow_that_was_given_up_hears_of_nothing_more() -> None:
     assert ended == []
 
 
+def test_a_flow_that_is_given_up_cleans_up_at_once() -> None:
+    cleaned: list[bool] = []
+
+    def flow() -> Flow[None]:
+        try:
+            yield ask("a")
+        finally:
+            cleaned.append(True)
+
+    run = FlowRun(flow(), lambda result, now: None, lambda error, now: None)
+    run.begin(0.0)
+    run.end()
+    assert cleaned == [True]
+
+
 # --- what others may change meanwhile -------------------------------------------------------------
 
 

@@ -479,6 +479,25 @@ def test_one_that_redis_forgets_again_at_once_waits_before_it_comes_back() -> No
     assert joined == [True, True, False, False, True, True]
 
 
+def test_a_report_tells_the_terms_that_stand_and_whether_anything_was_decided() -> None:
+    hand = Hand().inside()
+    hand.decider.ask(99)
+    hand.play(hand.decider)
+    assert [report.terms for report in hand.reports] == [TERMS, TERMS]
+    assert [report.news for report in hand.reports] == [True, False]
+
+
+def test_one_that_came_back_asks_as_soon_as_its_decider_has_decided() -> None:
+    hand = Hand().inside()
+    hand.machine.hears = True
+    hand.server.wipe()
+    hand.machine.wake()
+    hand.play(hand.machine)
+    assert not hand.asks_at_once()
+    hand.play(hand.decider)
+    assert hand.asks_at_once()
+
+
 def test_a_report_names_the_last_ask_that_it_answers() -> None:
     hand = Hand().inside()
     hand.decider.ask(98)

@@ -96,6 +96,16 @@ def test_a_revoked_partition_ends_at_its_deadline_even_if_the_lease_goes_on() ->
     assert one.words().released == {1: 2}
 
 
+def test_a_deadline_ends_nothing_that_was_granted_anew_since() -> None:
+    one = member({0: 1})
+    one.heard(view(2, held={0: 1}, revoked={0: 5003.0}), 0.0, 5000.0, 0.0)
+    assert kinds(one.heard(view(3), 1.0, 5001.0, 1.0)) == [("lost", 0)]
+    one.heard(view(4, held={0: 2}), 2.0, 5002.0, 2.0)
+    assert one.due() == 12.0
+    assert one.tick(3.0) == []
+    assert one.held(3.0) == {0: 2}
+
+
 def test_a_word_that_comes_after_the_deadline_does_not_keep_a_partition_from_being_lost() -> None:
     one = member({0: 1})
     draining = frozenset({0})

@@ -31,6 +31,7 @@ def test_a_column_with_other_values_is_as_a_tuple_with_them(
         draft[at] = value
     assert column.with_(values) == draft.column == expected == tuple(draft)
     assert all(draft[at] == value for at, value in enumerate(expected))
+    assert draft[1:] == expected[1:]
 
 
 @given(columns, sizes, names)

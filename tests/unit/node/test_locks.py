@@ -444,6 +444,20 @@ def test_while_no_lock_may_be_taken_none_is_asked_for(world: World) -> None:
     assert world.calls() == 0
 
 
+@pytest.mark.parametrize(("held_off", "put_back"), [(5.0, "0"), (0.0, "")])
+def test_a_lock_may_be_put_back_while_none_may_be_taken(
+    world: World, held_off: float, put_back: str
+) -> None:
+    a = world.node("a")
+    assert a.contains(b"a0")
+    a.book.heartbeat(False, world.now, "another", held_off=5.0)
+    a.book.heartbeat(False, world.now, "another", held_off=held_off)
+    step = a.step()
+    assert step is not None
+    # The last are the numbers of the locks that renew.lua may put back.
+    assert step.command.arguments[2:6] == (a.session, "a", "another", put_back)
+
+
 def test_a_lock_past_its_ttl_by_the_nodes_clock_is_not_held(world: World) -> None:
     a = world.node("a", ttl=60.0)
     a.contains(b"a0")

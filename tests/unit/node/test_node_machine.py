@@ -19,6 +19,7 @@ from hashring.node.states import ClaimState, NodeState, SightState
 from hashring.protocol.locks.lock_book import LockConfig, Verdict
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
 from hashring.store.command import Command
+from hashring.store.locks.commands import HeldByOther
 from hashring.store.ring.commands import (
     BeatReply,
     BeatStatus,
@@ -304,6 +305,11 @@ def test_what_a_node_tells_of_itself_says_what_it_sees() -> None:
     assert told["ttl"] == TTL
     assert told["started"] == 1.0
     assert told["sees"] == {"tag": "07", "fingerprint": hand.machine.ring.fingerprint}
+
+
+def test_a_node_that_has_not_started_knows_of_no_node() -> None:
+    view = Hand().view
+    assert (view.node_count, view.bounds, view.ring.node_count) == (0, (), 0)
 
 
 def test_messages_before_the_ring_is_known_are_passed_over() -> None:
@@ -748,6 +754,14 @@ def test_an_expiry_after_the_next_heartbeat_changes_nothing() -> None:
     hand.soonest = 30.0
     hand.live()
     assert hand.waits_until() <= hand.now + BEAT
+
+
+def test_what_happened_to_its_name_before_the_ring_was_read_is_no_news() -> None:
+    hand = Hand().live()
+    stamp, due = hand.stamp, hand.waits_until()
+    old = replace(stamp, epoch=stamp.epoch - 1, tag="06", at=stamp.at - 1)
+    hand.tell(replace(hand.change(ChangeKind.LEAVE, "me"), prev="05", stamp=old))
+    assert hand.waits_until() == due
 
 
 def test_the_same_history_with_another_number_of_members_is_fetched_at_once() -> None:
@@ -1676,6 +1690,33 @@ def test_who_has_what_a_node_refuses_is_looked_up_when_every_node_is_full(full: 
     step = hand.next()
     looks = isinstance(step, Run) and step.command.script.name == "locks_look"
     assert looks is (full == {"me", "you"})
+
+
+def test_a_node_that_subscribed_anew_asks_again_for_locks_that_it_waits_for() -> None:
+    hand = Hand(locks=LOCKS).live()
+    book, (bounds, until) = hand.machine.book, (hand.view.bounds, hand.view.deadline)
+    assert book is not None
+    take = book.take([(b"key", bounds[0], b"key")], hand.now)
+    assert take is not None
+    book.acquired(take, [HeldByOther("you", 100.0, awaited=True)], hand.now, hand.now)
+    assert book.ask(b"key", bounds[0], bounds, until, hand.now) is Verdict.NO
+    # That the lock is free may have been told while nobody listened.
+    hand.machine.unsubscribed(hand.number, RedisUnavailable("gone"), hand.now)
+    hand.wait(0.5)
+    hand.subscribe()
+    assert book.ask(b"key", bounds[0], bounds, until, hand.now) is Verdict.TAKE
+
+
+def test_what_redis_was_asked_about_locks_is_asked_again_before_the_next_heartbeat() -> None:
+    hand = Hand(locks=LOCKS).live()
+    book = hand.machine.book
+    assert book is not None
+    take = book.take([(b"key", hand.view.bounds[0], b"key")], hand.now)
+    assert take is not None
+    book.acquire_failed(take, hand.now)
+    heartbeat = hand.machine._at.beat
+    hand.run().failed(RedisUnavailable("gone"), hand.now)
+    assert hand.now < hand.waits_until() < heartbeat
 
 
 def test_a_book_that_is_outdated_has_one_heartbeat_made_at_once() -> None:
