@@ -120,6 +120,22 @@ def test_a_member_has_all_its_time_to_leave_however_long_it_was_there() -> None:
     assert hand.now - INTERVAL <= facts.leaving <= hand.now
 
 
+def test_one_that_has_left_is_no_member_any_more() -> None:
+    hand = Hand().inside()
+    hand.machine.stop(hand.now, patient=False)
+    assert hand.play(hand.machine) == math.inf
+    assert hand.server.run(read(KEYS)).facts.members == ()
+
+
+def test_one_that_migrates_its_group_joins_on_its_own_terms() -> None:
+    terms = replace(TERMS, partitions=16)
+    one = Hand("n", Hand().inside().server, terms=terms, migrate=True)
+    one.machine.start(one.now)
+    one.play(one.machine)
+    assert one.machine.failure is None
+    assert one.machine.terms == one.server.run(agreed(KEYS)) == terms
+
+
 def test_terms_that_are_offered_before_it_starts_are_its_own() -> None:
     hand = Hand()
     offered = replace(TERMS, partitions=16)
@@ -487,15 +503,15 @@ def test_a_report_tells_the_terms_that_stand_and_whether_anything_was_decided() 
     assert [report.news for report in hand.reports] == [True, False]
 
 
-def test_one_that_came_back_asks_as_soon_as_its_decider_has_decided() -> None:
+def test_one_that_came_back_asks_when_the_turn_that_it_asked_for_is_over() -> None:
     hand = Hand().inside()
-    hand.machine.hears = True
     hand.server.wipe()
     hand.machine.wake()
     hand.play(hand.machine)
-    assert not hand.asks_at_once()
-    hand.play(hand.decider)
-    assert hand.asks_at_once()
+    asked = hand.machine._asked
+    for number, asks in ((asked - 1, False), (asked, True)):
+        hand.machine.decided(Decided(number, None, None, news=False, due=None))
+        assert hand.asks_at_once() is asks
 
 
 def test_a_report_names_the_last_ask_that_it_answers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
@@ -79,6 +80,23 @@ def test_with_locks_it_may_take_keys_of_full_neighbours() -> None:
     hand = NearHand(locks=LOCKS)
     hand.live()
     assert hand.view.bounds == hand.machine.near.bounds != hand.machine.near.own_bounds
+
+
+def test_a_lease_on_what_a_neighbour_took_is_revoked() -> None:
+    hand = NearHand(locks=LOCKS)
+    hand.live()
+    book, point = hand.machine.book, hand.view.bounds[0] + 900
+    assert book is not None
+    take = book.take([(b"key", point, b"key")], hand.now)
+    assert take is not None
+    book.acquired(take, [7], hand.now, hand.now)
+    lease = book.pin(b"key", lambda: hand.now, Event)
+    assert lease is not None
+    assert lease.revoked_at is None
+    hand.length = 10
+    hand.tell_near(ChangeKind.JOIN, hand.next_stamp())
+    assert not hand.view.bounds[0] <= point < hand.view.bounds[1]
+    assert lease.revoked_at == hand.now
 
 
 def test_a_fenced_one_shows_no_ranges_with_locks_either() -> None:
