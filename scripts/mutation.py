@@ -189,6 +189,17 @@ def command(run: str, others: str, path: str = "") -> list[str]:
     return [sys.executable, "-m", "pytest", *options, *first, *places]
 
 
+RUNNING: Final = set[int]()
+"""The processes that run tests now; each leads a group of its own."""
+
+
+def stop(number: int, frame: object) -> None:
+    """End what runs; what has not begun is cancelled by this exit."""
+    for pid in [*RUNNING]:
+        os.killpg(pid, signal.SIGKILL)
+    sys.exit(128 + number)
+
+
 def outcome(command: list[str], tree: Path, limit: float) -> tuple[str, str]:
     """``passed``, ``failed`` or ``hung``, and the end of what it printed."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -198,11 +209,14 @@ def outcome(command: list[str], tree: Path, limit: float) -> tuple[str, str]:
             command, cwd=tree, env=environment, stdout=log, stderr=log, start_new_session=True
         ) as process,
     ):
+        RUNNING.add(process.pid)
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return "hung", ""
+        finally:
+            RUNNING.discard(process.pid)
         log.seek(0)
         return ("failed" if code else "passed"), log.read()[-2000:]
 
@@ -266,6 +280,8 @@ def main() -> int:
         print("\n\n".join(mutant.diff() for mutant in drawn))
         return 0
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     sys.path.insert(0, str(ROOT))
     from tests.conftest import oldest_and_newest, servers  # noqa: PLC0415 - needs all tools
 
