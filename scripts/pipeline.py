@@ -19,9 +19,9 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.atomic_writes import new_file
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import HashringError
-from hashring.files import write_ring
+from hashring.ring_files import write_ring
 from hashring.spark import history_of, scenarios
 from hashring.spark.datasource import register
 from hashring.spark.input import read_frame

@@ -15,7 +15,7 @@ from hashring.cli.orders import by_option, here, span
 from hashring.cli.output import columns, document, json_line, local_time
 from hashring.cli.plan_text import plan_as_json, plan_lines
 from hashring.core.even_weights import Evening, EvenTerms, Weighed, even_weights
-from hashring.core.order_terms import LONGEST
+from hashring.core.order_checks import LONGEST
 from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring_plan import RingPlan, ring_plan

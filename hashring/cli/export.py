@@ -9,8 +9,8 @@ import click
 from hashring.cli.common_options import Settings, ring_options
 from hashring.cli.live_ring import live_ring
 from hashring.core.readable import counted
-from hashring.core.ring_file import RingFile, dump_ring
-from hashring.files import write_ring
+from hashring.core.ring_json import RingFile, dump_ring
+from hashring.ring_files import write_ring
 
 
 @click.command("export")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import EmptyRingError
 from hashring.store.ring.node_facts import ring_algorithm
 

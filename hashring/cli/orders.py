@@ -14,7 +14,7 @@ from hashring.cli.common_options import Settings
 from hashring.cli.connection import Connection
 from hashring.cli.output import document, local_time
 from hashring.cli.plan_text import show_plan
-from hashring.core.order_terms import checked_by
+from hashring.core.order_checks import checked_by
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError

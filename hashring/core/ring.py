@@ -136,7 +136,7 @@ class Ring:
             with open("ring.json") as file:
                 ring = Ring.load(file)
 
-        A ring file in Parquet is read by :func:`hashring.files.read_ring`.
+        A ring file in Parquet is read by :func:`hashring.ring_files.read_ring`.
 
         Args:
             file: anything with a ``read()`` that returns ``str`` or ``bytes``.
@@ -146,11 +146,11 @@ class Ring:
             MissingDependencyError: the ring's hash algorithm needs a package that is missing.
             ConfigError: ``file`` is no open file.
         """
-        from hashring.core.ring_file import load_ring  # noqa: PLC0415 - it builds on this module
+        from hashring.core.ring_json import load_ring  # noqa: PLC0415 - it builds on this module
 
         if not hasattr(file, "read"):
             raise ConfigError(
-                "file", file, "give an open file, or read_ring(path) of hashring.files"
+                "file", file, "give an open file, or read_ring(path) of hashring.ring_files"
             )
         return load_ring(file.read(), str(getattr(file, "name", "the text"))).ring
 
@@ -160,7 +160,7 @@ class Ring:
             with open("ring.json", "x") as file:
                 ring.save(file)
 
-        :func:`hashring.files.write_ring` writes to a path, whole or not at all, and Parquet too.
+        :func:`hashring.ring_files.write_ring` writes to a path, whole or not at all, also Parquet.
 
         Args:
             file: anything with a ``write()`` that takes ``str``.
@@ -168,11 +168,11 @@ class Ring:
         Raises:
             ConfigError: ``file`` is no open file.
         """
-        from hashring.core.ring_file import dump_ring  # noqa: PLC0415 - it builds on this module
+        from hashring.core.ring_json import dump_ring  # noqa: PLC0415 - it builds on this module
 
         if not hasattr(file, "write"):
             raise ConfigError(
-                "file", file, "give an open file, or write_ring(ring, path) of hashring.files"
+                "file", file, "give an open file, or write_ring(ring, path) of hashring.ring_files"
             )
         file.write(dump_ring(self))
 

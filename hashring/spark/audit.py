@@ -25,6 +25,7 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
+from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.audit_time_slices import (
     BEFORE,
     SLICE,
@@ -37,7 +38,9 @@ from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.key_column import key_text
 from hashring.spark.key_points import key_point
 from hashring.spark.owner_at_time import AsOf, as_of
-from hashring.spark.range_lookup import look_up, one_row
+from hashring.spark.range_columns import (
+    look_up,
+)
 from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:

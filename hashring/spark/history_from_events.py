@@ -18,8 +18,8 @@ from pyspark.sql.types import (
 )
 
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
-from hashring.core.ring_file import RingFile
 from hashring.core.ring_history import RingHistory, ring_history
+from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.column_checks import column_type
 

@@ -8,8 +8,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyspark
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import quoted
-from hashring.spark.range_lookup import array_columns
 from hashring.spark.session import is_connect
 
 if TYPE_CHECKING:

@@ -27,7 +27,10 @@ from hashring.core.owner_periods import NOBODY, Period
 from hashring.core.ring_history import RingHistory, Version
 from hashring.errors import ConfigError, HistoryError
 from hashring.spark.column_checks import quoted
-from hashring.spark.range_lookup import look_up, told_of
+from hashring.spark.range_columns import (
+    look_up,
+    told_of,
+)
 from hashring.spark.range_table import DEEP_STEP, Longs, RangeTable, range_table
 
 if TYPE_CHECKING:

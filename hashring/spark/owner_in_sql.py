@@ -10,8 +10,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
+from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.key_points import NATIVE_ALGORITHMS, is_native
-from hashring.spark.range_lookup import code_at, one_row, table_arrays
+from hashring.spark.range_columns import (
+    code_at,
+    table_arrays,
+)
 from hashring.spark.ring_columns import ring_table
 from hashring.spark.sql_expressions import Sql, SqlFunctions
 

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError, NoDataError
-from hashring.files import write_ring
+from hashring.ring_files import write_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
+from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.column_checks import quoted
-from hashring.spark.range_lookup import one_row
 from hashring.spark.range_table import Longs
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError, EmptyRingError, OutputRefused
-from hashring.files import read_ring, write_ring
+from hashring.ring_files import read_ring, write_ring
 from hashring.spark.column_checks import quoted
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import exactly, local_path

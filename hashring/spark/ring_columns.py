@@ -20,10 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
+from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import check_not_own
-from hashring.spark.range_lookup import (
+from hashring.spark.range_columns import (
     MOST_REPEATED,
-    array_columns,
     code_at,
     code_columns,
     code_steps,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from werkzeug.exceptions import NotFound
 
-from hashring.web.action_parts import Action
+from hashring.web.base_action import Action
 from hashring.web.group_actions import (
     DrainMember,
     PlannedGroupAction,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hashring.core.hashing import RING_SIZE
-from hashring.core.order_terms import LONGEST, LONGEST_NAME
+from hashring.core.order_checks import LONGEST, LONGEST_NAME
 
 Count = Annotated[int, Meta(ge=0)]
 Point = Annotated[int, Meta(ge=0, lt=RING_SIZE)]

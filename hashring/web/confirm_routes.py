@@ -10,8 +10,8 @@ from flask import Blueprint, abort, request
 from werkzeug.datastructures import MultiDict
 
 from hashring.errors import ConfigError
-from hashring.web.action_parts import Question
 from hashring.web.actions import Actions
+from hashring.web.base_action import Question
 from hashring.web.costly_requests import Turns
 from hashring.web.login_routes import Login, see
 from hashring.web.page_templates import Templates

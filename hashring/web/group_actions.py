@@ -15,7 +15,7 @@ from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
 from hashring.store.group.commands import group_keys
 from hashring.web import api_types as api
-from hashring.web.action_parts import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.base_action import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
 from hashring.web.change_plans import group_ordered
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import day, shown

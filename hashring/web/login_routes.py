@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from flask import Blueprint, abort, redirect, request
 from werkzeug.wrappers import Response
 
-from hashring.core.order_terms import checked_by
+from hashring.core.order_checks import checked_by
 from hashring.errors import ConfigError
 from hashring.web.actions import ACTIONS
 from hashring.web.page_templates import Templates

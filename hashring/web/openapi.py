@@ -9,8 +9,8 @@ import msgspec
 from hashring._version import __version__
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE
 from hashring.web import api_types as api
-from hashring.web.action_parts import Action
 from hashring.web.actions import ACTIONS, plan_path
+from hashring.web.base_action import Action
 from hashring.web.request_parameters import (
     MOST_JOINING,
     MOST_LEAVING,

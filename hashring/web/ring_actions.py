@@ -30,7 +30,7 @@ from hashring.store.ring.ring_after_orders import (
 )
 from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
-from hashring.web.action_parts import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.base_action import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
 from hashring.web.page_templates import day, shown
 from hashring.web.request_parameters import ring_of, text_of, weight_of
 from hashring.web.ring_view import RingView

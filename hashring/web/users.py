@@ -7,7 +7,7 @@ from typing import Final
 
 from flask import request
 
-from hashring.core.order_terms import checked_by
+from hashring.core.order_checks import checked_by
 from hashring.errors import ConfigError
 
 ANYBODY: Final = "*"

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from hashring.core.ring_change import ChangeKind, RingChange, Stamp
 from hashring.core.ring_history import ring_history
 from hashring.spark import audit, work_slices
+from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.owner_at_time import as_of
-from hashring.spark.range_lookup import one_row
 from hashring.spark.session import spark_session
 
 WEEK = 7 * 86_400_000_000

@@ -19,7 +19,7 @@ import time
 from pyspark.sql import functions as F  # noqa: N812
 from spark_lookup import random_ring
 
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.spark import (
     load,
     load_of_histogram,

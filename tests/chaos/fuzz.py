@@ -30,7 +30,7 @@ from hashring.core.groups.view_changes import ViewChange
 from hashring.core.replica import parse_replica
 from hashring.core.ring import Ring
 from hashring.core.ring_change import parse_change
-from hashring.core.ring_file import dump_ring, load_ring
+from hashring.core.ring_json import dump_ring, load_ring
 from hashring.errors import (
     ConfigError,
     GroupFormatError,

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from hashring import Ring
-from hashring.files import read_ring
+from hashring.ring_files import read_ring
 from tests.cli.conftest import Run, nodes_on, put
 
 

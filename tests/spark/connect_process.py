@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from hashring.files import read_ring
+from hashring.ring_files import read_ring
 from hashring.spark import owner, point, register_functions
 from hashring.spark.session import is_connect, spark_session
 from tests.spark.test_owner import random_ring

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.hashing import hash_algorithm
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
 from hashring.core.ring_history import ring_history
+from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, HistoryError
 from hashring.spark.audit import PROBLEMS, audit, work_slices
 from hashring.spark.history_from_events import history_of

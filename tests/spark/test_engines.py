@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from hashring.core.ring_file import RingFile
-from hashring.files import write_ring
+from hashring.core.ring_json import RingFile
+from hashring.ring_files import write_ring
 from tests.conftest import ROOT, eventually
 from tests.spark.engine_process import JAVA
 from tests.spark.test_owner import random_ring

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.cli.spark import spark_group
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import (
     ColumnError,
     ConfigError,
@@ -30,7 +30,7 @@ from hashring.errors import (
     SparkFailed,
     UnknownNodeError,
 )
-from hashring.files import read_ring, write_ring
+from hashring.ring_files import read_ring, write_ring
 from hashring.spark.input import Input, read_frame
 from hashring.spark.jobs import assign_job, kept, load_job
 from hashring.spark.output import Output

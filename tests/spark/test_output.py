@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
-from hashring.files import write_ring
+from hashring.ring_files import write_ring
 from hashring.spark.output import Output
 from tests.spark.test_jobs import run
 from tests.spark.test_owner import random_ring

@@ -24,9 +24,9 @@ from hashring.spark import (
     with_move,
     with_owner,
 )
+from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.key_points import is_native
 from hashring.spark.older_pyspark import by_partition_number
-from hashring.spark.range_lookup import one_row
 from hashring.spark.ring_columns import ring_columns, ring_table
 from tests.spark.conftest import in_a_thread, rows
 
@@ -456,7 +456,7 @@ def test_weights_in_text_are_numbers_where_they_can_be(spark):
 
 
 def test_a_large_table_goes_to_the_executors_in_pieces(spark, monkeypatch):
-    monkeypatch.setattr("hashring.spark.range_lookup.MOST_BYTES", 2**16)
+    monkeypatch.setattr("hashring.spark.arrays_to_spark.MOST_BYTES", 2**16)
     # With as many points, no array is a literal. The ring is of this test alone: tables are kept.
     ring = random_ring(300, 32, seed=77)
     keys = [f"k{i}" for i in range(300)]

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from hashring.core.ring import Ring
 from hashring.errors import ColumnError, ConfigError, EmptyRingError
-from hashring.files import write_ring
+from hashring.ring_files import write_ring
 from hashring.spark import (
     load,
     load_of_histogram,

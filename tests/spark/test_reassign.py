@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError, EmptyRingError, NoDataError, OutputRefused
-from hashring.files import read_ring, write_ring
+from hashring.ring_files import read_ring, write_ring
 from hashring.spark import may_move, with_owner
 from hashring.spark.directory_lock import alone
 from hashring.spark.input import Input

@@ -14,9 +14,9 @@ from redis import Redis
 
 from hashring import RingNode
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, InputDamaged, OutputExists, OutputRefused
-from hashring.files import write_ring
+from hashring.ring_files import write_ring
 from hashring.spark.datasource import live_ring
 from hashring.spark.stream import StreamCounts, fixed_ring, followed_ring, tag_stream
 from tests.conftest import PATIENCE, ROOT, eventually

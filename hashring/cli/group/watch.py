@@ -14,7 +14,7 @@ from hashring.cli.group.show import state_document, state_lines
 from hashring.cli.output import can_redraw, json_line
 from hashring.core.groups import group_status
 from hashring.core.groups.state import GroupState
-from hashring.core.order_terms import LONGEST
+from hashring.core.order_checks import LONGEST
 from hashring.errors import ConfigError, HashringError, RetryLater
 from hashring.store.group.commands import Reading
 

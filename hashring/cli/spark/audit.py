@@ -18,7 +18,7 @@ from hashring.cli.spark.options import (
     session_options,
 )
 from hashring.errors import ConfigError
-from hashring.files import read_ring
+from hashring.ring_files import read_ring
 
 
 @click.command("audit")

@@ -10,12 +10,12 @@ from hashring.cli.common_options import Settings
 from hashring.cli.live_ring import live_ring
 from hashring.cli.spark.options import name_and_value
 from hashring.errors import EmptyRingError
-from hashring.files import read_ring
+from hashring.ring_files import read_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from hashring.core.ring_file import RingFile
+    from hashring.core.ring_json import RingFile
 
 
 def check_input(options: dict[str, Any]) -> None:

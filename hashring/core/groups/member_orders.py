@@ -18,7 +18,7 @@ from hashring.core.groups.state import (
     GroupState,
     MemberOrder,
 )
-from hashring.core.order_terms import check_lasting
+from hashring.core.order_checks import check_lasting
 from hashring.errors import ConfigError, UnknownMemberError
 
 

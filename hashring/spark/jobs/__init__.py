@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from hashring.spark.jobs.assign import assign_job, compact_job, reassign_job
 from hashring.spark.jobs.audit import FIRST, WORST, audit_job
+from hashring.spark.jobs.histogram import histogram_job
 from hashring.spark.jobs.kept_frames import kept
-from hashring.spark.jobs.load import PICTURED_NODES, histogram_job, load_job
+from hashring.spark.jobs.load import PICTURED_NODES, load_job
 from hashring.spark.jobs.plan import plan_job
 from hashring.spark.jobs.replicas import replicas_job
 from hashring.spark.jobs.simulate import balance_section, simulate_job

@@ -1,11 +1,9 @@
-"""The jobs that count the keys of each node: histogram and load."""
+"""The job that counts the keys of each node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring import Ring
 from hashring.spark.histogram_load import load_of_histogram
@@ -16,50 +14,11 @@ from hashring.spark.key_column import check_keys
 from hashring.spark.node_load import load
 from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
-from hashring.spark.point_histogram import DEFAULT_BUCKETS, point_histogram
 from hashring.spark.report import Report
-from hashring.spark.row_counts import Counts
 from hashring.spark.weight_sums import check_sum
 
 PICTURED_NODES: Final = 200
 """Of more, a report shows a histogram instead of a picture and a row each."""
-
-
-def histogram_job(
-    source: Input,
-    output: Output,
-    *,
-    key: str = "key",
-    weight: str | None = None,
-    hash_algorithm: str = "crc-32",
-    buckets: int = DEFAULT_BUCKETS,
-) -> Outcome:
-    """Write how many rows each bucket of points has, for :func:`load_job`."""
-    df, bad_records = source.counted()
-    output.check(df.sparkSession)
-    made = point_histogram(df, key, weight, hash_algorithm=hash_algorithm, buckets=buckets)
-    check_keys(source, key)
-    counts = Counts(
-        made,
-        filled=F.count("start"),
-        rows=F.sum("keys"),
-        lost=F.sum(F.when(F.col("start").isNull(), F.col("keys")).otherwise(0)),
-        bad=F.sum("bad_weights"),
-    )
-    output.write(counts.frame.coalesce(1))
-    told = counts.get()
-    facts: list[tuple[str, Any]] = [
-        ("rows", told["rows"]),
-        ("rows without a key", told["lost"]),
-        ("unusable weights", told["bad"]),
-        ("bad records left out", bad_records()),
-        ("buckets", buckets),
-        ("buckets with any row", told["filled"]),
-        ("hash", hash_algorithm),
-    ]
-    report = Report("Histogram of points")
-    report.facts(facts)
-    return Outcome(tuple(facts), report)
 
 
 def load_job(

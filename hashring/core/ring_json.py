@@ -66,7 +66,7 @@ def load_ring(text: str | bytes, source: str = "the text") -> RingFile:
         MissingDependencyError: its hash algorithm needs a package that is not installed.
     """
     if text[:4] in (_PARQUET_MAGIC, _PARQUET_MAGIC.decode()):
-        raise RingFileError(source, "is Parquet: read it with hashring.files.read_ring")
+        raise RingFileError(source, "is Parquet: read it with hashring.ring_files.read_ring")
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile, dump_ring, load_ring
+from hashring.core.ring_json import RingFile, dump_ring, load_ring
 from hashring.errors import ConfigError, RingFileError
-from hashring.files import read_ring, write_ring
+from hashring.ring_files import read_ring, write_ring
 
 RING = Ring({"a": [0, 7], "bé": [5]}, "crc-32c")
 

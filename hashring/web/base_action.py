@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from werkzeug.datastructures import MultiDict
 
 from hashring.core.groups.group_plan import Foresight
-from hashring.core.order_terms import checked_by
+from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
 from hashring.web import api_types as api
 from hashring.web.service import Service

@@ -1,6 +1,6 @@
 """Ring files on this machine.
 
-A ring file is JSON (:mod:`hashring.core.ring_file`), or Parquet with the same JSON in its header.
+A ring file is JSON (:mod:`hashring.core.ring_json`), or Parquet with the same JSON in its header.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hashring.atomic_writes import new_file
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile, dump_ring, load_ring
+from hashring.core.ring_json import RingFile, dump_ring, load_ring
 from hashring.errors import (
     MissingDependencyError,
     NoDataError,

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from hashring.core.ring import Ring
-from hashring.core.ring_file import RingFile
+from hashring.core.ring_json import RingFile
 from hashring.errors import (
     MissingDependencyError,
     NoDataError,
@@ -13,7 +13,7 @@ from hashring.errors import (
     OutputRefused,
     RingFileError,
 )
-from hashring.files import read_ring, write_ring
+from hashring.ring_files import read_ring, write_ring
 
 RING = RingFile(Ring({"a": [0, 7], "bé": [5]}, "crc-32c"), "accounts", 7, "ab", 9)
 
