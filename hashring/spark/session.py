@@ -75,13 +75,14 @@ def spark_session(
     """
     was_there = running_session() is not None
     is_ours = not was_there and _is_ours(conf or {})
+    starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
     if remote is not None:
         if master is not None:
             raise ConfigError("remote", remote, "give either a master or a Spark Connect URL")
         _check_remote(remote)
         builder = SparkSession.builder.remote(remote)
     else:
-        if "SPARK_REMOTE" not in os.environ:
+        if starts_java and "SPARK_REMOTE" not in os.environ:
             java_version()
         builder = SparkSession.builder.appName("hashring")
         if master is not None:
@@ -104,7 +105,6 @@ def spark_session(
                     builder = builder.config("spark.driver.defaultJavaOptions", LARGE_PAGES)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
-    starts_java = remote is None and not was_there and "PYSPARK_GATEWAY_PORT" not in os.environ
     with ExitStack() as around:
         if starts_java:
             around.enter_context(java_prints_to(log))

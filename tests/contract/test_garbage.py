@@ -380,7 +380,11 @@ def _run(scene: Scene, command: Command[Any]) -> Outcome:
     )
 
 
-@pytest.fixture(scope="module", params=servers().values(), ids=servers().keys())
+@pytest.fixture(
+    scope="module",
+    params=[servers()[name] for name in oldest_and_newest()],
+    ids=oldest_and_newest(),
+)
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     with RedisServer(request.param) as server:
         found = Scene(server)
@@ -467,12 +471,6 @@ def _seen_in_memory(number: int, plant: str, value: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-@pytest.mark.parametrize(
-    "scene",
-    [servers()[name] for name in oldest_and_newest()],
-    ids=oldest_and_newest(),
-    indirect=True,
-)
 def test_garbage_has_in_memory_the_effect_that_it_has_in_redis(scene: Scene, plant: str) -> None:
     real = RealPlace(KEYS, scene.client, scene.store)
     for number, command in enumerate(_ring()):

@@ -42,6 +42,11 @@ def test_a_place_that_cannot_hold_the_words_of_java_is_refused(tmp_path, monkeyp
         spark_session()
 
 
+def test_while_a_session_runs_no_other_java_is_needed(spark, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert spark_session().sparkContext is spark.sparkContext
+
+
 @pytest.mark.parametrize("run", [lambda work: work(), in_a_thread])
 def test_a_session_that_runs_is_used_as_it_is(spark, run):
     def level():
