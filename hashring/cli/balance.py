@@ -60,7 +60,7 @@ def command(
     1.5 times, and none gets further than 4 times from the node's own. Nodes without a load keep
     their weight.
 
-    It orders nothing while a node has not obeyed the last order about its weight. The history has
+    It orders nothing while a node has not applied the last order about its weight. The history has
     each order with its reason. Repeat it until it changes nothing, some heartbeats apart: loads
     follow weights late. --every repeats it, and writes a line each time (with --json: a document
     on a line). A step moves about a fifth of the ring at most. There is one step in that time at
@@ -129,7 +129,7 @@ class _Round:
         at: when, in seconds since 1970, by Redis' clock.
         nodes: the live nodes that report a load.
         silent: those that report none.
-        waiting: those that have not obeyed the last order about their weight.
+        waiting: those that have not applied the last order about their weight.
         made: the weights.
         plan: what moves.
         ordered: whether the weights were ordered.
@@ -186,7 +186,7 @@ def _text(found: _Round) -> Iterator[str]:
         return
     yield f"busiest load: {_times(made.before)} the mean now, {_times(made.after)} then"
     if found.waiting:
-        yield f"not obeyed yet: the last order about {printable(', '.join(found.waiting))}"
+        yield f"not applied yet: the last order about {printable(', '.join(found.waiting))}"
     rows = [
         (
             f"{node.load:.3g}",
@@ -217,7 +217,7 @@ def _line(found: _Round) -> str:
         return next(_text(found))
     load = f"busiest load {_times(made.before)} the mean"
     if found.waiting:
-        return printable(f"{load}; not obeyed yet: {', '.join(found.waiting)}")
+        return printable(f"{load}; not applied yet: {', '.join(found.waiting)}")
     if not made.weights:
         return f"{load}; no weight changes"
     if found.recent:

@@ -19,7 +19,7 @@ from hashring.ring_files import write_ring
     "--hash-algorithm",
     "algorithm",
     metavar="NAME",
-    help="The function from key to point, when the nodes do not tell theirs.",
+    help="The hash algorithm from key to point, if no node reports one.",
 )
 @ring_options()
 @click.pass_obj

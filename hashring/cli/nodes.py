@@ -47,8 +47,8 @@ def zone_line(zones: Counter[str], nodes: Sequence[NodeFacts]) -> str:
 def command(settings: Settings) -> None:
     """List the nodes and how they are.
 
-    Sees says which ring a node saw at its last heartbeat: current, older (it has not beaten since
-    the last change, or missed it), another (hashring doctor says why), or - (it does not tell).
+    Sees says which ring a node saw at its last heartbeat: current, older (it has sent no heartbeat
+    since the last change, or missed it), another (hashring doctor says why), or - (not reported).
     A node that stopped to come back is away; other nodes take over when it expires. Below the table
     are the orders to drain nodes, or to give them another weight.
 

@@ -28,7 +28,7 @@ _BATCH: Final = 1000  # keys whose answers are written in one call
     "--hash-algorithm",
     "algorithm",
     metavar="NAME",
-    help="The function from key to point, when the nodes do not tell theirs.",
+    help="The hash algorithm from key to point, if no node reports one.",
 )
 @click.option(
     "--owners",

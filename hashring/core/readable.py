@@ -8,9 +8,9 @@ from typing import Final
 _LAST_DAY: Final = 253_402_214_400.0  # the end of 9999-12-30: the year is 9999 in every time zone
 
 
-def counted(number: int, thing: str) -> str:
-    """``1 node``, ``2 nodes``, ``1,000 nodes``."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+def counted(number: int, thing: str, things: str = "") -> str:
+    """``1 node``, ``1,000 nodes``; ``things`` is a plural that is not made by an s."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
 def duration(value: float) -> str:

@@ -45,7 +45,7 @@ def java_version() -> int:
         raise JavaNotFound(f"the Java at {program} does not start ({error})") from error
     found = re.search(r'version "(\d+)(?:\.(\d+))?', told)
     if not found:
-        raise JavaNotFound(f"the Java at {program} does not tell its version: {told[:80]!r}")
+        raise JavaNotFound(f"the Java at {program} does not report its version: {told[:80]!r}")
     # Java 8 calls itself 1.8.
     major = int(found[2] if found[1] == "1" and found[2] else found[1])
     if major < OLDEST_JAVA:

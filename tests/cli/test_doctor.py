@@ -294,7 +294,7 @@ def test_a_key_of_another_type_is_a_problem(client: Redis, run: Run) -> None:
 def test_garbage_is_shown_with_reasons(client: Redis, run: Run) -> None:
     client.zadd("ring", {"abc": 1e12, "12:only": 1e12, f"{2**32}:n:1": 1e12, b"\xff\xfe": 1e12})
     found = finding(run("doctor", "--json", status=1), "members")
-    assert found["text"] == "no replicas, so nodes pass over them: 4 members"
+    assert found["text"] == "4 invalid entries in the ring key; nodes ignore them"
     assert sorted(found["details"]) == [
         "ring member b'12:only' names no node; expected start:node:id",
         (
@@ -568,7 +568,7 @@ def test_a_node_that_has_not_beaten_since_the_change_is_not_blamed(beat: float) 
     calm = written("calm", 5, expires_in=60 - beat, told=told("old"))
     assert look([calm], [event(30, "x", "start")])["agreement"] == (
         "note",
-        "calm: has not beaten since the last change",
+        "calm: has sent no heartbeat since the last change",
     )
 
 

@@ -22,7 +22,7 @@ def fake_java(tmp_path, says):
     [
         ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is version 11; Spark 4 runs on"),
         ("echo 'java version \"1.8.0_202\"' >&2", "is version 8; Spark 4 runs on Java 17"),
-        ("echo hello >&2", "does not tell its version: 'hello"),
+        ("echo hello >&2", "does not report its version: 'hello"),
         ("exit 3", "does not start"),
     ],
 )

@@ -84,10 +84,11 @@ def _nodes(nodes: list[NodeFacts], live: list[NodeFacts]) -> Finding:
 
 def _garbage(snapshot: Snapshot) -> Finding:
     if not snapshot.garbage:
-        return ok("members", "every member of the ring is a replica")
+        return ok("members", "every entry in the ring key is valid")
     return problem(
         "members",
-        f"no replicas, so nodes pass over them: {counted(len(snapshot.garbage), 'member')}",
+        f"{counted(len(snapshot.garbage), 'invalid entry', 'invalid entries')} in the ring key; "
+        "nodes ignore them",
         "find out who writes to this key, and ZREM the members",
         tuple(printable(why) for _, why in snapshot.garbage[:_SHOWN]),
     )
@@ -242,7 +243,7 @@ def _agreement(live: list[NodeFacts], snapshot: Snapshot, events: Sequence[RingE
     if older:
         return note(
             "agreement",
-            f"{_list([node.name for node in older])}: has not beaten since the last change",
+            f"{_list([node.name for node in older])}: has sent no heartbeat since the last change",
         )
     unknown = sum(node.sees is Sees.UNKNOWN and not node.away for node in live)
     if unknown:
