@@ -563,7 +563,7 @@ class BaseMember(ABC):
         self._let_go(change)
 
     def _await_end(self, put: Put, changes: Iterable[PartitionChange]) -> None:
-        """A loop is told of these changes: what is revoked waits for it. Called with the lock."""
+        """Let what these changes revoke wait for a loop that receives them. Needs the lock."""
         for change in changes:
             if change.kind is PartitionChangeKind.REVOKED and self._callbacks.on_revoked is None:
                 self._ending.setdefault((change.partition, change.token), _Ending()).loops.add(put)

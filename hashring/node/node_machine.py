@@ -1152,7 +1152,7 @@ class NodeMachine:
         if self.book is not None:
             self.book.forget_releases()
         if now - asked > self.config.io_timeout / 2:
-            # Redis is silent, and would be as long about the rest: whoever stops wants to go.
+            # Redis is silent, so the next command would take as long. Stopping must be quick.
             self._may_be_on_ring = False
 
     def _stop_failed(self, error: StoreError, now: float) -> None:

@@ -17,7 +17,7 @@ logger = LoopLog("hashring")
 
 T = TypeVar("T")
 
-# Seconds for which a machine is told what has arrived, before it is asked what to do.
+# Seconds for which a machine receives what has arrived, before it decides its next step.
 _SAYING: Final = 0.05
 
 Word = Callable[[float], object]
@@ -112,9 +112,9 @@ class Loop:
     # --- turns --------------------------------------------------------------------------------
 
     def _step(self, store: Store) -> bool:
-        """One step of the machine's, and what was told before; whether there are more."""
+        """Deliver what has arrived, and take one step; whether there are more."""
         until = self.clock() + _SAYING
-        # What is told faster than the machine takes it up must not keep it from a heartbeat.
+        # Messages that arrive faster than the machine reads them must not delay its heartbeat.
         while self.clock() < until and (word := self._inbox.get(0.0)) is not None:
             self._say(word)
         with self._lock:

@@ -12,13 +12,12 @@ from hashring.cli.doctor.findings import Finding, Level, problem
 from hashring.cli.doctor.group_checks import member_drains
 from hashring.cli.doctor.ring_checks import ring_checks
 from hashring.cli.doctor.server_checks import server_checks
+from hashring.cli.group.flows import every_standing
 from hashring.cli.output import document
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.errors import GroupFormatError, RedisRefused, WrongKeyType
+from hashring.errors import HashringError, RedisRefused, WrongKeyType
 from hashring.health import long_drained
-from hashring.store.discovery import discover
-from hashring.store.group.commands import group_keys, read
 from hashring.store.ring.node_facts import locking_nodes
 from hashring.store.ring.ring_events import RingEvent, newest
 
@@ -104,18 +103,13 @@ def _ring_findings(settings: Settings, connection: Connection) -> Iterator[Findi
 def _group_findings(connection: Connection) -> Iterator[Finding]:
     drained: dict[str, list[str]] = {}
     try:
-        for server in connection.servers():
-            names = {found.name for found in discover(server) if found and found.kind == "group"}
-            for name in sorted(names):
-                try:
-                    reading = server.run(read(group_keys(name)))
-                    state = reading.standing()
-                except (GroupFormatError, WrongKeyType) as error:
-                    yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {error}")
-                    continue
-                if state is not None:
-                    now = reading.facts.now
-                    drained[name] = long_drained(state.orders_at(now), now)
+        for name, standing in every_standing(connection):
+            if isinstance(standing, HashringError):
+                yield Finding("drains", Level.UNKNOWN, f"group {printable(name)}: {standing}")
+                continue
+            state, reading = standing
+            now = reading.facts.now
+            drained[name] = long_drained(state.orders_at(now), now)
     except RedisRefused as error:
         yield Finding("drains", Level.UNKNOWN, str(error))
         return

@@ -1,15 +1,16 @@
-"""Read where a group stands, and commit a decision."""
+"""Read where groups stand, and commit a decision."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hashring.cli.connection import Connection
 from hashring.core.groups.next_decision import StepOutcome
 from hashring.core.groups.state import GroupState
-from hashring.errors import ConfigError
+from hashring.errors import ConfigError, GroupFormatError, WrongKeyType
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
+from hashring.store.discovery import discover
 from hashring.store.group.commands import Reading, group_keys, read
 
 
@@ -26,6 +27,28 @@ def standing(connection: Connection, name: str) -> tuple[GroupState, Reading]:
             "group", name, "there is no such group; hashring group list shows those there are"
         )
     return state, reading
+
+
+Standing = tuple[GroupState, Reading]
+
+
+def every_standing(
+    connection: Connection,
+) -> Iterator[tuple[str, Standing | GroupFormatError | WrongKeyType]]:
+    """The name of each group, and where it stands, or why that cannot be read.
+
+    Groups come by name, on a Redis Cluster server by server.
+    """
+    for server in connection.servers():
+        for name in sorted({it.name for it in discover(server) if it and it.kind == "group"}):
+            try:
+                reading = server.run(read(group_keys(name)))
+                state = reading.standing()
+            except (GroupFormatError, WrongKeyType) as error:
+                yield name, error
+            else:
+                if state is not None:  # else it went away since
+                    yield name, (state, reading)
 
 
 def decide(

@@ -6,13 +6,12 @@ import click
 
 from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
+from hashring.cli.group.flows import every_standing
 from hashring.cli.output import columns, document
 from hashring.core.groups import group_status
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.printable import printable
-from hashring.errors import GroupFormatError, WrongKeyType
-from hashring.store.discovery import discover
-from hashring.store.group.commands import group_keys, read
+from hashring.errors import HashringError
 
 
 @click.command("list")
@@ -32,18 +31,13 @@ def command(settings: Settings) -> int | None:
     found: list[tuple[str, GroupStatus, str]] = []
     unreadable: dict[str, str] = {}
     with connected(settings) as connection:
-        for server in connection.servers():
-            names = {found.name for found in discover(server) if found and found.kind == "group"}
-            for name in sorted(names):
-                try:
-                    reading = server.run(read(group_keys(name)))
-                    state = reading.standing()
-                except (GroupFormatError, WrongKeyType) as error:
-                    unreadable[name] = str(error)
-                    continue
-                if state is not None:  # else it went away since
-                    status = group_status.status(state, reading.facts)
-                    found.append((name, status, state.terms.assignor))
+        for name, standing in every_standing(connection):
+            if isinstance(standing, HashringError):
+                unreadable[name] = str(standing)
+                continue
+            state, reading = standing
+            status = group_status.status(state, reading.facts)
+            found.append((name, status, state.terms.assignor))
     found.sort(key=lambda group: group[0])
     if settings.json:
         document(
