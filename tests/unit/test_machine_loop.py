@@ -1,4 +1,4 @@
-"""The loop that drives a machine: what it must do whatever the machine is told."""
+"""The loop that drives a machine: what it must do, whatever messages arrive."""
 
 from __future__ import annotations
 

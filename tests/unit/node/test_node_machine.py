@@ -1731,7 +1731,8 @@ def test_a_node_with_locks_that_redis_takes_is_not_failing() -> None:
     assert not Hand(locks=LOCKS).live().machine.failing
 
 
-def test_a_node_that_leaves_tries_once_to_release_its_locks() -> None:
+def leaving_with_a_lock() -> tuple[Hand, Run]:
+    """A node that holds a lock and stops, and its request to release the lock."""
     hand = Hand(locks=LOCKS).live()
     book, point = hand.machine.book, hand.view.bounds[0]
     assert book is not None
@@ -1740,20 +1741,18 @@ def test_a_node_that_leaves_tries_once_to_release_its_locks() -> None:
     book.acquired(take, [7], hand.now, hand.now)
     hand.machine.stop()
     release = hand.run()
+    return hand, release
+
+
+def test_a_node_that_leaves_tries_once_to_release_its_locks() -> None:
+    hand, release = leaving_with_a_lock()
     assert release.command.script.name == "locks_release"
     release.failed(RedisUnavailable("gone"), hand.now)
     assert hand.run().command.script.name == "leave"
 
 
 def test_a_node_that_leaves_asks_a_silent_redis_no_more() -> None:
-    hand = Hand(locks=LOCKS).live()
-    book, point = hand.machine.book, hand.view.bounds[0]
-    assert book is not None
-    take = book.take([(b"key", point, b"key")], hand.now)
-    assert take is not None
-    book.acquired(take, [7], hand.now, hand.now)
-    hand.machine.stop()
-    release = hand.run()
+    hand, release = leaving_with_a_lock()
     hand.now += IO
     release.failed(RedisUnavailable("silent"), hand.now)
     assert isinstance(hand.next(), Finished)
