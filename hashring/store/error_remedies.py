@@ -40,7 +40,7 @@ _RENAMED: Final = "restore the command (rename-command); hashring doctor names t
 
 # First words of what the server wrote.
 _CODES: Final[dict[str, tuple[type[StoreError], str]]] = {
-    "WRONGTYPE": (WrongKeyType, "choose another ring name, or remove the key that is in the way"),
+    "WRONGTYPE": (WrongKeyType, "choose another name, or remove the key that is in the way"),
     "NOAUTH": (PermissionDenied, _NO_PASSWORD),
     "WRONGPASS": (PermissionDenied, _PASSWORD),
     "NOPERM": (PermissionDenied, _ALLOW),

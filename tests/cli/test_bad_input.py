@@ -201,7 +201,7 @@ def test_a_key_of_another_type(client: Redis, run: Run, command: tuple[str, ...]
     client.set("{ring}:events", "text")
     line = said(run(*command, status=3))
     assert "WRONGTYPE" in line
-    assert line.endswith("choose another ring name, or remove the key that is in the way")
+    assert line.endswith("choose another name, or remove the key that is in the way")
 
 
 @pytest.mark.parametrize("command", COMMANDS[:-1], ids=lambda command: command[0])
@@ -364,7 +364,7 @@ def test_example_tells_what_is_wrong_in_one_line(client: Redis, redis_server: Re
         (("--port", "1"), "Connection refused"),
         (("--host", "host.invalid"), "host.invalid"),
         (("--url", "localhost"), "give redis://user:password@host:port/db"),
-        (("--url", redis_server.url, "--ring", "wrong"), "choose another ring name"),
+        (("--url", redis_server.url, "--ring", "wrong"), "choose another name"),
         (("--url", redis_server.url, "--ring", ""), "a ring's name is a non-empty str"),
         (("--url", limited), "documentation: reference/redis-layout"),
         (("--url", wrong_password), "check the user and the password in the URL"),

@@ -88,7 +88,7 @@ def test_a_key_of_another_type(start: Start) -> None:
     with Redis(port=server.port) as admin:
         for key in ("ring", "{g}:group:state", "fenced"):
             admin.set(key, "text")
-    remedy = "choose another ring name, or remove the key that is in the way"
+    remedy = "choose another name, or remove the key that is in the way"
     wrong = f"WRONGTYPE Operation against a key holding the wrong kind of value; {remedy}"
 
     def group(client: Any) -> None:

@@ -343,7 +343,7 @@ def test_a_ring_key_of_another_type_is_reported_and_healed_from(make: Make, clie
     client.set(RING, "somebody else's")
     eventually(lambda: node.state == "fenced", "it owns nothing while it cannot renew")
     assert node.owned(KEYS) == set()
-    told = "choose another ring name, or remove the key"
+    told = "choose another name, or remove the key"
     eventually(lambda: told in (node.status["last_error"] or ""), "it says why, and what to do")
     assert "WRONGTYPE" in node.status["last_error"]
     client.delete(RING)

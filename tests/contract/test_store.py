@@ -896,7 +896,7 @@ def test_a_key_of_the_wrong_type_is_an_error_and_nothing_is_changed(
         real.sweep,
         lambda: real.look("m"),
     ):
-        with pytest.raises(WrongKeyType, match="another ring name"):
+        with pytest.raises(WrongKeyType, match="another name"):
             attempt()
     assert _dump(real) == before
 

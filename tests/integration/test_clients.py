@@ -566,6 +566,6 @@ def test_a_key_of_the_wrong_type_is_named_and_left_alone(
 ) -> None:
     client = redis.Redis.from_url(redis_server.url)
     client.rpush(key, "somebody's")
-    with pytest.raises(WrongKeyType, match="choose another ring name"):
+    with pytest.raises(WrongKeyType, match="choose another name"):
         RingNode(client, "r").start()
     assert client.keys() == [key.encode()]
