@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -110,6 +111,11 @@ def spark_session(
             around.enter_context(java_prints_to(log))
             if SparkContext._gateway is None and is_ours:
                 around.enter_context(java_has_own_files())
+        if starts_java and "SPARK_REMOTE" not in os.environ:
+            # With spark.api.mode=connect PySpark 4.0 starts a server with these settings, and then
+            # warns that it cannot set them once more.
+            around.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "Failed to set ")
         session = builder.getOrCreate()
     if is_connect(session):
         if progress:
