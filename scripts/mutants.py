@@ -268,7 +268,7 @@ def compiles(path: Path, text: str) -> bool:
         if path.suffix == ".py":
             compile(text, str(path), "exec")
         else:
-            import lupa.lua51  # noqa: PLC0415 - --help needs nothing but Python
+            import lupa.lua51  # noqa: PLC0415 - `--help` runs without packages
 
             lupa.lua51.LuaRuntime().compile(text)
     except Exception:  # noqa: BLE001 - each compiler has its own
