@@ -66,7 +66,8 @@ class Fault:
         recovery: the same for the time until all is well.
         peers: whether it can be done to nodes of redis-hashring, which take no orders.
         slow: seconds by which every message and call is late meanwhile.
-        loses: whether Redis goes back to an earlier state, locks included.
+        loses: whether Redis goes back to an earlier state, locks included. A lock whose release is
+            lost stands until it expires.
         empties: whether Redis loses everything. Nodes put back the locks that they hold; nobody
             takes another one for as long as a lock lasts.
     """
@@ -88,7 +89,7 @@ class Fault:
         """What this fault may do to ownership."""
         timing = fleet.timing
         window = timing.window + self.slow
-        held_off = timing.ttl if self.empties and fleet.variant.lock else 0.0
+        held_off = timing.ttl if (self.empties or self.loses) and fleet.variant.lock else 0.0
         return Bounds(
             double=window if self.loses or not fleet.variant.lock else 0.0,
             none=max(window, self.away(fleet) if self.away else 0.0) + held_off,
