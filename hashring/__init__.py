@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     )
     from hashring.core.groups.group_plan import Foresight
     from hashring.core.groups.group_status import GroupStatus
-    from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
     from hashring.core.groups.lease_race import Spans
     from hashring.core.groups.lease_table import Rules
+    from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
     from hashring.core.groups.state import Phase
     from hashring.core.hashing import RING_SIZE, HashAlgorithm
     from hashring.core.ranges import Move, Range
@@ -178,8 +178,8 @@ _HOMES: Final = {
     "NodeSuperseded": "hashring.errors",
     "NotHeld": "hashring.errors",
     "OutOfMemory": "hashring.errors",
-    "PartitionChange": "hashring.core.groups.held_partitions",
-    "PartitionChangeKind": "hashring.core.groups.held_partitions",
+    "PartitionChange": "hashring.core.groups.membership",
+    "PartitionChangeKind": "hashring.core.groups.membership",
     "PartitionGroup": "hashring.groups.partition_group",
     "PermissionDenied": "hashring.errors",
     "Phase": "hashring.core.groups.state",

@@ -19,8 +19,8 @@ from hashring.core.readable import counted, whole_duration
 from hashring.core.ring_change import ChangeKind
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import FORGET
-from hashring.store.ring.node_facts import NodeFacts, Sees
 from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
 
 _LATE: Final = 0.5

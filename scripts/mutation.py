@@ -38,7 +38,7 @@ from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 GROUPS: Final = "next_decision pending_moves partition_column partition_map state view_changes"
-LEASES: Final = "held_partitions lease_race lease_table"
+LEASES: Final = "membership lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
     "member": [

@@ -346,7 +346,7 @@ def rooms() -> str:
 # The files that one thing passes, in order, with what each does; tests follow these ways and
 # compare. Beside a way stand values, tables, and what only hands a call on.
 CONTAINS_WAY = {
-    "node/reader.py": "not held: the snapshot cannot say yes",
+    "node/key_answers.py": "not held: the snapshot cannot say yes",
     "node/ring_node.py": "runs the flow on the user's thread",
     "node/lock_flows.py": "the flow: ask, take, ask again",
     "protocol/locks/lock_book.py": "decides, and keeps the key's state",
@@ -370,7 +370,7 @@ CHANGE_WAY = {
     "core/own_ranges.py": "the new ranges, from the message's text",
     "node/ring_node.py": "publishes; calls on_change beside it",
     "node/base_node.py": "the machine's new view",
-    "node/reader.py": "one assignment: the next answer uses it",
+    "node/key_answers.py": "one assignment: the next answer uses it",
 }
 CHANGE_BESIDE = (
     "core/ranges.py",
@@ -378,7 +378,7 @@ CHANGE_BESIDE = (
     "core/select_keys.py",
     "core/value_checks.py",
     "node/node_log.py",
-    "node/node_loop.py",
+    "node/node_runner.py",
     "protocol/silent_subscription.py",
     "running/threads_and_greenlets.py",
     "store/ring/key_names.py",
@@ -390,7 +390,7 @@ HANDOFF_WAY = {
     "store/redis_store.py": "one call; and the message to the owner",
     "running/machine_loop.py": "passes the message to the owner's machine",
     "protocol/member_machine.py": "renews at once: store/group/beat.lua",
-    "core/groups/held_partitions.py": "revoked, until a deadline; then released",
+    "core/groups/membership.py": "revoked, until a deadline; then released",
     "groups/base_member.py": "puts it into the inbox of the callbacks",
     "groups/sync_member.py": "calls on_revoked; its return goes back",
 }

@@ -20,8 +20,8 @@ from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.core.ring_plan import RingPlan, ring_plan
 from hashring.errors import ConfigError, RetryLater
-from hashring.store.ring.node_facts import loads_of, ring_algorithm
 from hashring.store.ring.node_orders import weigh
+from hashring.store.ring.node_reports import loads_of, ring_algorithm
 from hashring.store.ring.ring_after_orders import weighed_ring
 
 _PAUSE: Final = 0.9

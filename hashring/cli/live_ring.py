@@ -6,7 +6,7 @@ from hashring.cli.common_options import Settings
 from hashring.cli.connection import connected
 from hashring.core.ring_json import RingFile
 from hashring.errors import EmptyRingError
-from hashring.store.ring.node_facts import ring_algorithm
+from hashring.store.ring.node_reports import ring_algorithm
 
 
 def live_ring(settings: Settings, algorithm: str | None = None) -> RingFile:

@@ -13,7 +13,7 @@ from hashring.cli.orders import drain_line, weight_line
 from hashring.cli.output import columns, document, local_time, percent, seconds
 from hashring.core.printable import printable
 from hashring.core.readable import counted
-from hashring.store.ring.node_facts import NodeFacts, node_facts, told_zones
+from hashring.store.ring.node_reports import NodeFacts, node_facts, told_zones
 
 HEADER = ("Share", "Replicas", "Heartbeat", "Expires", "Sees", "Since", "Node")
 

@@ -19,8 +19,8 @@ from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.ring.commands import Snapshot, snapshot
-from hashring.store.ring.node_facts import ring_algorithm
 from hashring.store.ring.node_orders import DrainOrder, OrderStatus, WeightOrder, check_order
+from hashring.store.ring.node_reports import ring_algorithm
 from hashring.store.ring.ring_after_orders import known_nodes
 
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")

@@ -17,7 +17,7 @@ from hashring.core.hashing import key_bytes
 from hashring.core.printable import printable
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
-from hashring.store.ring.node_facts import node_facts, ring_algorithm, told_zones
+from hashring.store.ring.node_reports import node_facts, ring_algorithm, told_zones
 
 _BATCH: Final = 1000  # keys whose answers are written in one call
 

@@ -15,7 +15,7 @@ from hashring.cli.plan_text import show_plan
 from hashring.core.placement import PLACEMENTS
 from hashring.core.ring_plan import planned_ring
 from hashring.errors import ConfigError
-from hashring.store.ring.node_facts import NodeFacts, node_facts, ring_algorithm
+from hashring.store.ring.node_reports import NodeFacts, node_facts, ring_algorithm
 
 _GREATEST_WEIGHT: Final = 100.0
 """Of a joining node written as ``name:2``. More is the end of a name such as ``host:4711``."""

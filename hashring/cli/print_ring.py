@@ -12,7 +12,7 @@ from hashring.cli.output import document, write_text
 from hashring.core.readable import counted
 from hashring.drawing.ring_picture import ring_picture
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.node_facts import node_facts
+from hashring.store.ring.node_reports import node_facts
 from hashring.store.ring.printed_tables import replica_rows, ring_tables
 
 

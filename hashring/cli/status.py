@@ -28,7 +28,7 @@ from hashring.store.discovery import discover
 from hashring.store.group.commands import group_keys, read, read_decision
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
-from hashring.store.ring.node_facts import node_facts, told_algorithms
+from hashring.store.ring.node_reports import node_facts, told_algorithms
 from hashring.store.ring.ring_events import newest
 
 _EVENTS: Final = 20

@@ -21,7 +21,7 @@ from hashring.core.readable import counted
 from hashring.core.ring import Ring
 from hashring.errors import MissingDependencyError, RetryLater
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.node_facts import NodeFacts, node_facts
+from hashring.store.ring.node_reports import NodeFacts, node_facts
 from hashring.store.ring.ring_events import RingEvent, after, event_json, iso_time, newest
 
 _INTERVAL: Final = 1.0  # seconds between two looks when nothing changes

@@ -17,7 +17,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.errors import RetryLater
 from hashring.store.ring.commands import Snapshot
-from hashring.store.ring.node_facts import NodeFacts, Sees
+from hashring.store.ring.node_reports import NodeFacts, Sees
 from hashring.store.ring.ring_events import RingEvent
 
 # Letters tell the nodes apart where there are no colours, and where two nodes share one.

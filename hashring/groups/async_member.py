@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from hashring.core.groups.held_partitions import PartitionChange
+from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay
 from hashring.store.asyncio_cancellation import call_back, callback_over
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Final
 
-from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
 from hashring.core.value_checks import check_node_name, is_finite
 from hashring.errors import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hashring.core.groups.held_partitions import PartitionChange
+from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay, logger
 from hashring.monkey_patching import threads_are_greenlets
 from hashring.running.threads_and_greenlets import (

@@ -26,7 +26,13 @@ from hashring.metrics.metric_families import (
 )
 from hashring.store.group.commands import Decision
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.node_facts import NodeFacts, Sees, node_facts, told_algorithms, told_zones
+from hashring.store.ring.node_reports import (
+    NodeFacts,
+    Sees,
+    node_facts,
+    told_algorithms,
+    told_zones,
+)
 from hashring.store.ring.ring_events import RingEvent
 
 STALE: Final = 30.0

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar, cast
 
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, RedisUnavailable
-from hashring.node.async_node_loop import AsyncRunner
+from hashring.node.async_node_runner import AsyncRunner
 from hashring.node.base_node import Node
+from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
-from hashring.node.reader import listed, monotonic
 from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease

@@ -10,9 +10,9 @@ from typing import Any
 from hashring.core.hashing import HashAlgorithm
 from hashring.errors import ConfigError, NodeForked, NodeStateError
 from hashring.node.forks import own_name, remember
+from hashring.node.key_answers import Change, Reader, Shown, monotonic, without_ranges
 from hashring.node.lock_flows import Asking
 from hashring.node.own_ranges_machine import machine_of
-from hashring.node.reader import Change, Reader, Shown, monotonic, without_ranges
 from hashring.node.settings import (
     DEFAULT_HEARTBEAT_INTERVAL,
     DEFAULT_REPLICAS,

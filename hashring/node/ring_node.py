@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError, NodeStateError, StoreError
 from hashring.node.base_node import Node
+from hashring.node.key_answers import listed, monotonic
 from hashring.node.lock_flows import Asking
-from hashring.node.node_loop import Runner
-from hashring.node.reader import listed, monotonic
+from hashring.node.node_runner import Runner
 from hashring.node.settings import OnChange
 from hashring.node.states import AT_WORK, ENDED, STARTABLE, NodeState
 from hashring.protocol.flow import Pause, UserFlow, run_flow

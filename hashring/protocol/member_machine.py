@@ -35,7 +35,7 @@ state             meaning                                        event -> next s
 
 In ``leaving`` everything held has been revoked; a member of a group renews its lease meanwhile.
 What a member holds ends by its own clock in every state
-(:mod:`hashring.core.groups.held_partitions`).
+(:mod:`hashring.core.groups.membership`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Final
 
-from hashring.core.groups.held_partitions import Membership, PartitionChange
+from hashring.core.groups.membership import Membership, PartitionChange
 from hashring.core.groups.state import MemberView
 from hashring.core.state_table import StateTable
 from hashring.errors import StoreError

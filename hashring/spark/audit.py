@@ -8,7 +8,7 @@ however many overlap. So the log is shuffled once and sorted by key and start, b
 that tells most rows apart; the rest is linear in its rows.
 
 All rows of a key are one sort in one task, unless its work is cut into slices of time
-(:mod:`hashring.spark.audit_time_slices`): a slice begins with what the pass remembers of the slices
+(:mod:`hashring.spark.hot_key_slices`): a slice begins with what the pass remembers of the slices
 before.
 """
 
@@ -26,7 +26,8 @@ from pyspark.sql.types import NumericType, StringType, TimestampType
 from hashring.core.ring_history import RingHistory
 from hashring.errors import ColumnError
 from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.audit_time_slices import (
+from hashring.spark.column_checks import column_type, quoted
+from hashring.spark.hot_key_slices import (
     BEFORE,
     SLICE,
     SLICE_ROWS,
@@ -34,11 +35,10 @@ from hashring.spark.audit_time_slices import (
     find_slices,
     sampled_fraction,
 )
-from hashring.spark.column_checks import column_type, quoted
 from hashring.spark.key_column import key_text
 from hashring.spark.key_points import key_point
 from hashring.spark.owner_at_time import AsOf, as_of
-from hashring.spark.range_columns import (
+from hashring.spark.range_lookup_columns import (
     look_up,
 )
 from hashring.spark.row_counts import Counts

@@ -48,7 +48,7 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.redis_url import client_of
 from hashring.store.ring.commands import Scoring, Snapshot, snapshot
 from hashring.store.ring.key_names import RingKeys, ring_keys
-from hashring.store.ring.node_facts import DEFAULT_ALGORITHM
+from hashring.store.ring.node_reports import DEFAULT_ALGORITHM
 from hashring.store.ring.ring_events import RingEvent, read_event
 
 if TYPE_CHECKING:

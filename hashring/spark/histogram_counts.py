@@ -22,13 +22,13 @@ from hashring.errors import ColumnError, ConfigError
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import column_type
 from hashring.spark.key_points import key_point
-from hashring.spark.range_columns import (
+from hashring.spark.range_filter import MOST_RANGES, within
+from hashring.spark.range_lookup_columns import (
     code_steps,
     table_arrays,
     with_code,
 )
-from hashring.spark.range_filter import MOST_RANGES, within
-from hashring.spark.range_table import Longs, overlay
+from hashring.spark.range_table_arrays import Longs, overlay
 from hashring.spark.ring_columns import points_table
 from hashring.spark.weight_sums import CODE, weighed
 

@@ -11,7 +11,7 @@ from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
 from hashring.errors import EmptyRingError
 from hashring.spark.histogram_counts import histogram_counts
-from hashring.spark.range_table import ring_ranges
+from hashring.spark.range_table_arrays import ring_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from hashring.core.ring import Ring
 from hashring.spark.histogram_counts import histogram_counts
 from hashring.spark.moves import NodeFlow, NodeFlows
-from hashring.spark.range_table import Pairs, overlay, ring_ranges
+from hashring.spark.range_table_arrays import Pairs, overlay, ring_ranges
 from hashring.spark.ring_columns import check_pair
 
 if TYPE_CHECKING:

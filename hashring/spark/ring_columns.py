@@ -1,8 +1,8 @@
 """Rings as columns: the owner of a point, and what else is known of the owner.
 
-A ring becomes a range table (:mod:`hashring.spark.range_table`) whose codes are the nodes' places
-in ``ring.nodes``, or pairs of nodes for two rings. Its arrays are made into columns once for each
-session and ring.
+A ring becomes a range table (:mod:`hashring.spark.range_table_arrays`) whose codes are the nodes'
+places in ``ring.nodes``, or pairs of nodes for two rings. Its arrays are made into columns once for
+each session and ring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashring.core.ring import Ring
 from hashring.errors import ConfigError, EmptyRingError
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import check_not_own
-from hashring.spark.range_columns import (
+from hashring.spark.range_lookup_columns import (
     MOST_REPEATED,
     code_at,
     code_columns,
@@ -30,8 +30,8 @@ from hashring.spark.range_columns import (
     table_arrays,
     with_code,
 )
-from hashring.spark.range_search import RangeSearch, range_search, search_row, search_steps
-from hashring.spark.range_table import (
+from hashring.spark.range_search_arrays import RangeSearch, range_search, search_row, search_steps
+from hashring.spark.range_table_arrays import (
     DEEP_STEP,
     MAX_RING_ROOT_BITS,
     Longs,

@@ -14,7 +14,6 @@ from hashring.web import api_types as api
 from hashring.web.actions import ACTIONS, Actions, plan_path
 from hashring.web.change_plans import group_after, ring_after
 from hashring.web.costly_requests import Turns
-from hashring.web.event_stream import Streams, changes_after, live_changes
 from hashring.web.group_actions import PlannedGroupAction
 from hashring.web.key_lookup import looked_up
 from hashring.web.login_routes import Login
@@ -30,6 +29,7 @@ from hashring.web.request_parameters import (
 )
 from hashring.web.ring_actions import PlannedRingAction
 from hashring.web.ring_view import RingView
+from hashring.web.server_sent_events import Streams, changes_after, live_changes
 from hashring.web.service import MOST, Service
 from hashring.web.watchers import EVENTS, GroupWatcher, RingWatcher
 

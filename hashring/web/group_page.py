@@ -13,12 +13,12 @@ from hashring.drawing.palette import node_colors
 from hashring.drawing.partition_grid import partition_grid
 from hashring.store.group.commands import Decision
 from hashring.web import page_templates
-from hashring.web.event_stream import Row
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import Track, differences
 from hashring.web.live_page import Parts, Rows, WatchedPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import element_id
+from hashring.web.server_sent_events import Row
 from hashring.web.watchers import GroupWatcher
 
 _MOST_CELLS: Final = 512  # partitions that are drawn one by one

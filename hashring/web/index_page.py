@@ -8,10 +8,10 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from hashring.health import Health, State, worst_first
-from hashring.web.event_stream import Row
 from hashring.web.live_page import LivePage, Parts, Rows, failure_values, reason_values
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView, element_id
+from hashring.web.server_sent_events import Row
 from hashring.web.service import Service
 from hashring.web.state_marks import mark
 from hashring.web.watcher_health import verdict_of, verdict_on_all

@@ -15,11 +15,11 @@ from markupsafe import Markup
 from hashring.drawing.charts import small_chart
 from hashring.errors import RedisUnavailable
 from hashring.health import Health, Reason
-from hashring.web.event_stream import Feed, Row
 from hashring.web.group_view import GroupView
 from hashring.web.last_hour import SAMPLES, SPAN, Track, counted_spans, span_of
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import RingView
+from hashring.web.server_sent_events import Feed, Row
 from hashring.web.state_marks import mark
 from hashring.web.watcher_health import verdict_of
 from hashring.web.watchers import Failure, Watcher

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from hashring.errors import KeyValueError
 from hashring.health import State
 from hashring.web.costly_requests import Turns
-from hashring.web.event_stream import Streams
 from hashring.web.key_lookup import Lookup, looked_up
 from hashring.web.live_page import LivePage
 from hashring.web.login_routes import Login
@@ -19,6 +18,7 @@ from hashring.web.page_templates import Templates
 from hashring.web.page_updates import LivePages
 from hashring.web.request_parameters import group_of, ring_of, text_of
 from hashring.web.ring_view import RingView
+from hashring.web.server_sent_events import Streams
 from hashring.web.service import Service
 from hashring.web.state_marks import icon, mark
 from hashring.web.watchers import RingWatcher

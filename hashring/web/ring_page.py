@@ -13,12 +13,12 @@ from hashring.drawing.ring_picture import Mark, ring_colors, ring_picture
 from hashring.health import NodeHealth
 from hashring.store.ring.commands import Snapshot
 from hashring.web import page_templates
-from hashring.web.event_stream import Row
 from hashring.web.key_lookup import Lookup
 from hashring.web.last_hour import Track, counted_spans
 from hashring.web.live_page import Parts, Rows, WatchedPage
 from hashring.web.page_templates import Templates
 from hashring.web.ring_view import Heir, RingView
+from hashring.web.server_sent_events import Row
 from hashring.web.watchers import EVENTS, RingWatcher
 
 _LOG: Final = 40  # events on a ring's page

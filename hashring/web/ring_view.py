@@ -15,14 +15,14 @@ from hashring.errors import HashringError
 from hashring.health import NOT_LIVE, Health, NodeHealth, node_health, ring_health
 from hashring.metrics.fleet_collector import RingReading
 from hashring.store.ring.commands import Scoring, Snapshot
-from hashring.store.ring.node_facts import (
+from hashring.store.ring.node_orders import DrainOrder
+from hashring.store.ring.node_reports import (
     DEFAULT_ALGORITHM,
     NodeFacts,
     Sees,
     node_facts,
     told_algorithms,
 )
-from hashring.store.ring.node_orders import DrainOrder
 from hashring.store.ring.ring_events import RingEvent
 
 

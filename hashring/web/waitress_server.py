@@ -24,8 +24,8 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher, WSGITask
 
-from hashring.web.event_stream import MOST_STREAMS
 from hashring.web.request_parameters import MAX_BODY
+from hashring.web.server_sent_events import MOST_STREAMS
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication

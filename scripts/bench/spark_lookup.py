@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from hashring.core.ring import Ring
 from hashring.spark import load, moves, with_owner
 from hashring.spark.arrays_to_spark import one_row
-from hashring.spark.range_table import ring_ranges
+from hashring.spark.range_table_arrays import ring_ranges
 from hashring.spark.session import spark_session
 
 

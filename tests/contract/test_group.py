@@ -21,7 +21,7 @@ from hashring import AsyncPartitionGroup, PartitionGroup
 from hashring.cli import main
 from hashring.core.assignors import Learner, Situation
 from hashring.core.groups.group_plan import MoveReason
-from hashring.core.groups.held_partitions import PartitionChangeKind
+from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import EventKind, Phase
 from hashring.errors import (
     AssignorError,

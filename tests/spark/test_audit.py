@@ -382,7 +382,7 @@ def test_the_state_between_slices_is_two_rows(spark, history):
 
 
 def test_all_hot_keys_together_have_so_many_slices_at_most(spark, history, monkeypatch):
-    monkeypatch.setattr("hashring.spark.audit_time_slices._ALL_SLICES", 30)
+    monkeypatch.setattr("hashring.spark.hot_key_slices._ALL_SLICES", 30)
     log = [(f"k{i % 3}", "a", 12.0 + i, 13.0 + i) for i in range(600)]
     work = spark.createDataFrame(log, LOG)
     slices = work_slices(work, history, rows=100)
@@ -508,7 +508,7 @@ def test_events_that_begin_in_the_middle_go_with_an_exported_ring(spark):
 
 
 def test_a_history_that_is_too_long_for_the_tables_is_refused_with_a_remedy(history, monkeypatch):
-    monkeypatch.setattr("hashring.spark.range_table.MAX_WORDS", 2)
+    monkeypatch.setattr("hashring.spark.range_table_arrays.MAX_WORDS", 2)
     with pytest.raises(HistoryError, match=r"^4 changes make 6 periods .* audit shorter"):
         as_of(history)
 

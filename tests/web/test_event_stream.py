@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from hashring.web.event_stream import Feed, Row
+from hashring.web.server_sent_events import Feed, Row
 from tests.conftest import eventually
 
 

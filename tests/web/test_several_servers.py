@@ -11,7 +11,7 @@ from redis import Redis
 from werkzeug.test import Client, TestResponse
 
 from hashring.errors import ConfigError
-from hashring.web import Access, Service, event_stream
+from hashring.web import Access, Service, server_sent_events
 from hashring.web.several_servers import Site, create_sites
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, put, serving
@@ -97,7 +97,7 @@ def test_rights_and_names_of_hosts_count_for_the_first_page_too(services: list[S
 def test_the_limits_of_a_process_hold_for_all_servers_together(
     services: list[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_stream, "MOST_STREAMS", 2)
+    monkeypatch.setattr(server_sent_events, "MOST_STREAMS", 2)
     client = client_of(services, access=Access(token=TOKEN))
     streams = [client.get(f"/server/{name}/feed") for name in ("eu", "us")]
     assert [stream.status_code for stream in streams] == [200, 200]

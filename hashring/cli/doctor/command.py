@@ -18,7 +18,7 @@ from hashring.core.printable import printable
 from hashring.core.readable import counted
 from hashring.errors import HashringError, RedisRefused, WrongKeyType
 from hashring.health import long_drained
-from hashring.store.ring.node_facts import locking_nodes
+from hashring.store.ring.node_reports import locking_nodes
 from hashring.store.ring.ring_events import RingEvent, newest
 
 _EVENTS = 1000

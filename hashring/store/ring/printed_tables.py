@@ -10,7 +10,7 @@ from typing import Any
 from hashring.core.hashing import RING_SIZE
 from hashring.core.printable import printable
 from hashring.store.ring.commands import ReplicaRecord, Scoring, Snapshot
-from hashring.store.ring.node_facts import delay_of, host_and_pid, oldest_replicas
+from hashring.store.ring.node_reports import delay_of, host_and_pid, oldest_replicas
 
 
 @dataclass(frozen=True)

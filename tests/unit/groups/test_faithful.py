@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hashring.core.groups.held_partitions import PartitionChangeKind
 from hashring.core.groups.lease_race import Spans
+from hashring.core.groups.membership import PartitionChangeKind
 from hashring.errors import RedisUnavailable
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.machine import Run, Subscribe, Wait

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import Assignor, Balanced, Learner, Situation, Target
-from hashring.core.groups.held_partitions import PartitionChangeKind
+from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, MemberExists, RedisUnavailable

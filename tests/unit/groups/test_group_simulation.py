@@ -19,7 +19,7 @@ import pytest
 
 from hashring.core.assignors import ASSIGNORS, Balanced
 from hashring.core.groups import heirs, next_decision
-from hashring.core.groups.held_partitions import Held, Membership
+from hashring.core.groups.membership import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
@@ -516,7 +516,7 @@ def takes_up_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Membership, "tick", tick)
     monkeypatch.setattr(
-        "hashring.core.groups.held_partitions.Holding.token",
+        "hashring.core.groups.membership.Holding.token",
         lambda self, partition, now: (
             held.token if isinstance(held := self.partitions.get(partition), Held) else None
         ),

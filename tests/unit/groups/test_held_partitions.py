@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hashring.core.groups.held_partitions import Membership, PartitionChange, PartitionChangeKind
+from hashring.core.groups.membership import Membership, PartitionChange, PartitionChangeKind
 from hashring.core.groups.state import MemberView, Phase
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups.held_partitions import PartitionChangeKind
+from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import RedisUnavailable
 from hashring.protocol.flow import Flow

@@ -10,7 +10,7 @@ import pytest
 from hashring.core.assignors import Load
 from hashring.core.groups import group_plan, group_status, next_decision
 from hashring.core.groups.group_plan import MoveReason
-from hashring.core.groups.held_partitions import Membership
+from hashring.core.groups.membership import Membership
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load, reported
 from hashring.core.groups.state import EventKind, MemberFacts, MemberView, Phase
 from hashring.errors import ConfigError

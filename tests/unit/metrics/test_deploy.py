@@ -24,7 +24,7 @@ from hashring.core.ring_change import REASONS, ChangeKind
 from hashring.health import State
 from hashring.metrics.metric_families import FLEET_METRICS, PROCESS_METRICS, Spec
 from hashring.node.states import NodeState
-from hashring.web.event_stream import MOST_STREAMS
+from hashring.web.server_sent_events import MOST_STREAMS
 from hashring.web.service import MOST
 from hashring.web.waitress_server import CONNECTIONS, OTHER_FILES, REQUESTS
 from tests.conftest import ROOT

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
 from hashring.core.groups.lease_table import Rules
+from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.member_machine import Stage

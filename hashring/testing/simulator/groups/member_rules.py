@@ -26,7 +26,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Any, Final
 
-from hashring.core.groups.held_partitions import Holding
+from hashring.core.groups.membership import Holding
 from hashring.errors import MemberExists
 from hashring.protocol.member_machine import Stage
 from hashring.store.command import Command

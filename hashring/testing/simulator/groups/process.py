@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.assignors import Situation, Target, assignor_named
 from hashring.core.groups import member_orders
-from hashring.core.groups.held_partitions import PartitionChange, PartitionChangeKind
+from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.groups.next_decision import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.protocol.group_changes import change

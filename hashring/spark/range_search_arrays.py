@@ -1,8 +1,8 @@
 """Which range a number is in, by a binary search: for so many ranges that memory is what counts.
 
-The table of :mod:`hashring.spark.range_table` answers with one or two reads, and takes 8 bytes or
-more for a range. A million ranges are more than the part of a processor's cache that a task has,
-and then each read takes longer than all the arithmetic of a lookup.
+The table of :mod:`hashring.spark.range_table_arrays` answers with one or two reads, and takes 8
+bytes or more for a range. A million ranges are more than the part of a processor's cache that a
+task has, and then each read takes longer than all the arithmetic of a lookup.
 
 Here a range is a *record* of 4 bytes, its start and its code,
 
@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.spark.arrays_to_spark import one_row
 from hashring.spark.column_checks import quoted
-from hashring.spark.range_table import Longs
+from hashring.spark.range_table_arrays import Longs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from hashring.errors import StoreError
+from hashring.node.key_answers import Change, monotonic
 from hashring.node.node_log import NodeLog
 from hashring.node.node_machine import NodeMachine
-from hashring.node.reader import Change, monotonic
 from hashring.node.settings import OnChange
 from hashring.node.states import RENEWING, NodeState
 from hashring.protocol.locks.lock_book import Asked
