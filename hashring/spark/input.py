@@ -201,7 +201,11 @@ def read_table(spark: SparkSession, name: str) -> Input:
         frame = spark.table(name)
         frame.schema  # noqa: B018 - over Spark Connect, only now is it looked for
     except (AnalysisException, ParseException) as error:
-        raise NoDataError(name, f"no such table can be read ({_first_line(error)})") from error
+        raise NoDataError(
+            name,
+            f"no such table can be read ({_first_line(error)}); a catalog that outlives a session "
+            f"has to be set up, such as with --conf spark.sql.catalogImplementation=hive",
+        ) from error
     return Input(frame, name)
 
 

@@ -29,6 +29,30 @@ FILE_FORMATS: Final = (*FORMATS, "orc", "avro", "text", "xml")
 CSV_OPTIONS: Final = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
 """Spark would cut off the blanks at both ends of a key, which are part of it."""
 _ENDING: Final = 10.0  # seconds
+_SPARK_CATALOG: Final = "spark_catalog"
+
+
+def check_outlives(spark: SparkSession, table: str) -> None:
+    """Check that a table is still known when the session, which has just begun, ends.
+
+    Else its files would be in the warehouse and no later session know of the table, or be able to
+    write it.
+
+    Raises:
+        ConfigError: the table's catalog is in the memory of the session.
+    """
+    catalog = table.partition(".")[0].strip("`") if "." in table else ""
+    if not spark.conf.get(f"spark.sql.catalog.{catalog}", None):
+        catalog = spark.conf.get("spark.sql.defaultCatalog", _SPARK_CATALOG) or _SPARK_CATALOG
+    if spark.conf.get(f"spark.sql.catalog.{catalog}", None):
+        return  # It keeps its tables where its own settings say.
+    if spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+        raise ConfigError(
+            "table",
+            table,
+            "its catalog is in memory, and ends with this command: give --conf "
+            "spark.sql.catalogImplementation=hive, the settings of another catalog, or --output",
+        )
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ def kept_cells(place: Path, path: str) -> int:
         NoDataError: it did not write there, or something else stands in its file now.
     """
     file = place / CELL_COUNT
+    if not place.exists():
+        raise NoDataError(path, "nothing is there; check the path")
     if not file.is_file():
         raise NoDataError(path, "holds no cells: write it with assign --keep-point")
     told = file.read_text(encoding="ascii", errors="replace").strip()

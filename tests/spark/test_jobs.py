@@ -819,6 +819,9 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
     ("arguments", "text"),
     [
         (["assign", "--input", "x.parquet"], "give --output or --table"),
+        (["assign", "--input", "x", "--keep-point", "--output", "o", "--mode", "append"],
+         "--keep-point writes a whole directory: give --output, and no --mode append"),
+        (["assign", "--input", "x", "--keep-point", "--table", "t"], "give --output, and no"),
         (["plan", "--input", "x.parquet"], "nothing to plan"),
         (["plan", "--input", "x", "--reweigh", "n1"], "give NODE=WEIGHT, such as host:1=2"),
         (["simulate", "--peak", "1.2"], "--peak asks about one number of --nodes"),
@@ -827,7 +830,7 @@ def test_simulate_prints_balance_and_answers_how_many(spark, tmp_path):
         (["audit", "--input", "x.parquet"], "give --url, or files"),
         (["stream", "--input", "x", "--output", "o", "--checkpoint", "c"], "give --url or"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_command_line_is_said(spark, arguments, text):
     assert text in refused(*arguments)
 

@@ -157,6 +157,35 @@ def test_a_job_prints_its_answer_and_nothing_of_spark(work, tmp_path, mode):
     assert "log4j" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.parametrize(
+    "more", [(), ("--conf", "spark.sql.catalogImplementation=hive")], ids=["in memory", "kept"]
+)
+def test_a_table_is_written_only_where_a_later_session_finds_it(work, tmp_path, more):
+    def assign():
+        job = command(
+            work, "few", tmp_path / "unused.csv", "--master", "local[1]", *more,
+            "--conf", f"spark.driver.extraJavaOptions={JAVA}",
+        )  # fmt: skip
+        at = job.index("--output")
+        job[at : at + 2] = ["--table", "owned_keys"]
+        return subprocess.run(
+            [sys.executable, MAIN, *job], cwd=tmp_path, capture_output=True, text=True,
+            timeout=5 * PATIENCE, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    first = assign()
+    if not more:
+        assert first.returncode == 2
+        assert "table='owned_keys': its catalog is in memory, and ends with" in first.stderr
+        assert "--conf spark.sql.catalogImplementation=hive" in first.stderr
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert first.returncode == 0, first.stderr
+    second = assign()
+    assert second.returncode == 2
+    assert "output owned_keys exists" in second.stderr
+
+
 def test_spark_submit_runs_a_job(spark, work, tmp_path):
     out = tmp_path / "owned.parquet"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"

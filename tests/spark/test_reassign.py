@@ -167,6 +167,8 @@ def test_a_number_of_cells_that_is_none_is_named_with_its_file(spark, place, sai
 def test_what_cannot_be_reassigned_is_refused(spark, place, tmp_path):
     with pytest.raises(NoDataError, match="holds no cells: write it with assign --keep-point"):
         reassign(spark, str(tmp_path), RingFile(AFTER))
+    with pytest.raises(NoDataError, match="gone: nothing is there; check the path"):
+        reassign(spark, f"{tmp_path}/gone", RingFile(AFTER))
     with pytest.raises(OutputRefused, match="a disk of this machine"):
         reassign(spark, "s3a://bucket/owned", RingFile(AFTER))
     with pytest.raises(EmptyRingError):

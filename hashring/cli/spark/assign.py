@@ -59,9 +59,16 @@ def command(
       hashring spark assign --input keys.csv --key account --output owned.csv --ring-file ring.json
     """
     from hashring.spark.jobs import assign_job  # noqa: PLC0415 - optional, loaded when used
+    from hashring.spark.point_cells import check_cells  # noqa: PLC0415 - as above
 
     if by_owner and keep_point:
         raise click.UsageError("give either --by-owner or --keep-point")
+    if keep_point:
+        check_cells(cells)
+        if options["table"] is not None or options["mode"] == "append":
+            raise click.UsageError(
+                "--keep-point writes a whole directory: give --output, and no --mode append"
+            )
     output = output_of(options, "parquet" if by_owner or keep_point else None)
     if output is None:
         raise click.UsageError("give --output or --table: where the rows go")

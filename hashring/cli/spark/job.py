@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from contextlib import nullcontext
@@ -41,9 +42,12 @@ class Job:
 
     def session(self) -> SparkSession:
         """The session to work in, with Spark's own log kept from the terminal."""
-        from hashring.spark.session import spark_session  # noqa: PLC0415 - optional, when used
+        from hashring.spark.output import check_outlives  # noqa: PLC0415 - optional, when used
+        from hashring.spark.session import running_session, spark_session  # noqa: PLC0415
 
         check_input(self._options)
+        remote = self._options["remote"] or os.environ.get("SPARK_REMOTE")
+        is_new = remote is None and running_session() is None
         conf = dict(name_and_value("--conf", text) for text in self._options["conf"])
         logging.getLogger().addFilter(_is_not_py4j)
         # What these log, in JSON or with a traceback, comes as an exception, too.
@@ -61,6 +65,9 @@ class Job:
         # PySpark's own handler asks Java to cancel what runs, in the middle of another question to
         # it, and fails. What is to be cancelled is where the output is taken away.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        table = self._options.get("table")
+        if table is not None and is_new:
+            check_outlives(found, table)
         return found
 
     def finish(self, outcome: Outcome) -> None:
