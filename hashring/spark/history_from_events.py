@@ -56,7 +56,8 @@ def history_of(
         events: the columns of the table ``events`` of the ``hashring`` data source; needed are
             ``epoch``, ``at`` (a timestamp), ``kind``, ``nodes`` and ``points``; ``id``, ``tag``
             and ``prev`` tell more faults apart. Rows that are no changes of the ring (``unserved``,
-            ``release``, and what later versions may add) are passed over.
+            ``release``, and what later versions may add) are passed over; a row without a kind
+            is none of them.
         base: the ring before the events; without it they must begin with the ring's first change.
         hash_algorithm: that of the ring, when there is no base.
 
@@ -69,8 +70,10 @@ def history_of(
         if not isinstance(kind, NullType) and not fits(kind):
             raise ColumnError(name, f"is {kind.simpleString()}; export the table events anew")
     optional = [name for name in ("id", "tag", "prev") if name in events.columns]
+    kinds = [kind.value for kind in ChangeKind]
     rows = (
-        events.where(F.col("kind").isin([kind.value for kind in ChangeKind]))
+        # A row without a kind may have been any change.
+        events.where(F.col("kind").isin(kinds) | F.col("kind").isNull())
         .select("epoch", F.unix_micros("at").alias("at"), "kind", "nodes", "points", *optional)
         .collect()
     )
@@ -98,7 +101,8 @@ def _change(row: dict[str, Any]) -> RingChange:
     nodes: Sequence[str] = row["nodes"] or ()
     points: Sequence[int] = row["points"] or ()
     if (
-        row["epoch"] is None
+        row["kind"] is None
+        or row["epoch"] is None
         or row["at"] is None
         or None in (*nodes, *points)
         or (row["kind"] == "join" and not (nodes and points))

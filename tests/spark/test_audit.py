@@ -533,6 +533,7 @@ def test_events_of_other_types_are_refused(spark, column, kind):
         ("nodes", "array(null)"),
         ("id", "'17'"),
         ("at", "null"),
+        ("kind", "cast(null as string)"),
     ],
 )
 def test_an_event_that_is_not_whole_is_an_error(spark, column, value):
