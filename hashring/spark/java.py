@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
-from typing import IO, Final
+from typing import IO, Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
 from hashring.errors import ConfigError, HashringError, JavaNotFound, OutputRefused
@@ -132,11 +133,20 @@ def java_has_own_files() -> Iterator[None]:
         if gateway is None:  # no Java has started
             shutil.rmtree(folder, ignore_errors=True)
         else:
-            atexit.register(_remove_of_ended, gateway.proc, folder)
+            atexit.register(_leave_nothing, gateway, folder)
             # Java does this last, after it has removed what is in there.
             gateway.jvm.java.io.File(folder).deleteOnExit()
 
 
-def _remove_of_ended(java: subprocess.Popen[bytes], folder: str) -> None:
-    if java.poll() is not None:
+def _leave_nothing(gateway: Any, folder: str) -> None:
+    """Have what is in the folder removed when Java ends, or now if it has.
+
+    Some of what Java runs leaves its directories there, such as the client of a Hive metastore.
+    """
+    if gateway.proc.poll() is not None:
         shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(Py4JError, OSError):
+        for place, folders, files in os.walk(folder):
+            for name in (*folders, *files):  # removed in the reverse order
+                gateway.jvm.java.io.File(os.path.join(place, name)).deleteOnExit()
