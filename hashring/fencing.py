@@ -143,12 +143,13 @@ class AsyncRedisFence:
         *commands: Sequence[Word],
         keys: Iterable[str | bytes] | None = None,
     ) -> list[Any]:
-        """See :meth:`RedisFence.write`.
+        """Run the commands, all or none, as :meth:`RedisFence.write`.
+
+        Cancelled, it may have been done or not. No cancel is lost, although redis-py swallows some
+        before Python 3.12.
 
         Raises:
-            StaleToken, ConfigError, KeyTypeError, KeyValueError, StoreError: see there. Cancelled,
-                it may have been done or not; no cancel is lost, although redis-py swallows some
-                before Python 3.12.
+            StaleToken, ConfigError, KeyTypeError, KeyValueError, StoreError: as there.
         """
         arguments = _arguments(resource, token, commands, keys, self._forget_after)
         try:

@@ -96,7 +96,7 @@ from hashring.core.state_table import StateTable
 
 
 class NodeState(str, Enum):
-    """See the first table in :mod:`hashring.node.states`."""
+    """Where a node is in its life: the first table in :mod:`hashring.node.states`."""
 
     NEW = "new"
     JOINING = "joining"

@@ -91,10 +91,18 @@ class AsyncSubscription(Protocol):
     """A :class:`Subscription` for tasks of an event loop; a waiting task is ended by a cancel."""
 
     async def wait(self, timeout: float) -> Notice | None:
-        """See :meth:`Subscription.wait`."""
+        """The next notice, or ``None`` when none came within ``timeout`` seconds.
+
+        Raises:
+            StoreError: the connection is gone.
+        """
 
     async def ask(self) -> None:
-        """See :meth:`Subscription.ask`."""
+        """Ask whether it stands; ``wait`` then returns :class:`Answered`, among messages.
+
+        Raises:
+            StoreError: the connection is gone.
+        """
 
     async def close(self) -> None:
         """Close the connection."""
@@ -104,13 +112,21 @@ class AsyncStore(Protocol):
     """A :class:`Store` for tasks of an event loop; each call may be cancelled at any moment."""
 
     async def run(self, command: Command[T]) -> T:
-        """See :meth:`Store.run`."""
+        """Run a command. Cancelled, it may have been done or not.
+
+        Raises:
+            StoreError: it was not done, or its outcome is unknown.
+        """
 
     async def subscribe(self, *channels: bytes) -> AsyncSubscription:
-        """See :meth:`Store.subscribe`."""
+        """Begin a subscription; a channel's stands once ``wait`` returned :class:`Subscribed`.
+
+        Raises:
+            StoreError: the connection cannot be made.
+        """
 
     async def close(self) -> None:
-        """See :meth:`Store.close`."""
+        """Close all connections; the store may be used again, with new ones."""
 
 
 class RedisCaller(Protocol):
