@@ -8,6 +8,7 @@ from pyspark.errors import StreamingQueryException
 from redis import Redis
 
 from hashring import RingNode
+from hashring.cli.spark import audit as audit_command
 from hashring.core.ring import Ring
 from hashring.errors import EventsLost, RedisUnavailable
 from hashring.spark.datasource import SCHEMAS, _EventStream, live_ring, register
@@ -172,6 +173,22 @@ def test_events_that_are_no_change_are_told_counted_and_no_gap(  # noqa: PLR0917
     assert told["rows judged"] == "1"
     for kind in ("join", "full", "unserved", "release"):
         assert int(told[f"events: {kind}"]) >= 1
+
+
+def test_an_audit_of_a_live_ring_is_of_one_moment(spark, redis_server, node, tmp_path, monkeypatch):
+    def joins_meanwhile(*given):
+        node("b", n_replicas=1)
+        return read_input(*given)
+
+    read_input = audit_command.read_input
+    monkeypatch.setattr(audit_command, "read_input", joins_meanwhile)
+    node("a", n_replicas=1)
+    spark.sql("select 'k' as key, 'a' as node, now() as start, now() as end").write.parquet(
+        str(tmp_path / "log.parquet")
+    )
+    told = run("audit", "--input", tmp_path / "log.parquet", "--url", redis_server.url,
+               "--ring", RING)  # fmt: skip
+    assert (told["ring changes"], told["events: join"]) == ("1", "1")
 
 
 def test_locks_are_read_with_their_tokens(node, table):

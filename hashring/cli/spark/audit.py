@@ -72,7 +72,7 @@ def command(
     """
     from hashring.spark.history_from_events import history_of  # noqa: PLC0415 - optional
     from hashring.spark.input import format_of  # noqa: PLC0415 - optional
-    from hashring.spark.jobs import audit_job  # noqa: PLC0415 - optional
+    from hashring.spark.jobs import audit_job, kept  # noqa: PLC0415 - optional
 
     output = output_of(options)
     job = Job(ctx, options)
@@ -81,17 +81,19 @@ def command(
         raise ConfigError("events", list(events), "a CSV holds no lists: give Parquet or JSON")
     spark = job.session()
     told = read_events(spark, ctx.ensure_object(Settings), events)
-    history = history_of(told, base_ring, hash_algorithm)
-    source = read_input(spark, options)
-    job.finish(
-        audit_job(
-            source,
-            history,
-            output,
-            events=told,
-            key=options["key"],
-            node=node,
-            start=start,
-            end=end,
+    # A live ring has more events at each look.
+    with kept(told):
+        history = history_of(told, base_ring, hash_algorithm)
+        source = read_input(spark, options)
+        job.finish(
+            audit_job(
+                source,
+                history,
+                output,
+                events=told,
+                key=options["key"],
+                node=node,
+                start=start,
+                end=end,
+            )
         )
-    )
