@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -87,6 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
         seeds = range(options.start, options.start + options.count)
     else:
         seeds = range(options.seed, options.seed + 1)
+    # Of nodes that are only played, whose troubles are made.
+    logging.getLogger("hashring").setLevel(logging.CRITICAL)
     begin = time.perf_counter()
     failing = simulator.find(seeds, make)
     if failing is not None:

@@ -59,7 +59,8 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         while world.now < until:
             world.run(min(until, world.now + world.history.interval))
             reading = world.reading()
-            if unrest(world) or stood != (reading.tag, reading.changes):
+            late = world.now < world.late_until  # A slow decision may only have begun.
+            if late or unrest(world) or stood != (reading.tag, reading.changes):
                 rested, stood = world.now, (reading.tag, reading.changes)
             elif world.now >= rested + quiet:
                 return

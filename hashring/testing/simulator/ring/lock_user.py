@@ -75,7 +75,9 @@ class User(SimulatedCaller["RingProcess"]):
         return view.bounds, view.deadline, view.ring
 
     def _poke(self) -> None:
-        self.process.loop.tell(lambda: None)
+        # The loop wakes beside the flow, and takes nothing away from an answer on its way.
+        world = self.process.world
+        world.at(world.now, lambda: self.process.loop.tell(lambda: None))
 
     def _ask(self, keys: Sequence[bytes]) -> None:
         self._flow = FlowRun(self._asking.select(keys, None), self._told, self._escaped)
