@@ -7,6 +7,7 @@ takes the same time for any number of keys.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from pyspark.sql.types import IntegralType, NumericType, StringType
 
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ranges import Range
+from hashring.core.readable import counted
 from hashring.errors import ColumnError, ConfigError
 from hashring.spark.arrays_to_spark import array_columns
 from hashring.spark.column_checks import column_type
@@ -34,6 +36,8 @@ from hashring.spark.weight_sums import CODE, weighed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger("hashring.spark")
 
 _POINT: Final = "__hashring_point"
 _COLUMNS: Final = {
@@ -129,11 +133,20 @@ def histogram_counts(  # noqa: PLR0917 - the parts of a question
             _share_out(found, starts, codes, int(low[i]), int(high[i]), keys[i], heavy[i], bad[i])
         return found
     edges = [Range(int(low[i]), int(high[i])) for i in split[np.argsort(low[split])]]
+    again = 0
     for row in _second_look(rows, edges, starts, codes, key, weight, algorithm).collect():
         if row[CODE]:
+            again += row["keys"]
             found.keys[row[CODE] - 1] += row["keys"]
             found.weight[row[CODE] - 1] += row["weight"]
             found.bad_weights[row[CODE] - 1] += row["bad_weights"]
+    if again != (at_first := int(keys[split].sum())):
+        logger.warning(
+            "the histogram has %s in the buckets that were counted again, and the input %s: the "
+            "histogram is of an earlier time, or of another input",
+            counted(at_first, "row"),
+            counted(again, "row"),
+        )
     return found
 
 

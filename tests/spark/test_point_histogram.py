@@ -1,5 +1,7 @@
 """What a histogram of points answers is what the rows themselves answer."""
 
+import re
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -66,6 +68,27 @@ def test_histograms_put_together_count_each_row_once(spark, keys, sizes):
     assert told(moved, "before", "after", "keys") == told(
         moves(keys, RING, NEXT, weight="w"), "before", "after", "keys"
     )
+
+
+@pytest.mark.parametrize("with_point", [True, False])
+def test_a_histogram_of_other_rows_is_told(spark, keys, caplog, with_point):
+    again = with_owner(keys, RING) if with_point else keys
+    histogram = point_histogram(keys, buckets=2**6)
+    for answer in (
+        lambda given: load_of_histogram(histogram, RING, given),
+        lambda given: moves_of_histogram(histogram, RING, NEXT, given),
+        lambda given: plan_of_histogram(histogram, RING, rows=given, join=["n"]),
+    ):
+        answer(again)
+        assert caplog.messages == []
+        answer(again.where("key <> 'k17' OR key IS NULL").union(again))
+        (message,) = caplog.messages
+        assert re.fullmatch(
+            r"the histogram has [\d,]+ rows in the buckets that were counted again, and the input "
+            r"[\d,]+ rows: the histogram is of an earlier time, or of another input",
+            message,
+        )
+        caplog.clear()
 
 
 def test_points_of_a_csv_are_text(spark, keys):
