@@ -63,7 +63,7 @@ from hashring.store.interface import Message, Store, Subscribed, Subscription
 from hashring.store.redis_store import RedisStore
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import PATIENCE, servers
-from tests.contract.places import RealPlace
+from tests.contract.places import Place, RealPlace
 
 TERMS = Terms(4, ttl=1000.0, rebalance_delay=0.0)
 A, B = "a" * 16, "b" * 16
@@ -313,6 +313,48 @@ def test_of_two_decisions_on_one_reading_the_first_stands(store: Store, keys: Gr
     outcome = next_decision.step(state, reading.facts, Balanced())
     assert isinstance(store.run(commit(keys, reading, outcome, "first")), Committed)
     assert store.run(commit(keys, reading, outcome, "second")) == Conflict(left=False)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["joined again", "empty"])
+@pytest.mark.parametrize("decided", [True, False], ids=["decided", "first"])
+def test_a_decision_on_what_redis_has_lost_does_not_stand(
+    place: Place, keys: GroupKeys, again: bool, decided: bool
+) -> None:
+    store = place.store
+    store.run(join(keys, facts("a"), TERMS))
+    if decided:
+        step(store, keys)
+        store.run(join(keys, facts("b", B), TERMS))
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    outcome = next_decision.step(state, reading.facts, Balanced())
+    assert outcome.state is not state
+    place.wipe()
+    if again:
+        store.run(join(keys, facts("c", B), TERMS))
+    assert isinstance(store.run(commit(keys, reading, outcome, "test")), Conflict)
+    assert store.run(read(keys)).state is None
+
+
+def test_a_decider_that_knows_a_group_without_a_decision_writes_the_first_one_whole(
+    store: Store, keys: GroupKeys
+) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    reading = store.run(read(keys))
+    state = reading.standing()
+    assert state is not None
+    nothing = next_decision.StepOutcome(state, (), None)
+    found = store.run(commit(keys, reading, nothing, "test"))
+    assert isinstance(found, Committed)
+    assert (found.tag, found.state) == (reading.tag, state)
+    again = store.run(read(keys, found.tag, found.state))
+    assert again.state is None
+    outcome = next_decision.step(state, again.facts, Balanced())
+    done = store.run(commit(keys, again, outcome, "test"))
+    assert isinstance(done, Committed)
+    assert store.run(read(keys)).state == done.state
+    assert store.run(read(keys, found.tag, found.state)).state == done.state
 
 
 def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> None:

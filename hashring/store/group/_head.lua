@@ -4,7 +4,8 @@
 --   1  {<group>}:group:state    hash    =<name>: a part of the state, JSON; ~<n>: the decision of that
 --                                       generation modulo 512: its tag, the tag before, and the
 --                                       parts that it changed, "*" for all;
---                                       tag: "generation:microseconds" of the commit;
+--                                       tag: "generation:microseconds" of the commit, before the
+--                                       first that of the first join, as generation 0;
 --                                       phase; due: Redis time of the next step, but for leases
 --                                       that end; looked: when facts were read for the last one;
 --                                       changes: counts facts that changed; joins; claimed:

@@ -331,7 +331,8 @@ class Reading:
     """A group at one instant.
 
     Attributes:
-        tag: names the decision that stands; empty before the first.
+        tag: names the decision that stands, or before the first the group; empty when no member
+            ever joined.
         state: the decision; ``None`` before the first.
         facts: all members' reports.
         changes: counts changes of facts.
@@ -390,7 +391,7 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
     at, tag_, whole, stored, changes, terms, told, leases, server_, run = raw
     server = server_.decode("utf-8", "replace")
     tag = tag_.decode("utf-8", "replace")
-    _, committed = _parted(tag)
+    generation, committed = _parted(tag)
     # A score written by hand may be infinite.
     ends = (min(float(score), _FAR) for score in leases[1::2])
     until = dict(zip(leases[::2], ends, strict=True))
@@ -405,8 +406,9 @@ def _reading(raw: Any, known_tag: str, known: GroupState | None, parsed: Reports
             members.append(replace(facts, expires=until.get(name, 0.0)))
         except (GroupFormatError, ValueError):
             garbage.append(name.decode("utf-8", "replace"))
-    state = None if whole else known
-    if tag and (state is None or tag != known_tag):
+    # What is known of a group without a decision stands nowhere.
+    state = known if generation and not whole else None
+    if generation and (state is None or tag != known_tag):
         fields = {
             name[1:].decode("utf-8", "replace"): text
             for name, text in zip(stored[::2], stored[1::2], strict=True)
@@ -490,7 +492,7 @@ def commit(
             told of the decision, so that they do.
     """
     before, after = reading.standing(), outcome.state
-    decided = after is not before
+    decided = before is None or after.generation != before.generation
     fields: list[Argument] = []
     views: list[Argument] = []
     changes: dict[str, ViewChange] = {}

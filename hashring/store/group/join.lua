@@ -10,8 +10,9 @@ local lease = lease_of(ARGV[1])
 if held_by and held_by ~= ARGV[2] and held_by ~= ARGV[6] and lease > now then
   return {'taken', text(lease - now)}
 end
--- The first member's terms are the group's.
-for field, value in pairs({terms = ARGV[5], server = server()}) do
+-- The first member's terms are the group's. A tag of its own tells this group from one of this name
+-- that was lost or deleted: what was read of that one is no base for a decision.
+for field, value in pairs({terms = ARGV[5], server = server(), tag = '0:' .. at}) do
   if not redis.call('HGET', KEYS[1], field) then
     redis.call('HSET', KEYS[1], field, value)
   end
