@@ -138,6 +138,19 @@ def test_a_step_grants_and_a_renewal_learns_of_it(store: Store, keys: GroupKeys)
     assert not after.due
 
 
+def test_a_join_that_is_sent_again_takes_nothing_away(store: Store, keys: GroupKeys) -> None:
+    store.run(join(keys, facts("a"), TERMS))
+    store.run(join(keys, facts("b", B), TERMS))
+    step(store, keys)
+    before = store.run(read(keys)).facts.members
+    assert isinstance(store.run(join(keys, facts("a"), TERMS)), Joined)
+    after = beaten(store, keys, facts("a"))
+    assert after.view is not None
+    assert sorted(after.view.held) == [0, 2]
+    again = store.run(read(keys)).facts.members
+    assert [(m.name, m.joined) for m in again] == [(m.name, m.joined) for m in before]
+
+
 def test_a_renewal_that_knows_the_decision_is_not_told_it_again(
     store: Store, keys: GroupKeys
 ) -> None:
