@@ -64,13 +64,13 @@ class GroupRest(GroupRule):
         if world.state().generation != self._generation:
             raise self.broken(world, "something was decided without a reason")
         # An assignor of loads looks at them now and then: the member that decides reads the group,
-        # and writes if it moves one.
+        # and writes. If its clock gains, it asks once more, since it was early.
         history, looks = world.history, 0
         if history.looks_at_loads:
             looks = 1 + int(RENEWALS_AT_REST * history.interval / reported_loads.LOOKED_AT_EVERY)
         for process in world.alive:
             made = process.calls - self._calls.get(process.spec.label, process.calls)
-            if made > RENEWALS_AT_REST + 1 + 2 * looks:
+            if made > RENEWALS_AT_REST + 1 + 3 * looks:
                 raise self.broken(
                     world,
                     f"{process.spec.label} made {made} calls in {RENEWALS_AT_REST} renewals",
