@@ -37,13 +37,13 @@ from typing import Final
 from mutants import Edit, compiles, edits
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-GROUPS: Final = "next_decision pending_moves partition_column partition_map state view_changes"
+GROUPS: Final = "next_state pending_moves partition_column partition_map state view_changes"
 LEASES: Final = "membership lease_race lease_table"
 PARTS: Final = {
     # A file is of the first part that names it.
     "member": [
         f"hashring/protocol/{name}.py"
-        for name in ("member_machine", "group_machine", "group_decider")
+        for name in ("base_member_machine", "group_member_machine", "group_decider")
     ],
     "machines": [
         *(f"hashring/node/{name}.py" for name in ("node_machine", "own_ranges_machine", "states")),

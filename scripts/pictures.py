@@ -384,12 +384,12 @@ CHANGE_BESIDE = (
     "store/ring/key_names.py",
 )
 HANDOFF_WAY = {
-    "core/groups/next_decision.py": "asks the owner for a partition",
+    "core/groups/next_state.py": "asks the owner for a partition",
     "protocol/group_decider.py": "commits that",
     "store/group/commands.py": "the decision: store/group/commit.lua",
     "store/redis_store.py": "one call; and the message to the owner",
     "running/machine_loop.py": "passes the message to the owner's machine",
-    "protocol/member_machine.py": "renews at once: store/group/beat.lua",
+    "protocol/base_member_machine.py": "renews at once: store/group/beat.lua",
     "core/groups/membership.py": "revoked, until a deadline; then released",
     "groups/base_member.py": "puts it into the inbox of the callbacks",
     "groups/sync_member.py": "calls on_revoked; its return goes back",
@@ -409,7 +409,7 @@ HANDOFF_BESIDE = (
     "core/value_checks.py",
     "groups/base_partition_group.py",
     "protocol/flow.py",
-    "protocol/group_machine.py",
+    "protocol/group_member_machine.py",
     "protocol/machine.py",
     "protocol/silent_subscription.py",
     "running/threads_and_greenlets.py",

@@ -35,8 +35,8 @@ from hashring.errors import (
     StoreError,
 )
 from hashring.monkey_patching import native_lock, native_mutex
+from hashring.protocol.base_member_machine import BaseMemberMachine, Stage
 from hashring.protocol.machine import Machine, io_timeout
-from hashring.protocol.member_machine import MemberMachine, Stage
 from hashring.running.loop_log import LoopLog
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import (
@@ -155,7 +155,7 @@ class Stay:
     waits_for_name: bool
     over: Latch = field(default_factory=native_latch)
     threads: list[Latch] = field(default_factory=list)
-    machine: MemberMachine | None = None
+    machine: BaseMemberMachine | None = None
     loop: Loop | None = None
     inside: bool = False
     failure: BaseException | None = None
@@ -260,7 +260,7 @@ class BaseMember(ABC):
         return RedisStore(self._redis, self._timeout)
 
     @abstractmethod
-    def _new_machine(self) -> MemberMachine:
+    def _new_machine(self) -> BaseMemberMachine:
         """The protocol of a member that has not started."""
 
     # --- what is held -------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from hashring.core.assignors import AssignFunction, Assignor, Member, as_assignor
-from hashring.core.groups import group_plan, group_status, member_orders, next_decision
+from hashring.core.groups import group_plan, group_status, member_orders, next_state
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.groups.group_status import GroupStatus
 from hashring.core.groups.reported_loads import check_load
@@ -25,11 +25,11 @@ from hashring.groups.base_member import (
     checked_partition,
     monotonic,
 )
+from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_changes import change, standing
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_machine import GroupMachine
-from hashring.protocol.member_machine import Stage
+from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.running.machine_loop import Loop
 from hashring.running.threads_and_greenlets import Latch
 from hashring.store.group.commands import Brought, group_keys
@@ -92,9 +92,9 @@ class BasePartitionGroup(BaseMember):
         )
         self.weight = Member(self.member, weight=weight).weight
 
-    def _new_machine(self) -> GroupMachine:
+    def _new_machine(self) -> GroupMemberMachine:
         self._deciding: tuple[Loop, Latch] | None = None
-        machine = self._group = GroupMachine(
+        machine = self._group = GroupMemberMachine(
             self.name,
             self._keys,
             self.member,
@@ -222,7 +222,7 @@ class BasePartitionGroup(BaseMember):
             self.name,
             self._keys,
             self.member,
-            lambda state, now: next_decision.resize(state, partitions),
+            lambda state, now: next_state.resize(state, partitions),
         )
         with self._lock:
             self._group.offer(state.terms)
@@ -245,9 +245,7 @@ class BasePartitionGroup(BaseMember):
             lambda state, now: member_orders.weigh(state, self.member, weight, now, self.member)
         )
 
-    def _order(
-        self, decide: Callable[[GroupState, float], next_decision.StepOutcome]
-    ) -> Flow[None]:
+    def _order(self, decide: Callable[[GroupState, float], next_state.StepOutcome]) -> Flow[None]:
         self._refuse_in_child()
         yield from change(self.name, self._keys, self.member, decide)
         self._wake()

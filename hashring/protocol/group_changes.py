@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.state import GroupState
 from hashring.errors import ConfigError
 from hashring.protocol.flow import Flow, committed
@@ -28,7 +28,7 @@ def change(
     name: str,
     keys: GroupKeys,
     by: str,
-    decide: Callable[[GroupState, float], next_decision.StepOutcome],
+    decide: Callable[[GroupState, float], next_state.StepOutcome],
 ) -> Flow[GroupState]:
     """Decide something about a group; what stands after that.
 
@@ -46,7 +46,7 @@ def change(
         outcome = decide(state, reading.facts.now)
         if outcome.state is state:
             return state
-        due = next_decision.StepOutcome(outcome.state, outcome.events, reading.facts.now)
+        due = next_state.StepOutcome(outcome.state, outcome.events, reading.facts.now)
         done = yield commit(keys, reading, due, by)
         return None if isinstance(done, Conflict) else outcome.state
 

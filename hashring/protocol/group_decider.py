@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Final
 
 from hashring.core.assignors import Assignor, assignor_named
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.state import Facts, GroupState, Phase, Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.core.state_table import StateTable
@@ -162,7 +162,7 @@ class Decider:
         self._flow: FlowRun[bool] | None = None
         # The decision that stood last, and what the assignor wanted then.
         self._known: tuple[str, GroupState | None] = ("", None)
-        self._plan: next_decision.Rebalance | None = None
+        self._plan: next_state.Rebalance | None = None
         # The last decision that changed something for the member, if no other decider's came after.
         self._part = ""
         # What members reported last.
@@ -280,13 +280,13 @@ class Decider:
                 break
         return decided
 
-    def _step(self, state: GroupState, facts: Facts) -> next_decision.StepOutcome:
+    def _step(self, state: GroupState, facts: Facts) -> next_state.StepOutcome:
         """
         Raises:
             AssignorError: the assignor's answer is none.
         """
         try:
-            return next_decision.step(state, facts, self.assignor, self._plan)
+            return next_state.step(state, facts, self.assignor, self._plan)
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:

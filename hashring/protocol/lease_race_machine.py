@@ -10,8 +10,8 @@ from hashring.core.groups import lease_race
 from hashring.core.groups.lease_race import AfterRace, Signal, Spans
 from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import StoreError
+from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow
-from hashring.protocol.member_machine import MemberMachine
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     begin,
@@ -24,7 +24,7 @@ from hashring.store.lease_challenge.commands import (
 )
 
 
-class FaithfulMachine(MemberMachine):
+class FaithfulMachine(BaseMemberMachine):
     """The article's algorithm: five time spans, two hashes, two channels, and no fencing.
 
     The article has no tokens. A partition's "token" counts this member's stays: it tells a word

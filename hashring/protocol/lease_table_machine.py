@@ -8,8 +8,8 @@ from hashring.core.groups import lease_table
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules
 from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import GroupMismatch, WriteConflict
+from hashring.protocol.base_member_machine import BaseMemberMachine
 from hashring.protocol.flow import Flow, committed
-from hashring.protocol.member_machine import MemberMachine
 from hashring.store.lease_challenge.commands import (
     ChallengeKeys,
     read_table,
@@ -17,7 +17,7 @@ from hashring.store.lease_challenge.commands import (
 )
 
 
-class FixedMachine(MemberMachine):
+class FixedMachine(BaseMemberMachine):
     """The fixed mode: see :mod:`hashring.core.groups.lease_table`.
 
     Args:

@@ -10,9 +10,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from hashring.core.ring import Ring
 from hashring.spark.histogram_moves import flows_of_histogram
+from hashring.spark.html_report import Report
 from hashring.spark.moves import NodeFlow, NodeFlows, flows
 from hashring.spark.planned_ring import planned_ring
-from hashring.spark.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +36,6 @@ from urllib.parse import quote
 
 from hashring.errors import ConfigError, ServerFailed, ServerNotFound
 from hashring.store import embedded_keeper as keeper
-from hashring.store.embedded_locks import is_kept, only_starter
 
 PROGRAM_VARIABLE: Final = "HASHRING_REDIS_SERVER"
 """The environment variable that names the server program."""
@@ -45,6 +44,7 @@ DIRECTORY_VARIABLE: Final = "HASHRING_RUNTIME_DIR"
 
 _CONFIG: Final = "redis.conf"
 _LOG: Final = "redis.log"
+_START_LOCK: Final = "start.lock"  # held by whoever starts a keeper
 _PATIENCE: Final = 30.0  # seconds until a server that does not answer counts as failed
 _PAUSE: Final = 0.005  # seconds between two looks
 _LOG_LINES: Final = 12
@@ -440,15 +440,15 @@ def _join_or_start(directory: Path, path: Path, users: int) -> bool:
         # Refused only by a keeper that found nobody left and is ending its server. Once we have
         # it, no keeper ends.
         if keeper.lock_now(users, fcntl.LOCK_SH):
-            if is_kept(directory):
+            if _is_kept(directory):
                 if _answers(path):
                     return started
             elif started:
                 raise ServerFailed(str(program), "ended at its start", _tail(log))
             else:
-                with only_starter(directory) as alone:
+                with _only_starter(directory) as alone:
                     # Looked at again, since the starter before us may have just finished.
-                    if alone and not is_kept(directory):
+                    if alone and not _is_kept(directory):
                         started = _launch_shared(directory, path, program, log)
         if time.monotonic() > deadline:
             raise ServerFailed(
@@ -537,3 +537,34 @@ def _tail(log: Path) -> str:
     with contextlib.suppress(OSError):
         return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
     return ""
+
+
+def _is_kept(directory: Path) -> bool:
+    """Whether a keeper runs for the directory: it holds one of the keeper's own locks."""
+    probe = keeper.open_lock(directory / keeper.KEEPER_LOCK)
+    try:
+        if not keeper.lock_now(probe, fcntl.LOCK_SH):
+            return True
+        # Unlocked, not only closed: a child forked by another thread meanwhile has it open, too.
+        fcntl.flock(probe, fcntl.LOCK_UN)
+        return False
+    finally:
+        os.close(probe)
+
+
+@contextlib.contextmanager
+def _only_starter(directory: Path) -> Iterator[bool]:
+    """Hold ``start.lock`` for as long as the block runs, if it is free; whether it is held.
+
+    Of several processes that find no keeper, one starts a keeper.
+    """
+    lock = keeper.open_lock(directory / _START_LOCK)
+    try:
+        alone = keeper.lock_now(lock, fcntl.LOCK_EX)
+        try:
+            yield alone
+        finally:
+            if alone:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+    finally:
+        os.close(lock)

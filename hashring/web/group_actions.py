@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hashring.core.groups import member_orders, next_decision
+from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.group_plan import Foresight
-from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.protocol.flow import run_flow
 from hashring.protocol.group_changes import change
@@ -62,7 +62,7 @@ class RebalanceGroup(GroupAction[api.RebalanceAsked]):
 
     def _do(self, asked: api.RebalanceAsked, by: str) -> Deed:
         state, _ = self._decided(
-            asked.group, by, lambda state, now: next_decision.hasten(state, now, by)
+            asked.group, by, lambda state, now: next_state.hasten(state, now, by)
         )
         return Deed(f"{shown(asked.group)} was asked to rebalance.", str(state.generation))
 

@@ -32,7 +32,7 @@ from hashring.core.assignors import (
     RingOwner,
     Situation,
 )
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.lease_race import Spans
 from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.state import Facts, GroupState, MemberFacts, Terms
@@ -123,23 +123,23 @@ def speed(runs: int) -> None:
     for assignor in (Balanced(), Learner(), Load(), RingOwner()):
         terms = Terms(partitions, assignor.name, rebalance_delay=0, handoffs=10)
         facts = tuple(MemberFacts(m.name, m.name, m.joined, 100.0) for m in members(size + 1))
-        begun = next_decision.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
+        begun = next_state.step(GroupState.new(terms), Facts(1.0, facts[:size]), assignor).state
         begun = begun.stamped(1.0)
         first = median_ms(
-            lambda a=assignor, f=facts, b=begun: next_decision.step(b, Facts(2.0, f), a), runs
+            lambda a=assignor, f=facts, b=begun: next_state.step(b, Facts(2.0, f), a), runs
         )
-        outcome = next_decision.step(begun, Facts(2.0, facts), assignor)
+        outcome = next_state.step(begun, Facts(2.0, facts), assignor)
         asked = outcome.state.stamped(2.0)
         words = tuple(released(member, asked) for member in facts)
         following = median_ms(
-            lambda a=assignor, w=words, s=asked, plan=outcome.plan: next_decision.step(
+            lambda a=assignor, w=words, s=asked, plan=outcome.plan: next_state.step(
                 s, Facts(2.1, w), a, plan
             ),
             runs,
         )
         rows.append((assignor.name, f"{first:.1f}", f"{following:.1f}"))
     table(
-        "The whole decision (core.groups.next_decision.step) on the same join, and the next one, "
+        "The whole decision (core.groups.next_state.step) on the same join, and the next one, "
         "when members have let go of what they were asked for",
         ("assignor", "ms", "next ms"),
         rows,

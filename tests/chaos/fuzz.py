@@ -17,7 +17,7 @@ from typing import Any
 from hashring import RingNode
 from hashring.core.assignors import as_assignor
 from hashring.core.groups import json_codec
-from hashring.core.groups.next_decision import step
+from hashring.core.groups.next_state import step
 from hashring.core.groups.state import (
     EventKind,
     Facts,

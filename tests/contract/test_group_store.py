@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from hashring.core.assignors import Balanced, assignor_named
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.json_codec import (
     dump_events,
     dump_facts,
@@ -85,7 +85,7 @@ def step(
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     return store.run(commit(keys, reading, outcome, by, goes_on=goes_on))
 
 
@@ -172,7 +172,7 @@ def moved(store: Store, keys: GroupKeys, count: int) -> None:
         assert state is not None
         handoffs = {} if state.handoffs else {0: Handoff("a", "b", number, 1e10 + number, 2e10)}
         after = replace(state, generation=state.generation + 1, handoffs=handoffs)
-        store.run(commit(keys, reading, next_decision.StepOutcome(after, (), None), "test"))
+        store.run(commit(keys, reading, next_state.StepOutcome(after, (), None), "test"))
 
 
 @pytest.mark.parametrize("missed", [1, 2, 3, 60])
@@ -323,7 +323,7 @@ def test_of_two_decisions_on_one_reading_the_first_stands(store: Store, keys: Gr
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     assert isinstance(store.run(commit(keys, reading, outcome, "first")), Committed)
     assert store.run(commit(keys, reading, outcome, "second")) == Conflict(left=False)
 
@@ -341,7 +341,7 @@ def test_a_decision_on_what_redis_has_lost_does_not_stand(
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     assert outcome.state is not state
     place.wipe()
     if again:
@@ -357,13 +357,13 @@ def test_a_decider_that_knows_a_group_without_a_decision_writes_the_first_one_wh
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    nothing = next_decision.StepOutcome(state, (), None)
+    nothing = next_state.StepOutcome(state, (), None)
     found = store.run(commit(keys, reading, nothing, "test"))
     assert isinstance(found, Committed)
     assert (found.tag, found.state) == (reading.tag, state)
     again = store.run(read(keys, found.tag, found.state))
     assert again.state is None
-    outcome = next_decision.step(state, again.facts, Balanced())
+    outcome = next_state.step(state, again.facts, Balanced())
     done = store.run(commit(keys, again, outcome, "test"))
     assert isinstance(done, Committed)
     assert store.run(read(keys)).state == done.state
@@ -380,7 +380,7 @@ def test_a_dismissed_member_has_to_join_anew(store: Store, keys: GroupKeys) -> N
     assert state is not None
     # As if another server had been read: each member has to tell what it holds.
     elsewhere = replace(reading.facts, server=reading.facts.server + "0")
-    outcome = next_decision.step(replace(state, server="1"), elsewhere, Balanced())
+    outcome = next_state.step(replace(state, server="1"), elsewhere, Balanced())
     assert outcome.dismissed == (("a", A), ("b", B))
     assert isinstance(store.run(commit(keys, reading, outcome, "test")), Committed)
     assert store.run(read(keys)).facts.members == ()
@@ -395,7 +395,7 @@ def test_a_decision_on_what_another_run_of_redis_said_does_not_stand(
     assert reading.server == reading.facts.server != ""
     state = reading.standing()
     assert state is not None
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     other = replace(reading, facts=replace(reading.facts, server="0123456789abcdef"))
     assert isinstance(store.run(commit(keys, other, outcome, "test")), Conflict)
     assert isinstance(store.run(commit(keys, reading, outcome, "test")), Committed)
@@ -429,7 +429,7 @@ def test_a_fact_that_changes_between_reading_and_decision_makes_the_next_step_du
     store.run(join(keys, facts("b", B), TERMS))
     state = reading.standing()
     assert state is not None
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     done = store.run(commit(keys, reading, outcome, "test"))
     assert isinstance(done, Committed)
     assert done.again
@@ -481,7 +481,7 @@ def test_the_next_decision_makes_others_wait(store: Store, keys: GroupKeys) -> N
     assert beaten(store, keys, facts("a")).wait is None
     # A member that is to leave makes a time of its own: that of the end of its patience.
     reading = store.run(read(keys))
-    outcome = replace(next_decision.step(reading.standing(), reading.facts, Balanced()), due=1e12)  # type: ignore[arg-type]
+    outcome = replace(next_state.step(reading.standing(), reading.facts, Balanced()), due=1e12)  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
     waits = [beaten(store, keys, facts("a")).wait for _ in range(WATCHERS + 1)]
     assert [wait is not None for wait in waits] == [True] * WATCHERS + [False]
@@ -500,7 +500,7 @@ def test_who_asks_shortly_before_the_time_waits_for_it_in_any_case(
     holding_down(store, keys)
     reading = store.run(read(keys))
     soon = reading.facts.now + 30.0
-    outcome = replace(next_decision.step(reading.standing(), reading.facts, Balanced()), due=soon)  # type: ignore[arg-type]
+    outcome = replace(next_state.step(reading.standing(), reading.facts, Balanced()), due=soon)  # type: ignore[arg-type]
     store.run(commit(keys, reading, outcome, "test"))
     asks = beat(keys, facts("a"), TERMS.ttl)
     within = replace(asks, arguments=(*asks.arguments[:6], 60.0, *asks.arguments[7:]))
@@ -517,7 +517,7 @@ def test_a_decision_of_one_that_does_not_stay_is_told_to_two_that_do(
     state = reading.standing()
     assert state is not None
     # A decision that changes nobody's view, and that is to be followed by another.
-    outcome = next_decision.StepOutcome(
+    outcome = next_state.StepOutcome(
         replace(state, generation=state.generation + 1), (), reading.facts.now + 500
     )
     subscription = listening(store, keys, *"abc")
@@ -556,7 +556,7 @@ def test_a_view_for_an_earlier_session_is_none_of_the_next_ones(
     state = reading.standing()
     assert state is not None
     # Decided for the session that has left meanwhile.
-    store.run(commit(keys, reading, next_decision.step(state, reading.facts, Balanced()), "test"))
+    store.run(commit(keys, reading, next_state.step(state, reading.facts, Balanced()), "test"))
     view = beaten(store, keys, facts("a", B)).view
     assert view is not None
     assert not view.seated
@@ -610,7 +610,7 @@ def test_nothing_is_left_of_what_a_member_was_told_that_left_during_the_decision
     state = reading.standing()
     assert state is not None
     store.run(leave(keys, "b", B))
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     store.run(commit(keys, reading, outcome, "test"))
     assert set(real.client.hkeys(keys.views)) == {b"a", b"b"}
     step(store, keys)
@@ -667,10 +667,10 @@ def renewed(store: Store, keys: GroupKeys, member: MemberFacts, decided: str) ->
     return found
 
 
-def outcome_of(reading: Reading) -> next_decision.StepOutcome:
+def outcome_of(reading: Reading) -> next_state.StepOutcome:
     state = reading.standing()
     assert state is not None
-    return next_decision.step(state, reading.facts, Balanced())
+    return next_state.step(state, reading.facts, Balanced())
 
 
 @pytest.mark.parametrize(("goes_on", "told"), [(True, "b"), (False, "ab")])
@@ -820,7 +820,7 @@ def test_a_conflict_with_a_member_that_is_at_work_leaves_the_step_to_it(
     reading = store.run(read(keys))
     state = reading.standing()
     assert state is not None
-    outcome = next_decision.step(state, reading.facts, Balanced())
+    outcome = next_state.step(state, reading.facts, Balanced())
     step(store, keys, "a", goes_on=True)
     store.run(join(keys, facts("c", "c" * 16), TERMS))
     assert store.run(commit(keys, reading, outcome, "b")) == Conflict(left=True)
@@ -952,7 +952,7 @@ def test_a_state_survives_its_text() -> None:
         world = GroupSimulator().world(history)
         world.run(history.faults_end)
         # A decision that was never text: the one that is due when everybody is gone.
-        state = next_decision.step(
+        state = next_state.step(
             world.state(), Facts(world.redis_time()), assignor_named(history.terms.assignor)
         ).state.stamped(world.redis_time())
         # Which server it was read from stands beside it.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.state import PHASES, Phase
 from hashring.core.state_table import StateTable
-from hashring.protocol import group_decider, member_machine
+from hashring.protocol import base_member_machine, group_decider
 from hashring.testing.simulator import GroupSimulator, random_group_history
 from tests.conftest import ROOT
 
@@ -64,9 +64,9 @@ def test_a_table_is_drawn_with_its_meanings_and_transitions() -> None:
 
 
 TABLES: list[tuple[ModuleType, StateTable[Any, Any], type[Enum]]] = [
-    (member_machine, member_machine.LIFE, member_machine.Stage),
+    (base_member_machine, base_member_machine.LIFE, base_member_machine.Stage),
     (group_decider, group_decider.DECIDER_LIFE, group_decider.DeciderStage),
-    (next_decision, PHASES, Phase),
+    (next_state, PHASES, Phase),
 ]
 
 
@@ -86,7 +86,7 @@ def test_a_modules_text_shows_its_table(
     assert table.as_text() in (module.__doc__ or "")
 
 
-@pytest.mark.parametrize("table", [member_machine.LIFE, PHASES])
+@pytest.mark.parametrize("table", [base_member_machine.LIFE, PHASES])
 def test_the_page_about_groups_shows_its_tables(table: StateTable[Any, Any]) -> None:
     page = re.sub(r"^ +", "", PAGE.read_text(), flags=re.MULTILINE)
     assert table.as_text() in page
@@ -96,7 +96,7 @@ SEEDS = (40, 178, 4, 30, 135, 180, 69, 370)
 """Histories that went every way when they were chosen; they only save time."""
 
 
-@pytest.mark.parametrize("table", [member_machine.LIFE, group_decider.DECIDER_LIFE, PHASES])
+@pytest.mark.parametrize("table", [base_member_machine.LIFE, group_decider.DECIDER_LIFE, PHASES])
 def test_histories_of_faults_go_every_way_that_a_table_has(
     table: StateTable[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

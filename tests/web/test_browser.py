@@ -17,7 +17,7 @@ from redis import Redis
 from hashring import PartitionGroup
 from hashring.core.hashing import RING_SIZE
 from hashring.core.ring import Ring
-from hashring.spark.report import Report
+from hashring.spark.html_report import Report
 from hashring.store.embedded_server import RedisServer
 from tests.conftest import PATIENCE, ROOT, eventually
 from tests.hosts import Host

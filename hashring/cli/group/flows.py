@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hashring.cli.connection import Connection
-from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.errors import ConfigError, GroupFormatError, WrongKeyType
 from hashring.protocol.flow import run_flow

@@ -15,7 +15,7 @@ from hashring.cli.orders import WITH_A_WEIGHT, by_option, here, lasting_option, 
 from hashring.cli.output import document, local_time
 from hashring.core.assignors import assignor_named
 from hashring.core.groups import group_plan, member_orders
-from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import GroupState
 from hashring.core.printable import printable
 from hashring.errors import ConfigError

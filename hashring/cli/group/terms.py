@@ -11,8 +11,8 @@ from hashring.cli.common_options import Settings, server_options
 from hashring.cli.connection import connected
 from hashring.cli.group.flows import decide, standing
 from hashring.cli.output import confirmed, document
-from hashring.core.groups import next_decision
-from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups import next_state
+from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
 from hashring.core.printable import printable
 from hashring.core.readable import counted
@@ -66,7 +66,7 @@ def _change(
     """Give one of a group's terms another value; the exit status."""
 
     def changed(state: GroupState) -> StepOutcome:
-        return next_decision.migrate(state, replace(state.terms, **{term: value}))
+        return next_state.migrate(state, replace(state.terms, **{term: value}))
 
     with connected(settings) as connection:
         state, _ = standing(connection, group)

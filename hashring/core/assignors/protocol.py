@@ -2,7 +2,7 @@
 
 An assignor is a pure function from a :class:`Situation` to a :class:`Target`. It decides where
 partitions *should* be; moving them there without two owners and without losing work is the
-business of :mod:`hashring.core.groups.next_decision`, the same for every assignor.
+business of :mod:`hashring.core.groups.next_state`, the same for every assignor.
 
 An assignment is a tuple indexed by partition: ``("a", "b", "a")`` gives partitions 0 and 2 to
 ``a``. ``None`` stands where a partition has no owner.

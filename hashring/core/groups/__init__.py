@@ -1,1 +1,1 @@
-"""Partition groups: fixed partitions, dynamic members, one owner each: :mod:`.next_decision`."""
+"""Partition groups: fixed partitions, dynamic members, one owner each: :mod:`.next_state`."""

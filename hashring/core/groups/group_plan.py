@@ -22,7 +22,7 @@ from hashring.core.assignors.quotas import counts, fair_shares
 from hashring.core.groups import reported_loads
 from hashring.core.groups.group_status import member_state, present_members
 from hashring.core.groups.heirs import Place, heirs
-from hashring.core.groups.next_decision import rule
+from hashring.core.groups.next_state import rule
 from hashring.core.groups.state import (
     Facts,
     GroupState,

@@ -14,7 +14,7 @@ from hashring.core.assignors.protocol import (
     Situation,
 )
 from hashring.core.groups import reported_loads
-from hashring.core.groups.next_decision import rule
+from hashring.core.groups.next_state import rule
 from hashring.core.groups.state import (
     NON_EXCLUSIVE,
     Facts,

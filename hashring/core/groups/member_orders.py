@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hashring.core.assignors.protocol import Member
-from hashring.core.groups.next_decision import StepOutcome
+from hashring.core.groups.next_state import StepOutcome
 from hashring.core.groups.state import (
     EventKind,
     GroupEvent,

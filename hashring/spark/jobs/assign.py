@@ -12,6 +12,7 @@ from hashring.core.ring_json import RingFile
 from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_distinct, check_free
 from hashring.spark.compaction import compact
+from hashring.spark.html_report import Report
 from hashring.spark.input import Input, local_path
 from hashring.spark.jobs.wording import ring_facts
 from hashring.spark.key_column import check_keys
@@ -20,7 +21,6 @@ from hashring.spark.output import Output
 from hashring.spark.owner_columns import partition_by_owner, with_owner
 from hashring.spark.point_cells import CELL, by_cell, check_cells, keep_ring
 from hashring.spark.reassign import reassign
-from hashring.spark.report import Report
 from hashring.spark.row_counts import Counts
 
 if TYPE_CHECKING:

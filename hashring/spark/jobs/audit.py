@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.core.ring_history import RingHistory
 from hashring.spark.audit import PROBLEMS, counted_audit, work_slices
+from hashring.spark.html_report import Report
 from hashring.spark.input import Input
 from hashring.spark.jobs.kept_frames import kept
 from hashring.spark.jobs.wording import decimals, key_name
@@ -16,7 +17,6 @@ from hashring.spark.key_column import check_keys
 from hashring.spark.outcome import Outcome, Table
 from hashring.spark.output import Output
 from hashring.spark.owner_at_time import as_of
-from hashring.spark.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

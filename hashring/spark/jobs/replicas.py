@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hashring.spark.html_report import Report
 from hashring.spark.outcome import Outcome
 from hashring.spark.replicas_for import ReplicasAnswer
-from hashring.spark.report import Report
 from hashring.spark.scenario import Scenario
 from hashring.spark.simulate import drawn_within
 

@@ -17,7 +17,7 @@ from hashring.core.groups.json_codec import (
     load_terms,
     load_view_change,
 )
-from hashring.core.groups.next_decision import StepOutcome, deputies
+from hashring.core.groups.next_state import StepOutcome, deputies
 from hashring.core.groups.state import (
     Facts,
     GroupEvent,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hashring.core.assignors import Assignor, as_assignor
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.state import (
     EventKind,
     Facts,
@@ -77,7 +77,7 @@ class Desk:
 
     def step(self) -> Desk:
         """One step; its events replace those of the one before."""
-        outcome = next_decision.step(self.state, self.facts, self.assignor)
+        outcome = next_state.step(self.state, self.facts, self.assignor)
         if outcome.state is not self.state:
             assert not fault_of(self.state, outcome.state, self.facts)
             for name, session in outcome.dismissed:
@@ -89,7 +89,7 @@ class Desk:
 
     def resize(self, partitions: int) -> Desk:
         """The count changes."""
-        outcome = next_decision.resize(self.state, partitions)
+        outcome = next_state.resize(self.state, partitions)
         self.state = (
             outcome.state if outcome.state is self.state else outcome.state.stamped(self.now)
         )
@@ -98,7 +98,7 @@ class Desk:
 
     def migrate(self, **terms: Any) -> Desk:
         """The terms change."""
-        outcome = next_decision.migrate(self.state, replace(self.state.terms, **terms))
+        outcome = next_state.migrate(self.state, replace(self.state.terms, **terms))
         self.state, self.events = outcome.state.stamped(self.now), list(outcome.events)
         return self
 

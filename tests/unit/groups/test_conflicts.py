@@ -6,10 +6,10 @@ import pytest
 
 from hashring.core.groups.lease_table import Rules
 from hashring.errors import RedisUnavailable, WriteConflict
+from hashring.protocol.base_member_machine import RETRY
 from hashring.protocol.flow import TRIES
 from hashring.protocol.lease_table_machine import FixedMachine
 from hashring.protocol.machine import Run, Subscribe, Wait
-from hashring.protocol.member_machine import RETRY
 from hashring.store.lease_challenge.commands import challenge_keys
 from hashring.store.memory_store import MemoryServer
 

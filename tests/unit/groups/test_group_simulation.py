@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import ASSIGNORS, Balanced
-from hashring.core.groups import heirs, next_decision
+from hashring.core.groups import heirs, next_state
 from hashring.core.groups.membership import Held, Membership
 from hashring.core.groups.partition_map import PartitionMap
 from hashring.core.groups.state import Handoff, Terms
 from hashring.errors import MemberExists
+from hashring.protocol.base_member_machine import RETRY, Stage, Turn
 from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_machine import NAME_POLL, GroupMachine
-from hashring.protocol.member_machine import RETRY, Stage, Turn
+from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.store.group.commands import CLAIM, Committed
 from hashring.testing.simulator import (
     Event,
@@ -411,14 +411,14 @@ def test_histories_made_for_a_fault_break_no_rule_without_it(make: Make) -> None
         assert GroupSimulator().broken_rule(make(seed)) is None
 
 
-class CountsFromTheAnswer(GroupMachine):
+class CountsFromTheAnswer(GroupMemberMachine):
     """Its lease begins when it hears that it has one."""
 
     def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
         super().heard(view, self.now, redis_now)
 
 
-class AcceptsLateAnswers(GroupMachine):
+class AcceptsLateAnswers(GroupMemberMachine):
     """An answer that comes after its lease would have ended begins the lease anew."""
 
     def heard(self, view: Any, asked_at: float, redis_now: float) -> None:
@@ -426,7 +426,7 @@ class AcceptsLateAnswers(GroupMachine):
         super().heard(view, self.now if late else asked_at, redis_now)
 
 
-class LeavesWhileItHolds(GroupMachine):
+class LeavesWhileItHolds(GroupMemberMachine):
     """It leaves before its application has let go."""
 
     def _leave(self, now: float) -> None:
@@ -434,7 +434,7 @@ class LeavesWhileItHolds(GroupMachine):
         self._turn(Turn.LET_GO)
 
 
-class PutsOffLeaving(GroupMachine):
+class PutsOffLeaving(GroupMemberMachine):
     """Asked to hand over once more, it begins to wait anew."""
 
     def stop(self, now: float, *, handover: bool = False, patient: bool = True) -> None:
@@ -443,7 +443,7 @@ class PutsOffLeaving(GroupMachine):
         super().stop(now, handover=handover, patient=patient)
 
 
-class HearsLateWords(GroupMachine):
+class HearsLateWords(GroupMemberMachine):
     """A word of its application's ends a partition whose time had ended, as if it were in time."""
 
     def release(self, partition: int, token: int, now: float) -> bool:
@@ -452,7 +452,7 @@ class HearsLateWords(GroupMachine):
         return super().release(partition, token, in_time)
 
 
-class WaitsForTheAssignor(GroupMachine):
+class WaitsForTheAssignor(GroupMemberMachine):
     """It is no member, and renews nothing, before the first decision after it joined."""
 
     def _begin_what_is_due(self, now: float) -> None:
@@ -463,21 +463,21 @@ class WaitsForTheAssignor(GroupMachine):
         return math.inf if self.stage is Stage.JOINED else super()._wait_until()
 
 
-class WaitsForNoName(GroupMachine):
+class WaitsForNoName(GroupMemberMachine):
     """Whoever has the name, it gives up at once."""
 
     def again_at(self, error: Exception, now: float) -> float | None:
         return None
 
 
-class WaitsForAnyName(GroupMachine):
+class WaitsForAnyName(GroupMemberMachine):
     """It waits on for a name that another process renews."""
 
     def again_at(self, error: Exception, now: float) -> float | None:
         return now + NAME_POLL if isinstance(error, MemberExists) else None
 
 
-MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
+MACHINES: dict[str, tuple[type[GroupMemberMachine], Make]] = {
     "a lease from the time of the answer": (CountsFromTheAnswer, random_group_history),
     "an answer after its deadline": (AcceptsLateAnswers, pauses),
     "leaving while it holds": (LeavesWhileItHolds, stops),
@@ -491,7 +491,7 @@ MACHINES: dict[str, tuple[type[GroupMachine], Make]] = {
 
 @pytest.mark.parametrize(("machine", "make"), MACHINES.values(), ids=MACHINES)
 def test_a_fault_in_the_member_is_found_with_a_story_of_a_few_events(
-    machine: type[GroupMachine], make: Make
+    machine: type[GroupMemberMachine], make: Make
 ) -> None:
     simulator = GroupSimulator(machine=machine)
     history = found("holder|once|renewal|prompt|told", simulator, make)
@@ -544,7 +544,7 @@ def grants_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         self._let_go(partition)
         self._grant(partition, to)
 
-    monkeypatch.setattr(next_decision._Step, "_ask", ask)
+    monkeypatch.setattr(next_state._Step, "_ask", ask)
 
 
 def grants_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,7 +562,7 @@ def forgets_who_has_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    grant = next_decision._Step._grant
+    grant = next_state._Step._grant
 
     def counted(self: Any, *arguments: Any) -> None:
         now, self.now = self.now, 0.0
@@ -570,14 +570,14 @@ def begins_tokens_again(monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = now
 
     # A count that lives in Redis only begins again when Redis loses it.
-    monkeypatch.setattr(next_decision._Step, "_grant", counted)
+    monkeypatch.setattr(next_state._Step, "_grant", counted)
 
 
 def keeps_what_was_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: Any) -> None:
         self.free &= {*range(self.terms.partitions), *self.draining}
 
-    monkeypatch.setattr(next_decision._Step, "_forget_drained", forget)
+    monkeypatch.setattr(next_state._Step, "_forget_drained", forget)
 
 
 def ignores_copies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -604,13 +604,13 @@ def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def looks_at_no_access_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_decision, "rule", lambda terms, assignor: assignor)
+    monkeypatch.setattr(next_state, "rule", lambda terms, assignor: assignor)
 
 
 def keeps_those_who_know_of_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a loss members need not say what they hold."""
-    run = next_decision._Step.run
-    monkeypatch.setattr(next_decision._Step, "run", lambda self: replace(run(self), dismissed=()))
+    run = next_state._Step.run
+    monkeypatch.setattr(next_state._Step, "run", lambda self: replace(run(self), dismissed=()))
 
 
 KERNELS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
@@ -718,18 +718,18 @@ def test_no_history_in_which_some_assignors_fail_breaks_a_rule() -> None:
 def test_a_member_that_cannot_decide_and_takes_each_step_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(GroupMachine, "_others_first", 0.0)
+    monkeypatch.setattr(GroupMemberMachine, "_others_first", 0.0)
     find_fault(GroupSimulator(), "rest", undecided_group_history, 800, late=(233, 263, 513))
 
 
 def test_a_recovery_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    recover = next_decision._Step._recover
+    recover = next_state._Step._recover
 
     def hasty(self: Any) -> None:
         recover(self)
         self.recovering = None
 
-    monkeypatch.setattr(next_decision._Step, "_recover", hasty)
+    monkeypatch.setattr(next_state._Step, "_recover", hasty)
     found("holder|once|decisions|tokens", make=losses)
 
 

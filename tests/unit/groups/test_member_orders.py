@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import MemberState
-from hashring.core.groups import group_plan, group_status, member_orders, next_decision
+from hashring.core.groups import group_plan, group_status, member_orders, next_state
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.state import EventKind, MemberOrder, Phase
 from hashring.errors import ConfigError, UnknownMemberError
@@ -18,7 +18,7 @@ from tests.unit.histories import none_breaks_a_rule
 from .desk import Desk
 
 
-def ordered(desk: Desk, outcome: next_decision.StepOutcome) -> Desk:
+def ordered(desk: Desk, outcome: next_state.StepOutcome) -> Desk:
     if outcome.state is not desk.state:
         desk.state = outcome.state.stamped(desk.now)
     desk.events = list(outcome.events)
@@ -211,5 +211,5 @@ def found(rule: str) -> bool:
 
 
 def test_a_decision_that_gives_to_drained_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_decision._Step, "_is_drained", lambda self, name: False)
+    monkeypatch.setattr(next_state._Step, "_is_drained", lambda self, name: False)
     assert found("drained")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hashring.core.assignors import Load
-from hashring.core.groups import group_plan, group_status, next_decision
+from hashring.core.groups import group_plan, group_status, next_state
 from hashring.core.groups.group_plan import MoveReason
 from hashring.core.groups.membership import Membership
 from hashring.core.groups.reported_loads import LOOKED_AT_EVERY, check_load, reported
@@ -86,7 +86,7 @@ def test_the_plan_and_the_status_name_loads() -> None:
 def test_another_assignor_ignores_loads() -> None:
     desk = Desk(6).join("a", "b").settle()
     desk.set("a", loads=dict.fromkeys(desk.having["a"], 1e9))
-    assert next_decision.step(desk.state, desk.facts, desk.assignor).state is desk.state
+    assert next_state.step(desk.state, desk.facts, desk.assignor).state is desk.state
     assert group_status.status(desk.state, desk.facts).too_hot == ()
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.state import EventKind, Phase
 
 from .desk import Desk
@@ -49,7 +49,7 @@ def test_the_history_tells_of_the_wait_and_of_its_end() -> None:
 
 def test_a_wait_that_somebody_ends_is_over_at_once() -> None:
     desk = balanced_trio().join("d").step()
-    outcome = next_decision.hasten(desk.state, desk.now, "an operator")
+    outcome = next_state.hasten(desk.state, desk.now, "an operator")
     desk.state = outcome.state.stamped(desk.now)
     assert desk.step().phase is Phase.REBALANCING
 
@@ -287,7 +287,7 @@ def test_when_more_came_than_left_the_rest_waits_for_the_delay() -> None:
 
 def test_an_old_decision_cannot_be_mistaken_for_a_new_one() -> None:
     desk = balanced_trio()
-    outcome = next_decision.step(desk.state, desk.join("d").facts, desk.assignor)
+    outcome = next_state.step(desk.state, desk.join("d").facts, desk.assignor)
     assert outcome.state.generation == desk.state.generation + 1
     assert outcome.state.committed is None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.json_codec import dump_view_change, load_view_change
 from hashring.core.groups.pending_moves import PendingMoves
 from hashring.core.groups.state import MemberView, Phase
@@ -58,8 +58,8 @@ def test_a_plan_that_was_followed_decides_as_one_that_is_looked_at_anew() -> Non
             if plan is not None and len(state.owners) >= len(plan.situation.previous):
                 start, wanted = plan.situation.previous, plan.target.interim
                 anew = replace(plan, pending_moves=PendingMoves(start, wanted, state.owners))
-            expected = next_decision.step(state, reading.facts, assignor, anew)
-            outcome = next_decision.step(state, reading.facts, assignor, plan)
+            expected = next_state.step(state, reading.facts, assignor, anew)
+            outcome = next_state.step(state, reading.facts, assignor, plan)
             assert (outcome.state, outcome.events) == (expected.state, expected.events)
             served += outcome.plan is plan
             plan = outcome.plan

@@ -86,7 +86,7 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
         threading.setprofile(None)  # type: ignore[arg-type]
     drawn = _drawn(PICTURES.CHANGE_WAY, PICTURES.CHANGE_BESIDE)
     for _ in range(JOINS):
-        # What belongs to the start, or to a heartbeat, may be on its way beside the message: another message then.
+        # Beside the message may be what belongs to the start, or a heartbeat: another one then.
         passed.files.clear()
         RingNode(store, "accounts").heartbeat()
         eventually(lambda: drawn <= passed.files, "it is passed on")
@@ -100,7 +100,7 @@ def test_a_message_of_a_change_passes_the_files_that_are_drawn() -> None:
 
 
 def _await_rest(passed: Passed) -> None:
-    """Until no function of the package was called for a while: what follows the message has been noted then."""
+    """Until no function was called for a while: what follows the message is noted then."""
     before = -1
     while before != passed.calls:
         before = passed.calls

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hashring.core.groups.lease_table import Rules
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
+from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.lease_race_machine import FaithfulMachine
 from hashring.protocol.lease_table_machine import FixedMachine
-from hashring.protocol.member_machine import Stage
 from hashring.store.lease_challenge.commands import TableReading, challenge_keys
 from hashring.testing.simulator.challenge.history import ChallengerSpec
 from hashring.testing.simulator.network import Call

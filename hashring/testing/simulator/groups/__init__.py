@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hashring.core.groups import reported_loads
 from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_machine import GroupMachine
+from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.fault_effects import GROUP_FAULTS
 from hashring.testing.simulator.groups.history import GroupHistory
@@ -28,7 +28,7 @@ class GroupSimulator(Simulator[GroupHistory, GroupWorld]):
         rules: makes a fresh set of rules.
     """
 
-    machine: Callable[..., GroupMachine] = GroupMachine
+    machine: Callable[..., GroupMemberMachine] = GroupMemberMachine
     decider: Callable[..., Decider] = Decider
     server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer
     rules: Callable[[], Sequence[GroupRule]] = group_rules

@@ -28,7 +28,7 @@ from typing import Any
 
 from hashring.core.assignors import Learner, Load, Member, RingOwner
 from hashring.core.assignors.quotas import fair_shares, round_down, round_up
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.group_status import status
 from hashring.core.groups.json_codec import load_events
 from hashring.core.groups.state import (
@@ -193,7 +193,7 @@ class StandbysFirst(DecisionRule):
                 and each.name not in _drained(before, facts.now)
                 and each.lags.get(partition, math.inf) <= assignor.acceptable_lag
             ]
-            if warm and event.member not in warm and event.why != next_decision.HELD_ALREADY:
+            if warm and event.member not in warm and event.why != next_state.HELD_ALREADY:
                 raise self.broken(
                     world,
                     f"partition {partition} went to {event.member}, which is cold, though "
@@ -258,7 +258,7 @@ class Drained(DecisionRule):
             and each.name not in drained
         ]
         for event in decision.events:
-            given = event.kind is EventKind.GRANTED and event.why != next_decision.HELD_ALREADY
+            given = event.kind is EventKind.GRANTED and event.why != next_state.HELD_ALREADY
             if given and event.member in drained and takers:
                 raise self.broken(
                     world,

@@ -1,7 +1,7 @@
 """A process with one member of a partition group, in virtual time.
 
-The member is the real machines, :class:`hashring.protocol.group_machine.GroupMachine` and its
-decider, each on a loop of its own.
+The member is the real machines, each on a loop of its own: its decider, and
+:class:`hashring.protocol.group_member_machine.GroupMemberMachine`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hashring.core.assignors import Situation, Target, assignor_named
 from hashring.core.groups import member_orders
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
-from hashring.core.groups.next_decision import StepOutcome, migrate, resize
+from hashring.core.groups.next_state import StepOutcome, migrate, resize
 from hashring.core.groups.state import EXCLUSIVE, NON_EXCLUSIVE, GroupState
+from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.group_changes import change
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_machine import GroupMachine
-from hashring.protocol.member_machine import Stage
+from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.store.command import Command
 from hashring.store.group.commands import Beat, group_keys
 from hashring.testing.simulator.groups.history import MemberSpec
@@ -51,7 +51,7 @@ class GroupProcess(Process):
         self,
         world: GroupWorld,
         spec: MemberSpec,
-        machine: Callable[..., GroupMachine],
+        machine: Callable[..., GroupMemberMachine],
         decider: Callable[..., Decider],
     ) -> None:
         super().__init__(world, spec)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final
 
 from hashring.core.assignors import assignor_named
-from hashring.core.groups import next_decision, reported_loads
+from hashring.core.groups import next_state, reported_loads
 from hashring.core.groups.state import EXCLUSIVE, GroupState, Phase
-from hashring.protocol.member_machine import Stage
+from hashring.protocol.base_member_machine import Stage
 from hashring.testing.simulator.groups.history import GroupHistory
 from hashring.testing.simulator.groups.process import GroupProcess
 from hashring.testing.simulator.groups.world import GroupRule, GroupWorld
@@ -122,7 +122,7 @@ def unrest(world: GroupWorld) -> str:
         return f"{' and '.join(sorted(map(str, still)))} is drained, and still has partitions"
     # That Redis was restarted is noticed by the next step, and nothing makes one due.
     facts = replace(reading.facts, server=state.server)
-    again = next_decision.step(state, facts, assignor_named(state.terms.assignor))
+    again = next_state.step(state, facts, assignor_named(state.terms.assignor))
     if again.state is state:
         return ""
     changed = [

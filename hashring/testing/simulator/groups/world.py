@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hashring.core.groups.state import GroupState, Terms
+from hashring.protocol.base_member_machine import ENDED
 from hashring.protocol.group_decider import Decider
-from hashring.protocol.group_machine import GroupMachine
-from hashring.protocol.member_machine import ENDED
+from hashring.protocol.group_member_machine import GroupMemberMachine
 from hashring.store.group.commands import Beat, Committed, Reading, read
 from hashring.store.memory_store import MemoryServer
 from hashring.testing.simulator.groups.history import GroupHistory, MemberSpec
@@ -32,7 +32,7 @@ class GroupWorld(World[GroupProcess]):
         history: GroupHistory,
         rules: Sequence[GroupRule],
         faults: dict[str, Fault],
-        machine: Callable[..., GroupMachine] = GroupMachine,
+        machine: Callable[..., GroupMemberMachine] = GroupMemberMachine,
         *,
         decider: Callable[..., Decider] = Decider,
         server: Callable[[Callable[[], float]], MemoryServer] = MemoryServer,

@@ -1,6 +1,6 @@
 """What a member of a partition group asks of Redis, and what it makes of the answers; without I/O.
 
-Two machines make a member. :class:`GroupMachine` renews the lease and reports;
+Two machines make a member. :class:`GroupMemberMachine` renews the lease and reports;
 :class:`hashring.protocol.group_decider.Decider` takes the steps of the group that are this member's
 to take. Each has a loop of its own, because an assignor runs in the decider's: one that takes long,
 or never returns, costs nobody the lease.
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
-from hashring.core.groups import next_decision
+from hashring.core.groups import next_state
 from hashring.core.groups.state import MemberFacts, MemberView, Terms
 from hashring.core.groups.view_changes import changed_view
 from hashring.errors import ConfigError, GroupMismatch, MemberExists, StoreError
+from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage
 from hashring.protocol.flow import Flow
 from hashring.protocol.group_changes import change
 from hashring.protocol.group_decider import Decided, Decider, DeciderStage, OwnDecision
-from hashring.protocol.member_machine import RETRY, MemberMachine, Stage
 from hashring.store.group.commands import (
     CLAIM,
     NO_PART,
@@ -40,7 +40,7 @@ NAME_POLL: Final = 0.25
 """Seconds between two looks at whether a name in use is free."""
 
 
-class GroupMachine(MemberMachine):
+class GroupMemberMachine(BaseMemberMachine):
     """The protocol of a member of a partition group.
 
     Args:
@@ -268,7 +268,7 @@ class GroupMachine(MemberMachine):
             self.group,
             self._keys,
             self.member,
-            lambda state, now: next_decision.migrate(state, terms),
+            lambda state, now: next_state.migrate(state, terms),
         )
         return terms
 

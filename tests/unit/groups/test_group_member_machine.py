@@ -14,10 +14,10 @@ from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import Terms
 from hashring.core.groups.view_changes import ViewChange
 from hashring.errors import AssignorError, MemberExists, RedisUnavailable
+from hashring.protocol.base_member_machine import Stage
 from hashring.protocol.group_decider import Decided, Decider, OwnDecision
-from hashring.protocol.group_machine import NAME_POLL, GroupMachine
+from hashring.protocol.group_member_machine import NAME_POLL, GroupMemberMachine
 from hashring.protocol.machine import Finished, Machine, Run, Step, Subscribe, Wait
-from hashring.protocol.member_machine import Stage
 from hashring.store.command import Command
 from hashring.store.group.commands import (
     CLAIM,
@@ -74,7 +74,7 @@ class Hand:
             "new_session": lambda: f"{ord(member):016x}",
             "warms_up": lambda: self.warms_up,
         }
-        self.machine = GroupMachine("orders", KEYS, member, **(settings | options))
+        self.machine = GroupMemberMachine("orders", KEYS, member, **(settings | options))
 
     def report(self, decided: Decided) -> None:
         self.reports.append(decided)
@@ -297,7 +297,7 @@ def test_a_member_that_cannot_decide_keeps_no_other_from_it(turn: Callable[[Hand
 def test_planted_a_member_that_cannot_decide_and_takes_each_step(
     turn: Callable[[Hand], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GroupMachine, "_others_first", 0.0)
+    monkeypatch.setattr(GroupMemberMachine, "_others_first", 0.0)
     one = Hand().inside()
     other = Hand("n", one.server).inside()
     assert not renewed_together(one, other, turn, 40)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hashring.core.assignors import Balanced, Learner, Situation, Target
-from hashring.core.groups import member_orders, next_decision
+from hashring.core.groups import member_orders, next_state
 from hashring.core.groups.state import EventKind, GroupState, Phase, Terms
 from hashring.errors import AssignorError, ConfigError
 
@@ -363,16 +363,16 @@ def test_redis_back_from_before_a_drain_grants_nothing_that_was_removed() -> Non
 @pytest.mark.parametrize(
     "decide",
     [
-        lambda state: next_decision.resize(state, 4),
-        lambda state: next_decision.migrate(state, replace(state.terms, handoffs=2)),
-        lambda state: next_decision.hasten(state, 1000.0, "an operator"),
+        lambda state: next_state.resize(state, 4),
+        lambda state: next_state.migrate(state, replace(state.terms, handoffs=2)),
+        lambda state: next_state.hasten(state, 1000.0, "an operator"),
         lambda state: member_orders.drain(state, "a", 1000.0, "an operator"),
         lambda state: member_orders.weigh(state, "a", 2.0, 1000.0, "an operator"),
     ],
     ids=["resize", "migrate", "hasten", "drain", "weigh"],
 )
 def test_what_is_decided_by_hand_is_the_next_generation(
-    decide: Callable[[GroupState], next_decision.StepOutcome],
+    decide: Callable[[GroupState], next_state.StepOutcome],
 ) -> None:
     desk = Desk(2).join("a", "b").step()
     assert decide(desk.state).state.generation == desk.state.generation + 1
@@ -381,7 +381,7 @@ def test_what_is_decided_by_hand_is_the_next_generation(
 def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     desk = Desk(2).join("a").step()
     terms = replace(desk.state.terms, partitions=3, assignor="ring(64)", handoffs=4)
-    outcome = next_decision.migrate(desk.state, terms)
+    outcome = next_state.migrate(desk.state, terms)
     assert outcome.state.terms == terms
     assert outcome.state.generation == desk.state.generation + 1
     assert outcome.state.tokens[:2] == desk.state.tokens
@@ -389,26 +389,26 @@ def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
         "from 2 to 3 partitions",
         "assignor from 'balanced' to 'ring(64)', handoffs from 1 to 4",
     ]
-    assert next_decision.migrate(desk.state, desk.state.terms).state is desk.state
+    assert next_state.migrate(desk.state, desk.state.terms).state is desk.state
 
 
 def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
     assert desk.phase is Phase.HOLDDOWN
-    migrated = next_decision.migrate(desk.state, replace(desk.state.terms, handoffs=4)).state
+    migrated = next_state.migrate(desk.state, replace(desk.state.terms, handoffs=4)).state
     assert migrated.phase is Phase.HOLDDOWN
     assert migrated.holddown == desk.state.holddown is not None
 
 
 def test_to_resize_to_the_present_count_decides_nothing() -> None:
     desk = Desk(2).join("a").step()
-    assert next_decision.resize(desk.state, 2).state is desk.state
+    assert next_state.resize(desk.state, 2).state is desk.state
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_000_001, 2.0, "2", True])
 def test_a_count_that_cannot_work_is_refused(count: object) -> None:
     with pytest.raises(ConfigError, match=r"^partitions="):
-        next_decision.resize(Desk(2).state, count)  # type: ignore[arg-type]
+        next_state.resize(Desk(2).state, count)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^partitions="):
         Terms(count)  # type: ignore[arg-type]
 
@@ -651,7 +651,7 @@ def test_in_a_holddown_a_copy_comes_before_the_one_in_the_owners_place() -> None
 
 def test_only_members_with_a_lease_are_deputies() -> None:
     desk = Desk(3).join("a", "b", "c").step().set("b", expires=1000.0)
-    assert next_decision.deputies(desk.facts, desk.state, "a") == ("c",)
+    assert next_state.deputies(desk.facts, desk.state, "a") == ("c",)
 
 
 def test_an_uncommitted_handoff_is_never_forced() -> None:
@@ -663,9 +663,9 @@ def test_an_uncommitted_handoff_is_never_forced() -> None:
 
 def test_after_the_ttl_was_lowered_a_silent_owner_has_the_lease_it_had() -> None:
     desk = Desk(2, max_handoff_time=3.0).join("a").settle()
-    desk.state = next_decision.migrate(
-        desk.state, replace(desk.state.terms, ttl=5.0)
-    ).state.stamped(desk.now)
+    desk.state = next_state.migrate(desk.state, replace(desk.state.terms, ttl=5.0)).state.stamped(
+        desk.now
+    )
     # The owner renewed for 100 s before that, and has not heard of anything since.
     desk.join("b").step()
     assert desk.asked == {1: ("a", "b")}
@@ -691,13 +691,13 @@ def test_an_assignor_is_not_asked_again_while_its_answer_is_carried_out(
     group = Desk(16).join("a").settle().join("b")
     plan, state, before = None, group.state, len(asked)
     for _ in range(4):
-        outcome = next_decision.step(state, group.facts, Balanced(), plan)
+        outcome = next_state.step(state, group.facts, Balanced(), plan)
         plan, group.state = outcome.plan, outcome.state.stamped(group.now)
         for partition in group.asked:
             group.release("a", partition)
         state = group.state
     assert len(asked) == before + 1
-    next_decision.step(state, group.join("c").facts, Balanced(), plan)
+    next_state.step(state, group.join("c").facts, Balanced(), plan)
     assert len(asked) == before + 2
 
 
@@ -715,7 +715,7 @@ def test_a_recovery_lasts_one_lease_from_its_commit() -> None:
     # A member may renew between the reading and the commit, and then not again.
     desk = Desk(2, ttl=10).join("a").step()
     desk.server = "another"
-    outcome = next_decision.step(replace(desk.state, server="one"), desk.facts, desk.assignor)
+    outcome = next_state.step(replace(desk.state, server="one"), desk.facts, desk.assignor)
     assert outcome.due == desk.now + 10
     assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 10.2
 
@@ -723,5 +723,5 @@ def test_a_recovery_lasts_one_lease_from_its_commit() -> None:
 def test_a_recovery_lasts_the_longest_lease_of_which_a_member_tells_from_its_commit() -> None:
     desk = Desk(2, ttl=10).join("a").step()
     desk.join("b", seen=desk.state.generation + 1, lease=40.0)
-    outcome = next_decision.step(desk.state, desk.facts, desk.assignor)
+    outcome = next_state.step(desk.state, desk.facts, desk.assignor)
     assert outcome.state.stamped(desk.now + 0.2).recovering == desk.now + 40.2

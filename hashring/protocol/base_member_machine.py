@@ -1,7 +1,7 @@
 """The life of a member that holds partitions, whatever protocol it follows; without I/O.
 
 Subclasses say how to enter, renew and depart, as flows (:mod:`.flow`): for partition groups
-:mod:`.group_machine`, for the lease challenge :mod:`.lease_table_machine` and
+:mod:`.group_member_machine`, for the lease challenge :mod:`.lease_table_machine` and
 :mod:`.lease_race_machine`. Two threads share a machine: the loop that drives it, and the
 application with what it reports. They keep a lock around each call.
 
@@ -146,7 +146,7 @@ ENDED: Final = (Stage.OUTSIDE, Stage.LEFT, Stage.FAILED)
 _RENEWING: Final = (Stage.JOINED, Stage.MEMBER, Stage.FENCED, Stage.HANDING_OVER)
 
 
-class MemberMachine(ABC):
+class BaseMemberMachine(ABC):
     """The protocol of one member; see the module's text.
 
     Args:

@@ -10,9 +10,9 @@ import pytest
 from hashring.core.groups.membership import PartitionChangeKind
 from hashring.core.groups.state import MemberView, Phase
 from hashring.errors import RedisUnavailable
+from hashring.protocol.base_member_machine import RETRY, BaseMemberMachine, Stage, Turn
 from hashring.protocol.flow import Flow
 from hashring.protocol.machine import Finished, Run, Step, Subscribe, Wait
-from hashring.protocol.member_machine import RETRY, MemberMachine, Stage, Turn
 from hashring.store.group.commands import group_keys, read
 
 KEYS = group_keys("orders")
@@ -21,7 +21,7 @@ TTL, INTERVAL, GRACE = 10.0, 2.0, 3.0
 GONE = RedisUnavailable("gone")
 
 
-class Plain(MemberMachine):
+class Plain(BaseMemberMachine):
     """A protocol of one command a flow; its replies say what the group grants."""
 
     waits_for_others = math.inf
