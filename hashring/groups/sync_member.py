@@ -101,7 +101,8 @@ class SyncMember(BaseMember):
         )
 
         def line_up() -> None:
-            stay.turn = turns.join(backend.threadsafe(come.set), backend.gone)
+            stay.turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
+            turns.join(stay.turn)
 
         try:
             self._launch(stay, line_up)

@@ -21,7 +21,7 @@ from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Verdict
 from hashring.protocol.machine import Run
-from hashring.running.callback_turns import CallerTurns
+from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import (
     Backend,
@@ -679,11 +679,15 @@ def _serve(
         finally:
             turns.leave(turn)
 
-    turn = turns.join(backend.threadsafe(come.set), backend.gone)
+    turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
     try:
+        turns.join(turn)
         backend.spawn(serve, name)
-    except Exception as error:  # noqa: BLE001 - the process may have no more threads
+    except BaseException as error:
         turns.leave(turn)
+        # The process may have no more threads; or a signal handler has raised in this greenlet.
+        if not isinstance(error, Exception):
+            raise
         # What it is to be told waits; the heartbeats do not.
         logger.warning("%s: there is no thread to run in: %s", name, error)
         return False

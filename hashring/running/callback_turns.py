@@ -24,6 +24,7 @@ class CallerTurn:
     Attributes:
         go: called when the turn has come. Any thread may be the caller.
         gone: whether what runs its callbacks is no more, and will never leave the line.
+        come: whether ``go`` was called.
     """
 
     go: Callable[[], object]
@@ -40,13 +41,11 @@ class CallerTurns:
         self._line: list[CallerTurn] = []
         self.abandoned = False
 
-    def join(self, go: Callable[[], object], gone: Callable[[], bool]) -> CallerTurn:
-        """Stand at the end of the line; see :class:`CallerTurn`."""
-        turn = CallerTurn(go, gone)
+    def join(self, turn: CallerTurn) -> None:
+        """Stand at the end of the line. If the call is interrupted, leave it."""
         with self._lock:
             self._line.append(turn)
         self._go_on()
-        return turn
 
     def leave(self, turn: CallerTurn) -> None:
         """Let the next go on. Whoever did not wait for its turn leaves the line like any other."""
@@ -69,6 +68,7 @@ class CallerTurns:
         while (first := self._next()) is not None:
             try:
                 first.go()
+                first.come = True
                 return
             except Exception:  # noqa: BLE001 - the hub that it waits in may have been destroyed
                 self._remove(first)
@@ -78,10 +78,7 @@ class CallerTurns:
         with self._lock:
             for gone in [turn for turn in self._line if turn.gone()]:
                 self._remove(gone)
-            if not self._line or self._line[0].come:
-                return None
-            self._line[0].come = True
-            return self._line[0]
+            return None if not self._line or self._line[0].come else self._line[0]
 
 
 @dataclass(eq=False)

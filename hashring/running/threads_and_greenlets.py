@@ -358,7 +358,7 @@ class _Home:
         # Under monkey-patching every greenlet has an identity of its own.
         self._thread_ident = original("_thread", "get_ident")
         self._thread = self._thread_ident()
-        self._owner = None if threads_are_greenlets() else threading.current_thread()
+        self._owner = threading.current_thread()
         self._loop = gevent.get_hub().loop
         self.native_queue: type[queue.SimpleQueue[Any]] = original("queue", "SimpleQueue")
 
@@ -368,7 +368,8 @@ class _Home:
 
     def is_gone(self) -> bool:
         """Whether the thread is known to have ended."""
-        return self._owner is not None and not self._owner.is_alive()
+        # Patched, it is a greenlet's, which ends before the hub.
+        return not threads_are_greenlets() and not self._owner.is_alive()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run it in the hub: nothing of gevent's but this may be called from other threads."""

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from hashring.running.callback_turns import CallerTurns, TaskTurns
+from hashring.running.callback_turns import CallerTurn, CallerTurns, TaskTurns
 
 
 def never() -> bool:
     return False
 
 
+def joined(
+    turns: CallerTurns, go: Callable[[], object], gone: Callable[[], bool] = never
+) -> CallerTurn:
+    turn = CallerTurn(go, gone)
+    turns.join(turn)
+    return turn
+
+
 def test_each_goes_on_once_those_before_have_left() -> None:
     turns, gone_on = CallerTurns(), list[str]()
-    a, b, c = (turns.join(lambda name=name: gone_on.append(name), never) for name in "abc")
+    a, b, c = (joined(turns, lambda name=name: gone_on.append(name)) for name in "abc")
     assert gone_on == ["a"]
     turns.leave(b)  # It has not waited.
     assert gone_on == ["a"]
     turns.leave(a)
     assert gone_on == ["a", "c"]
     turns.leave(c)
-    turns.join(lambda: gone_on.append("d"), never)
+    joined(turns, lambda: gone_on.append("d"))
     assert gone_on == ["a", "c", "d"]
 
 
 def test_nobody_waits_for_one_whose_thread_has_ended() -> None:
     turns, gone_on = CallerTurns(), list[str]()
     ended = False
-    turns.join(lambda: gone_on.append("a"), lambda: ended)
+    joined(turns, lambda: gone_on.append("a"), lambda: ended)
     ended = True
-    turns.join(lambda: gone_on.append("b"), never)
+    joined(turns, lambda: gone_on.append("b"))
     assert gone_on == ["a", "b"]
 
 
@@ -39,17 +48,17 @@ def test_one_that_cannot_be_told_is_passed_over() -> None:
     def destroyed() -> None:
         raise ValueError("operation on destroyed loop")
 
-    first = turns.join(lambda: gone_on.append("a"), never)
-    turns.join(destroyed, never)
-    turns.join(lambda: gone_on.append("c"), never)
+    first = joined(turns, lambda: gone_on.append("a"))
+    joined(turns, destroyed)
+    joined(turns, lambda: gone_on.append("c"))
     turns.leave(first)
     assert gone_on == ["a", "c"]
 
 
 def test_a_forked_child_tells_nobody() -> None:
     turns, gone_on = CallerTurns(), list[str]()
-    first = turns.join(lambda: gone_on.append("a"), never)
-    turns.join(lambda: gone_on.append("b"), never)
+    first = joined(turns, lambda: gone_on.append("a"))
+    joined(turns, lambda: gone_on.append("b"))
     turns.abandon()
     turns.leave(first)
     assert gone_on == ["a"]
