@@ -412,6 +412,7 @@ HANDOFF_BESIDE = (
     "protocol/group_member_machine.py",
     "protocol/machine.py",
     "protocol/silent_subscription.py",
+    "running/callback_turns.py",
     "running/threads_and_greenlets.py",
 )
 

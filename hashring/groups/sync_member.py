@@ -39,7 +39,7 @@ class _SyncStay(Stay):
         end: set when all is over.
         called: set when the caller has ended.
         come: set when it is the caller's turn: that of an earlier stay may be at work still.
-        turn: its place in the line of callers; ``None`` before the stay has begun.
+        turn: its place in the line of callers.
         caller: what runs callbacks; ``None`` before it does.
     """
 
@@ -47,7 +47,7 @@ class _SyncStay(Stay):
     end: Latch
     called: Latch
     come: Latch
-    turn: CallerTurn | None = None
+    turn: CallerTurn
     caller: object = None
 
 
@@ -98,11 +98,12 @@ class SyncMember(BaseMember):
             end=ended,
             called=called,
             come=come,
+            turn=CallerTurn(backend.threadsafe(come.set), backend.gone),
         )
 
         def line_up() -> None:
-            stay.turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
-            turns.join(stay.turn)
+            if not backend.greenlets():
+                turns.join(stay.turn)
 
         try:
             self._launch(stay, line_up)
@@ -116,7 +117,7 @@ class SyncMember(BaseMember):
             stay.abandon()
             called.set()
             if stay.caller is None:
-                _leave(turns, stay)
+                turns.leave(stay.turn)
             backend.close()
             raise
 
@@ -203,7 +204,8 @@ class SyncMember(BaseMember):
         stay.caller = backend.current()
         calling.append(stay)
         try:
-            _wait(stay.come)
+            turns.join(stay.turn)
+            stay.turn.wait(stay.come)
             # In a child that a callback has forked there is nothing to be told.
             while self._forks == forks and (change := _next(calls)) is not END:
                 try:
@@ -215,11 +217,14 @@ class SyncMember(BaseMember):
                 self._called_back(change)
         finally:
             # Its greenlet was killed, unless the member has left: nobody is left who could work.
-            stay.abandon()
-            stay.called.set()
-            calling.remove(stay)
-            _leave(turns, stay)
-            backend.close()
+            try:
+                stay.abandon()
+                stay.called.set()
+                calling.remove(stay)
+                turns.leave(stay.turn)
+            finally:
+                turns.leave(stay.turn)
+                backend.close()
 
     def _forget_callers(self) -> None:
         self._turns = CallerTurns()
@@ -238,11 +243,6 @@ def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None]
     inbox = backend.inbox()
     put = backend.threadsafe(inbox.put)
     return inbox, lambda change: put(END if change is None else change)
-
-
-def _leave(turns: CallerTurns, stay: _SyncStay) -> None:
-    if stay.turn is not None:
-        turns.leave(stay.turn)
 
 
 def _wait(latch: Latch) -> None:

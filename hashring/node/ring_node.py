@@ -620,11 +620,14 @@ class RingNode(Node):
 
     def _by_hand(self, do: Callable[[], None]) -> bool:
         """Do it in the caller's thread, when no loop runs; false when one does."""
+        if self._runner is not None:
+            return False
         with self._driving:
-            if self._runner is None:
-                do()
-                return True
-        return False
+            # A start may have come first.
+            if self._loops:
+                return False
+            do()
+            return True
 
     def _run_now(self, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""
@@ -669,19 +672,22 @@ def _serve(
 
     def serve() -> None:
         try:
-            # With a timeout: gevent's hub takes a wait without any timer for one that never ends.
-            while not come.wait(60.0):
-                pass
+            turns.join(turn)
+            turn.wait(come)
             _notify(backend, changes, on_change, turns)
         except BaseException:
             killed(changes)
             raise
         finally:
-            turns.leave(turn)
+            try:
+                turns.leave(turn)
+            finally:
+                turns.leave(turn)
 
     turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
     try:
-        turns.join(turn)
+        if not backend.greenlets():
+            turns.join(turn)
         backend.spawn(serve, name)
     except BaseException as error:
         turns.leave(turn)

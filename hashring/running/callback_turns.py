@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hashring.monkey_patching import native_lock
+from hashring.running.threads_and_greenlets import Latch
+
+_LONG: Final = 60.0
+"""Seconds between two looks of one that waits. Without any timer gevent's hub gives up."""
 
 _LOOK: Final = 0.01
 """Seconds between two looks whether a task of another event loop is done."""
@@ -31,26 +35,41 @@ class CallerTurn:
     gone: Callable[[], bool]
     come: bool = False
 
+    def wait(self, come: Latch) -> None:
+        """Wait until the turn has come.
+
+        Args:
+            come: set by ``go``; or not, when a signal handler has raised in gevent's hub.
+        """
+        while not self.come and not come.wait(_LONG):
+            pass
+
 
 class CallerTurns:
     """The line of the threads, or greenlets, that call back for one node or member."""
 
     def __init__(self) -> None:
-        # Reentrant: a signal handler may start what it has interrupted here.
-        self._lock = native_lock()
+        # Without a lock: a signal handler that has interrupted its holder may wait for a greenlet,
+        # or for a thread. Each step is whole in itself, and may be done again.
         self._line: list[CallerTurn] = []
         self.abandoned = False
 
     def join(self, turn: CallerTurn) -> None:
-        """Stand at the end of the line. If the call is interrupted, leave it."""
-        with self._lock:
+        """Stand at the end of the line, if not in it already.
+
+        A thread's place is taken before the thread begins, since a later one may begin first.
+        Greenlets begin in order, and one may be killed before it does: each takes its own.
+        """
+        if turn not in self._line:
             self._line.append(turn)
         self._go_on()
 
     def leave(self, turn: CallerTurn) -> None:
-        """Let the next go on. Whoever did not wait for its turn leaves the line like any other."""
+        """Let the next go on. Whoever did not wait for its turn leaves the line like any other.
+
+        To be called again if a signal handler has interrupted it.
+        """
         if self.abandoned:
-            # Of the parent's threads one may have held the lock when the process forked.
             return
         self._remove(turn)
         self._go_on()
@@ -60,9 +79,9 @@ class CallerTurns:
         self.abandoned = True
 
     def _remove(self, turn: CallerTurn) -> None:
-        with self._lock:
-            if turn in self._line:
-                self._line.remove(turn)
+        # Another thread may have done so.
+        with suppress(ValueError):
+            self._line.remove(turn)
 
     def _go_on(self) -> None:
         while (first := self._next()) is not None:
@@ -74,11 +93,12 @@ class CallerTurns:
                 self._remove(first)
 
     def _next(self) -> CallerTurn | None:
-        """The first in the line, if nobody has told it to go on."""
-        with self._lock:
-            for gone in [turn for turn in self._line if turn.gone()]:
-                self._remove(gone)
-            return None if not self._line or self._line[0].come else self._line[0]
+        """The first in the line, if nobody has told it to go on. Two may tell it at once."""
+        for turn in list(self._line):
+            if not turn.gone():
+                return None if turn.come else turn
+            self._remove(turn)
+        return None
 
 
 @dataclass(eq=False)
