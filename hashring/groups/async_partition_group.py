@@ -152,7 +152,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
                 await store.close()
 
     def _new_asking(self) -> AsyncStore:
-        return async_store(self._redis, self._timeout)
+        return async_store(self._redis, self._io_timeout())
 
     async def _close_asking(self) -> None:
         asking, self._asking = self._asking, None
@@ -164,7 +164,7 @@ class AsyncPartitionGroup(BasePartitionGroup, AsyncMember):
         elif home.is_running():
             closing = asyncio.run_coroutine_threadsafe(store.close(), home)
             # That event loop may stop meanwhile.
-            await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._timeout)
+            await asyncio.wait([asyncio.wrap_future(closing)], timeout=self._io_timeout())
 
     def _abandon(self) -> None:
         super()._abandon()

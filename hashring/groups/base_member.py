@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
@@ -46,7 +46,8 @@ from hashring.running.threads_and_greenlets import (
     start_native_thread,
 )
 from hashring.store.client_kind import is_async
-from hashring.store.interface import Store
+from hashring.store.command import Command
+from hashring.store.interface import Store, Subscription
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
 from hashring.store.redis_store import RedisStore
@@ -76,6 +77,9 @@ _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for members to leave."""
 
 
+T = TypeVar("T")
+
+
 class _MemberLoop(Loop):
     # A process may have hundreds of members; the end of a subscription ends the wait for it.
     listen = 2.0
@@ -88,6 +92,39 @@ class _MemberLoop(Loop):
         if isinstance(failure, RedisRefused) and self.deaf is not None:
             self.deaf(failure)
             self.deaf = None
+
+
+class _TimelyStore:
+    """A store of one loop: it waits for an answer as long as the ttl of now allows.
+
+    Args:
+        make: a store whose commands may take so many seconds.
+        timeout: how many seconds they may take now.
+    """
+
+    def __init__(self, make: Callable[[float], Store], timeout: Callable[[], float]) -> None:
+        self._make = make
+        self._timeout = timeout
+        self._patience = timeout()
+        self._store = make(self._patience)
+
+    def _current(self) -> Store:
+        if (patience := self._timeout()) != self._patience:
+            self._store.close()
+            self._patience, self._store = patience, self._make(patience)
+        return self._store
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command; see :meth:`Store.run`."""
+        return self._current().run(command)
+
+    def subscribe(self, *channels: bytes) -> Subscription:
+        """Begin a subscription; see :meth:`Store.subscribe`."""
+        return self._current().subscribe(*channels)
+
+    def close(self) -> None:
+        """Close all connections; the next call makes new ones."""
+        self._store.close()
 
 
 Put = Callable[[PartitionChange | None], None]
@@ -237,7 +274,6 @@ class BaseMember(ABC):
         self._redis = redis
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
-        self._timeout = io_timeout(ttl)
         # The renewer and the application both change what is held.
         self._lock = native_lock()
         self._iterators: list[Put] = []
@@ -251,13 +287,17 @@ class BaseMember(ABC):
         self._machine = self._new_machine()
         _members[id(self)] = self
 
-    def _new_store(self) -> Store:
+    def _io_timeout(self) -> float:
+        """Seconds that Redis may take to answer now."""
+        return io_timeout(self._machine.membership.ttl)
+
+    def _new_store(self, timeout: float) -> Store:
         """A store for one thread. Each has its own: see :func:`start_native_thread`."""
         if isinstance(self._redis, MemoryStore):
             return self._redis
         if self._asynchronous:
-            return LoopStore(self._redis, self._timeout)
-        return RedisStore(self._redis, self._timeout)
+            return LoopStore(self._redis, timeout)
+        return RedisStore(self._redis, timeout)
 
     @abstractmethod
     def _new_machine(self) -> BaseMemberMachine:
@@ -407,7 +447,14 @@ class BaseMember(ABC):
         lock: AbstractContextManager[Any] | None = None,
     ) -> _MemberLoop:
         ground = NativeThreads(lambda target, name: self._thread(stay, target, name))
-        return _MemberLoop(machine, self._new_store, ground, monotonic, publish=publish, lock=lock)
+        return _MemberLoop(
+            machine,
+            lambda: _TimelyStore(self._new_store, self._io_timeout),
+            ground,
+            monotonic,
+            publish=publish,
+            lock=lock,
+        )
 
     def _thread(self, stay: Stay, target: Callable[[], None], what: str) -> Latch:
         """Start a thread of this stay's; what is set at its end."""

@@ -156,7 +156,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
 
     def _ask(self, flow: Flow[T]) -> T:
         if self._asking is None:
-            self._asking = self._new_store()
+            self._asking = self._new_store(self._io_timeout())
         run = self._asking.run
         backend = self._backend if self._running else None
         try:

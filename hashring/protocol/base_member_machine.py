@@ -456,8 +456,12 @@ class BaseMemberMachine(ABC):
         self._due = now + self.again_after(error)
 
     def again_after(self, error: Exception) -> float:
-        """Seconds after which a renewal that failed is tried again."""
-        return min(RETRY, self.interval)
+        """Seconds after which a renewal that failed is tried again.
+
+        With the longest interval and a Redis that was silent for all its time, a third of the ttl
+        is left: enough for more than one attempt.
+        """
+        return min(RETRY, self.interval / 4)
 
     def _departed(self, result: None, now: float) -> None:
         self._turn(Turn.GONE)

@@ -93,8 +93,8 @@ def _seconds_or_none(value: Any) -> float | None:
     return None if value is None else _seconds(value)
 
 
-def _recovering(value: Any) -> float | None:
-    return math.inf if value == _FROM_COMMIT else _seconds_or_none(value)
+def _until_from_commit(value: Any) -> float:
+    return math.inf if value == _FROM_COMMIT else _seconds(value)
 
 
 def _by_partition(mapping: Any, read: Callable[[Any], T]) -> dict[int, T]:
@@ -268,6 +268,9 @@ def _dump_core(state: GroupState) -> str:
             "token": state.token,
             "recovering": _FROM_COMMIT if state.recovering == math.inf else state.recovering,
             "longest_ttl": state.longest_ttl,
+            "longest_until": _FROM_COMMIT
+            if state.longest_until == math.inf
+            else state.longest_until,
             "load_moves": state.load_moves,
         }
     )
@@ -340,8 +343,11 @@ def load_state(
             handoffs=_by_partition(core["handoffs"], _handoff),
             warming=_by_partition(core["warming"], partial(_a, str)),
             token=_count(core["token"]),
-            recovering=_recovering(core["recovering"]),
+            recovering=None
+            if core["recovering"] is None
+            else _until_from_commit(core["recovering"]),
             longest_ttl=_seconds(core["longest_ttl"]),
+            longest_until=_until_from_commit(core["longest_until"]),
             load_moves=tuple(map(_seconds, _a(list, core["load_moves"]))),
             **parts,
         ).stamped(committed)
@@ -384,6 +390,7 @@ def dump_facts(facts: MemberFacts) -> str:
             "claims": facts.claims,
             "loads": facts.loads,
             "lease": facts.lease,
+            "turn": facts.turn,
         }
     )
 
@@ -411,6 +418,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _counts_by_partition(body["claims"]),
             _by_partition(body["loads"], _load),
             float(_seconds(body["lease"])),
+            _count(body["turn"]),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error

@@ -205,6 +205,7 @@ def migrate(state: GroupState, terms: Terms) -> StepOutcome:
         generation=state.generation + 1,
         committed=None,
         longest_ttl=state.longest_lease,
+        longest_until=math.inf,
     )
     if terms.access != state.terms.access:
         phase = PHASES.after(migrated.phase, PhaseTurn.ORDERED)
@@ -271,7 +272,7 @@ class _Step:
         self.settled = state.settled
         self.token = state.token
         self.recovering = state.recovering
-        self.longest_ttl = state.longest_ttl
+        self.longest_ttl, self.longest_until = state.longest_ttl, state.longest_until
         self.server = facts.server or state.server
         self.dismissed: tuple[tuple[str, str], ...] = ()
         self.events: list[GroupEvent] = []
@@ -388,7 +389,7 @@ class _Step:
         leases = [m.lease for m in self.present.values() if not self._is_seated(m)]
         if (longest := max(leases, default=0.0)) > self.before.longest_lease:
             self.recovering = max(self.recovering, self.now + longest)
-            self.longest_ttl = longest
+            self.longest_ttl, self.longest_until = longest, math.inf
         claims = sorted(
             (
                 (token, member.name, partition)
@@ -883,6 +884,7 @@ class _Step:
             token=self.token,
             recovering=self.recovering,
             longest_ttl=self.longest_ttl,
+            longest_until=self.longest_until,
             server=self.server,
             load_moves=self.load_moves,
             orders=self.orders,
@@ -890,6 +892,8 @@ class _Step:
         if after == self.before:
             return StepOutcome(self.before, (), self._due(self.before), plan=self.plan)
         after = replace(after, generation=self.generation, committed=None)
+        if self.now >= after.longest_until:
+            after = replace(after, longest_ttl=0.0, longest_until=0.0)
         return StepOutcome(after, tuple(self.events), self._due(after), self.dismissed, self.plan)
 
     def _due(self, state: GroupState) -> float | None:

@@ -123,7 +123,9 @@ class MemberFacts:
         lags: how far behind it is on partitions it does not own.
         claims: what it still held when it found its own entry gone, with the token.
         loads: how busy the partitions are that it holds, or held a moment ago.
-        lease: the longest ttl of the group that it took up so far, in seconds.
+        lease: the longest ttl of the group that may still count for a lease, as far as this
+            member took it up, in seconds.
+        turn: how many times it took up terms.
     """
 
     name: str
@@ -140,6 +142,7 @@ class MemberFacts:
     claims: Mapping[int, int] = field(default_factory=dict)
     loads: Mapping[int, float] = field(default_factory=dict)
     lease: float = 0.0
+    turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -320,7 +323,10 @@ class GroupState:
             that began it.
         committed: when this state was written; ``None`` for one that is not.
         longest_ttl: the longest ttl before the terms were changed; a member that has not heard
-            of the change may have a lease of that length.
+            of the change may have a lease of that length. 0 when there is none.
+        longest_until: until when that may be; infinite until the decision is committed that
+            changed it. A member hears of the change by its first answered renewal, which it
+            sends within one lease of before; the lease that it renews is another.
         server: the run of the Redis server that the last step read; empty when unknown.
         load_moves: when partitions were asked for because of their load, within the last minute.
         orders: what was ordered about members, by name; see :meth:`orders_at`.
@@ -343,6 +349,7 @@ class GroupState:
     recovering: float | None = None
     committed: float | None = None
     longest_ttl: float = 0.0
+    longest_until: float = 0.0
     server: str = ""
     load_moves: tuple[float, ...] = ()
     orders: Mapping[str, MemberOrder] = field(default_factory=dict)
@@ -399,6 +406,9 @@ class GroupState:
             self,
             committed=committed,
             recovering=lease_end if self.recovering == math.inf else self.recovering,
+            longest_until=committed + 2 * self.longest_ttl
+            if self.longest_until == math.inf
+            else self.longest_until,
             handoffs={
                 partition: handoff
                 if handoff.lease_end is not None

@@ -392,6 +392,19 @@ def test_terms_can_be_migrated_and_what_is_held_stays_held() -> None:
     assert next_state.migrate(desk.state, desk.state.terms).state is desk.state
 
 
+def test_a_longer_ttl_of_before_counts_until_nobody_can_have_such_a_lease() -> None:
+    desk = Desk(2, ttl=100.0).join("a").step().migrate(ttl=10.0)
+    for seconds, longest in ((199, 100.0), (1, 10.0)):
+        desk.wait(seconds).join(str(seconds)).step()
+        assert desk.state.longest_lease == longest
+
+
+def test_that_nobody_can_have_a_longer_lease_any_more_is_no_decision() -> None:
+    desk = Desk(2, ttl=100.0).join("a").step().migrate(ttl=10.0).step()
+    before = desk.wait(1000).state
+    assert desk.step().state is before
+
+
 def test_terms_that_do_not_change_the_access_do_not_end_a_holddown() -> None:
     desk = Desk(2, rebalance_delay=60).join("a").step().join("b").step()
     assert desk.phase is Phase.HOLDDOWN
