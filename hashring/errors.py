@@ -491,7 +491,7 @@ class HoldTimeout(NotHeld, TimeoutError):
 
 
 class LeaseLost(NotHeld):
-    """A lease that is over: it expired, was taken, or its node stopped.
+    """A lease that is over: it expired, was taken, its block ended, or its node stopped.
 
     Attributes:
         holder: ``None``: who holds the key now was not asked.

@@ -253,7 +253,9 @@ class RingNode(Node):
         The node goes on renewing the lock, asked for or not. When the key comes to belong to
         another node, ``lease.revoked`` is set, and the lock is not renewed past
         ``max_handoff_time``. After the block the key stays held like any other, or is let go
-        if it was revoked. A hold inside a hold of the same key is the same lease.
+        if it was revoked. ``lease.check()`` raises :exc:`hashring.LeaseLost` from then
+        on. A hold inside a hold of the same key, or beside it in another thread, is the same
+        lease, and ends with the last of the blocks.
 
         Args:
             timeout: seconds to wait while another node still holds the lock.

@@ -141,6 +141,7 @@ def test_a_group_that_is_not_there(run: Run) -> None:
     [
         ("", "hashring: group='': a group's name is a non-empty str"),
         ("{}", "hashring: group='{}': braces in a group's name mark a Redis Cluster hash tag"),
+        ("{g}", "hashring: group='{g}': would have the keys of the group 'g'; leave out"),
     ],
 )
 def test_a_bad_group_name(run: Run, group: str, why: str) -> None:

@@ -48,18 +48,26 @@ class Lease:
 
     @property
     def deadline(self) -> float:
-        """When the lock expires unless it is renewed, in ``time.monotonic()`` seconds."""
+        """When the lock expires unless it is renewed, in ``time.monotonic()`` seconds.
+
+        After the block it no longer changes, and promises nothing.
+        """
         return self._held.deadline if self._held.lease is self else self._ended
 
     def check(self) -> None:
-        """Raise unless the lock is still held.
+        """Raise unless the lease lasts, and its lock is still held.
 
         Raises:
-            LeaseLost: it is not. When it does not raise, the lock was held at the moment of the
-                check; only the token protects a write that comes later.
+            LeaseLost: the lock is not held, or the last block of this lease has ended. When it does
+                not raise, the lock was held at the moment of the check; only the token protects a
+                write that comes later.
         """
+        # Before `lost`, which the loop sets before it ends the lease.
+        left = self._held.lease is not self
         if self.lost.is_set():
             why = "the lease was lost"
+        elif left:
+            why = "the block of the lease has ended"
         elif self._clock() >= self.deadline:
             why = "the lease has expired"
         else:

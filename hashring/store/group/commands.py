@@ -84,7 +84,7 @@ def group_keys(name: str | bytes) -> GroupKeys:
     """The keys of the group of that name. A ring may have the same name.
 
     Raises:
-        ConfigError: the name cannot be one; the rules are those for rings.
+        ConfigError: the name cannot be one: see :func:`hashring.store.hash_tag.tagged`.
     """
     base = tagged("group", name) + b":group:"
     return GroupKeys(

@@ -25,6 +25,7 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"ring": None}, "ring=None: a ring's name is a non-empty str"),
         ({"ring": LONE}, "ring='\\ud800': cannot be encoded as UTF-8"),
         ({"ring": "{}x"}, "ring='{}x': braces in a ring's name mark a Redis Cluster hash tag"),
+        ({"ring": "{acc}"}, "ring='{acc}': would have the keys of the ring 'acc'; leave out the"),
         *(
             ({"n_replicas": value}, f"n_replicas={value!r}: a node needs at least one replica")
             for value in (0, -1, 1.5, "3", True, None)

@@ -853,6 +853,23 @@ def test_a_hold_inside_a_hold_is_the_same_lease(world: World) -> None:
     assert world.locks() == {}
 
 
+def test_the_check_of_a_lease_says_that_the_last_of_its_blocks_has_ended(world: World) -> None:
+    a = world.node("a")
+    lease = a.pin(b"a0")
+    a.book.pin_again(b"a0", world.now)
+    a.unpin(lease)
+    lease.check()  # The other block goes on.
+    a.unpin(lease)
+    with pytest.raises(LeaseLost, match="the block of the lease has ended"):
+        lease.check()
+    # It does not last again with a later one, nor is it lost.
+    later = a.pin(b"a0")
+    later.check()
+    with pytest.raises(LeaseLost, match="the block of the lease has ended"):
+        lease.check()
+    assert not lease.lost.is_set()
+
+
 def test_a_key_without_a_lease_has_none_to_be_held_by_again(world: World) -> None:
     a = world.node("a")
     a.contains(b"a0")

@@ -6,7 +6,8 @@ Each step that a decider commits is checked. Times are true times.
 partitions only, and grants under tokens that were never used. The status says where each partition
 is.
 
-**Tokens.** The token of a partition rises with every grant, whatever Redis loses.
+**Tokens.** The token of a partition rises with every grant, whatever Redis loses, unless its
+clock steps back.
 
 **Standbys first.** With a learner, what an owner had that is gone goes to no cold member while
 another is warm.
