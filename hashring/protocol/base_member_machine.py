@@ -278,10 +278,7 @@ class BaseMemberMachine(ABC):
 
     def release(self, partition: int, token: int, now: float) -> bool:
         """The application has stopped working on a partition. Whether that was news."""
-        done = self.membership.release(partition, token, now)
-        # What ends because the member leaves is free once it has left; see `Membership.close`.
-        self._report(done and self.membership.has_given_up(partition))
-        return done
+        return self._report(self.membership.release(partition, token, now))
 
     def wake(self) -> None:
         """Renew at the next opportunity."""

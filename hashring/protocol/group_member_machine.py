@@ -299,6 +299,7 @@ class GroupMemberMachine(BaseMemberMachine):
             words.loads,
             self._longest_lease,
             self._turn_of_terms,
+            self.stage is Stage.LEAVING,
         )
 
     def _join(self) -> Flow[bool]:

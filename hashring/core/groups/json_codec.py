@@ -391,6 +391,7 @@ def dump_facts(facts: MemberFacts) -> str:
             "loads": facts.loads,
             "lease": facts.lease,
             "turn": facts.turn,
+            "stopping": facts.stopping,
         }
     )
 
@@ -419,6 +420,7 @@ def load_facts(name: str, joined: int, expires: float, text: str | bytes) -> Mem
             _by_partition(body["loads"], _load),
             float(_seconds(body["lease"])),
             _count(body["turn"]),
+            _a(bool, body["stopping"]),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError(f"report of member {name!r}", text, "is not whole") from error

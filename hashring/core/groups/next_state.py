@@ -520,7 +520,7 @@ class _Step:
                 member is not None
                 and name not in busy
                 and name not in estates
-                and member.leaving is None
+                and not member.goes
                 and not member.stalled
                 and not self._is_drained(name)
             ):
@@ -535,14 +535,14 @@ class _Step:
     def _members(self) -> dict[str, Member]:
         """The members as the assignor sees them.
 
-        One whose time to leave is over is not among them, as long as somebody else is: so the
-        assignor gives what it has to others at once, warm or not.
+        One that stops, or whose time to leave is over, is not among them, as long as somebody else
+        is: so the assignor gives what it has to others at once, warm or not.
         """
         found: dict[str, Member] = {}
         overdue: dict[str, Member] = {}
         for name, facts in self.present.items():
             kind = MemberState.ACTIVE
-            if facts.leaving is not None:
+            if facts.goes:
                 kind = MemberState.LEAVING
             elif self._is_drained(name):
                 kind = MemberState.DRAINED
@@ -550,11 +550,15 @@ class _Step:
                 kind = MemberState.STALLED
             member = Member(name, self.roster[name].place, facts.weight, kind)
             ends = self._leave_end(facts)
-            (found if ends is None or ends > self.now else overdue)[name] = member
+            stays = not facts.stopping and (ends is None or ends > self.now)
+            (found if stays else overdue)[name] = member
         return found or overdue
 
     def _is_drained(self, name: str) -> bool:
         return name in self.orders and self.orders[name].drained
+
+    def _stops(self, name: str | None) -> bool:
+        return name in self.present and self.present[name].stopping
 
     def _leave_end(self, member: MemberFacts) -> float | None:
         return None if member.leaving is None else member.leaving + self.terms.leave_timeout
@@ -706,6 +710,9 @@ class _Step:
             uneven = self.for_load and self.for_load.issuperset(moves)
             return "loads are uneven" if uneven else "the members have changed"
         for partition in moves:
+            if self._stops(self.owners[partition]):
+                # As after its end: it may be back at once.
+                continue
             owner = self.members.get(self.owners[partition] or "")
             if owner is None or owner.state is not MemberState.ACTIVE:
                 kind = "leaving" if owner is None else owner.state.value
@@ -779,10 +786,11 @@ class _Step:
         pending = self._pending(wanted)
         for owner in [name for name in pending if name not in self.members]:
             # Its time to leave is over: no budget, no order.
+            why = "it stops" if self._stops(owner) else "its time to leave is over"
             takers = pending.pop(owner)
             for to in sorted(takers, key=lambda name: takers[name].first):
                 for partition in takers[to]:
-                    self._ask(partition, to, "its time to leave is over")
+                    self._ask(partition, to, why)
         busy = {handoff.owner for handoff in self.handoffs.values()}
         for owner in list(pending):
             member = self.members[owner]

@@ -126,6 +126,8 @@ class MemberFacts:
         lease: the longest ttl of the group that may still count for a lease, as far as this
             member took it up, in seconds.
         turn: how many times it took up terms.
+        stopping: it takes nothing up any more, and what it has is free once its application has
+            ended its work on it.
     """
 
     name: str
@@ -143,6 +145,12 @@ class MemberFacts:
     loads: Mapping[int, float] = field(default_factory=dict)
     lease: float = 0.0
     turn: int = 0
+    stopping: bool = False
+
+    @property
+    def goes(self) -> bool:
+        """Whether it is about to go: nothing is to be granted to it."""
+        return self.stopping or self.leaving is not None
 
 
 @dataclass(frozen=True)

@@ -429,12 +429,13 @@ def test_one_that_renews_to_the_end_asks_at_once_for_what_concerns_it() -> None:
     assert hand.until() > hand.now
 
 
-def test_what_is_free_only_once_it_has_left_is_not_reported_before() -> None:
+def test_one_that_leaves_reports_at_once_what_its_application_has_ended() -> None:
     hand = Hand(ToTheEnd).inside(p0=7, p1=8)
     hand.machine.stop(hand.now)
     hand.answer()
-    assert hand.machine.release(0, 7, hand.now)
     assert hand.until() > hand.now
+    assert hand.machine.release(0, 7, hand.now)
+    assert isinstance(hand.next(), Run)
 
 
 def test_a_departure_under_way_is_not_begun_again() -> None:
