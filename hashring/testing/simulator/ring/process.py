@@ -45,6 +45,8 @@ class RingProcess(Process):
         """The members that it renewed."""
         self.renewed_at = NEVER
         """True time at which Redis ran that renewal."""
+        self.started_again = False
+        """Whether it has been stopped, and started again."""
         self.history = ""
         """The history of the ring that its node was told of last, be it before a stop."""
         terms = world.history.locks
@@ -84,6 +86,7 @@ class RingProcess(Process):
         if self.stopping:
             self.alive = False
             return
+        self.started_again = True
         self.start()
         if self.user is not None:
             self.user.go_on()
