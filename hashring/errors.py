@@ -296,6 +296,9 @@ class GroupFormatError(HashringError, ValueError):
         )
 
 
+_MIGRATE = "give all members the same, or join with migrate=True to change the group's"
+
+
 class GroupMismatch(HashringError, ValueError):
     """A member's terms differ from those of its group. The group stays as it was.
 
@@ -305,14 +308,15 @@ class GroupMismatch(HashringError, ValueError):
         mine, theirs: its value here and in the group.
     """
 
-    def __init__(self, group: str, setting: str, mine: Any, theirs: Any) -> None:
+    def __init__(
+        self, group: str, setting: str, mine: Any, theirs: Any, *, remedy: str = _MIGRATE
+    ) -> None:
         self.group = group
         self.setting = setting
         self.mine = mine
         self.theirs = theirs
         super().__init__(
-            f"group {group!r} has {setting}={theirs!r}, this member {setting}={mine!r}: give all "
-            f"members the same, or join with migrate=True to change the group's"
+            f"group {group!r} has {setting}={theirs!r}, this member {setting}={mine!r}: {remedy}"
         )
 
 

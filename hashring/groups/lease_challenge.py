@@ -48,7 +48,8 @@ def lease_challenge(
         name: the challenge's name.
         partitions: how many; the same for all members.
         mode: ``"fixed"``, or ``"faithful"`` for the article's own algorithm.
-        rules: the time spans of the fixed mode.
+        rules: the time spans of the fixed mode; ``ttl`` is the same for all members, and another
+            one raises :class:`hashring.GroupMismatch` when the member starts.
         spans: the article's five time spans, for the faithful one.
         on_assigned, on_revoked, on_lost: as for :class:`hashring.PartitionGroup`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,46 @@ def test_members_must_agree_on_the_count(make: Make) -> None:
     make("a", 8, rules=RULES)
     with pytest.raises(GroupMismatch, match="has partitions=8, this member partitions=9"):
         make("b", 9, rules=RULES)
+
+
+def test_fixed_members_must_agree_on_the_ttl_as_long_as_one_is_there(make: Make) -> None:
+    a = make("a", rules=RULES)
+    other = replace(RULES, ttl=1.5)
+    said = "has ttl=30.0, this member ttl=1.5: give all members the same; to change it, stop all"
+    with pytest.raises(GroupMismatch, match=said):
+        make("b", rules=other)
+    a.stop()
+    eventually(shared(make("c", rules=other)), "c has everything")
+
+
+def test_fixed_a_member_that_is_started_again_over_a_loss_takes_nothing_that_another_holds(
+    make: Make, redis: Redis
+) -> None:
+    slow = Rules(ttl=300.0, interval=100.0, residency=300.0)
+    a = make("a", rules=slow)
+    eventually(shared(a), "a has everything")
+    b = make("b", rules=slow)
+    redis.flushall()
+    b.stop()
+    b.start()
+    assert b.held == {}
+    assert len(a.held) == 8
+
+
+def test_fixed_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing_either(
+    redis: Redis, redis_server: RedisServer
+) -> None:
+    async def main() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        member = async_lease_challenge(client, "work", 8, rules=RULES)
+        await member.start()
+        await member.stop()
+        redis.flushall()
+        async with member:
+            assert member.held == {}
+        await client.aclose()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -518,6 +518,7 @@ def dump_table(table: LeaseTable) -> str:
             "members": dict(table.members),
             "token": table.token,
             "quiet_until": table.quiet_until,
+            "ttl": table.ttl,
         }
     )
 
@@ -536,6 +537,7 @@ def load_table(text: str | bytes) -> LeaseTable:
             {name: _seconds(until) for name, until in _a(dict, body["members"]).items()},
             _count(body["token"]),
             _seconds(body["quiet_until"]),
+            _seconds(body["ttl"]),
         )
     except _NOT_WHOLE as error:
         raise GroupFormatError("table", text, "is not whole") from error

@@ -22,7 +22,7 @@ class Rules:
     """The time spans of the fixed mode, in seconds.
 
     Attributes:
-        ttl: how long a lease lasts without renewal.
+        ttl: how long a lease lasts without renewal; the same for all members.
         interval: between renewals; ``ttl`` is at least three of it.
         max_handoff_time: how long an owner may drain a partition it was asked for.
         residency: how long a partition stays before it can be asked for.
@@ -82,6 +82,7 @@ class LeaseTable:
             how a newcomer is seen.
         token: the greatest token granted so far.
         quiet_until: until when nothing is taken, since members may return that hold it.
+        ttl: the ``ttl`` of the members' rules; 0 when no member has written it.
     """
 
     partitions: int
@@ -89,6 +90,7 @@ class LeaseTable:
     members: Mapping[str, float] = field(default_factory=dict)
     token: int = 0
     quiet_until: float = 0.0
+    ttl: float = 0.0
 
     def __post_init__(self) -> None:
         check_partitions(self.partitions)
@@ -97,6 +99,15 @@ class LeaseTable:
         """Who holds the partition at ``now``."""
         lease = self.leases.get(partition)
         return lease.owner if lease is not None and lease.expires > now else None
+
+    def other_ttl(self, ttl: float, now: float) -> float | None:
+        """The ``ttl`` of the members that are alive at ``now``, if it is not this one.
+
+        After a loss, each member waits for as long as its own leases last. That is long enough only
+        if those of all others last as long.
+        """
+        alive = any(until > now for until in self.members.values())
+        return self.ttl if alive and self.ttl not in (0.0, ttl) else None
 
     def held(self, member: str, now: float) -> dict[int, PartitionLease]:
         """The leases of a member at ``now``."""
@@ -144,7 +155,7 @@ def beat(
             leases[wish] = replace(
                 leases[wish], wanted_by=member, deadline=now + rules.max_handoff_time
             )
-    return replace(table, leases=leases, members=members, token=token)
+    return replace(table, leases=leases, members=members, token=token, ttl=rules.ttl)
 
 
 def recover(
@@ -153,7 +164,7 @@ def recover(
     """A member that finds itself gone from the table brings back what it still holds.
 
     An empty table means that Redis lost it: nothing is taken until every lease of before has
-    ended.
+    ended. All members have one ``ttl``; see :meth:`LeaseTable.other_ttl`.
 
     Args:
         claims: the partitions it holds by its own clock, with their tokens.

@@ -17,7 +17,12 @@ from hashring.core.groups.lease_race import AfterRace, Signal, Spans, after_race
 from hashring.core.groups.lease_table import LeaseTable, PartitionLease, Rules, beat, leave, recover
 from hashring.errors import ConfigError
 from hashring.protocol.lease_table_machine import FixedMachine
-from hashring.testing.simulator import ChallengeSimulator, Event, random_challenge_history
+from hashring.testing.simulator import (
+    ChallengeSimulator,
+    Event,
+    random_challenge_history,
+    with_returns,
+)
 from hashring.testing.simulator.challenge.history import ChallengeHistory, ChallengerSpec
 from hashring.testing.simulator.challenge.world import ChallengeWorld
 from tests.unit.histories import none_breaks_a_rule
@@ -292,6 +297,36 @@ def test_a_newcomer_that_has_read_the_table_before_it_was_lost_takes_nothing_at_
     assert not any(ChallengeSimulator().fails(history) for history in histories)
     hasty = ChallengeSimulator(fixed=ForgetsThatThereWasATable)
     assert "holder" in {hasty.broken_rule(history) for history in histories}
+
+
+def returning(seed: int) -> ChallengeHistory:
+    return with_returns(random_challenge_history(seed, faithful=False))
+
+
+class ForgetsTheTableWhenItStarts(FixedMachine):
+    """A member that is started again takes an empty Redis for a new one."""
+
+    def enter(self) -> Any:
+        self._saw_table = False
+        return super().enter()
+
+
+def test_a_member_that_is_started_again_after_the_table_was_lost_takes_nothing_at_once() -> None:
+    none_breaks_a_rule(ChallengeSimulator(), returning, range(20))
+    hasty = ChallengeSimulator(fixed=ForgetsTheTableWhenItStarts)
+    history = hasty.find(range(20), returning)
+    assert history is not None
+    assert hasty.broken_rule(history) == "holder"
+    assert hasty.again(history) == "--challenge --returns "
+
+
+def test_a_ttl_counts_as_long_as_a_member_of_it_is_alive() -> None:
+    table = beat(LeaseTable(2), "a", 0.0, RULES)
+    assert table.other_ttl(1.5, 59.9) == 60.0
+    assert table.other_ttl(60.0, 59.9) is None
+    assert table.other_ttl(1.5, 60.0) is None
+    assert leave(table, "a", 1.0).other_ttl(1.5, 1.0) is None
+    assert beat(table, "b", 60.0, Rules(1.5, 0.5)).other_ttl(60.0, 61.0) == 1.5
 
 
 def test_a_member_without_any_lease_counts() -> None:
