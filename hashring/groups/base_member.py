@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
-from hashring.core.value_checks import check_node_name, is_finite
+from hashring.core.value_checks import check_node_name, is_coroutine_function, is_finite
 from hashring.errors import (
     ConfigError,
     HashringError,
@@ -114,6 +114,19 @@ class Callbacks:
         for name, callback in vars(self).items():
             if callback is not None and not callable(callback):
                 raise ConfigError(name, callback, "give something that can be called")
+
+    def refuse_coroutine_functions(self, use: str) -> None:
+        """For a member that awaits nothing: they would never run.
+
+        Args:
+            use: what awaits them.
+
+        Raises:
+            ConfigError: one of the callbacks is a coroutine function.
+        """
+        for name, callback in vars(self).items():
+            if is_coroutine_function(callback):
+                raise ConfigError(name, callback, f"is a coroutine function: use {use}")
 
 
 @dataclass
@@ -220,6 +233,8 @@ class BaseMember(ABC):
             kind = "not an" if self._asynchronous else "an"
             use = self._twins[not self._asynchronous]
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
+        if not self._asynchronous:
+            callbacks.refuse_coroutine_functions(self._twins[1])
         self.name = name
         self._named = member is not None
         self.member = check_node_name(_made_up() if member is None else member)
