@@ -369,6 +369,11 @@ class BaseMember(ABC):
         return self._stay is not None and not self._stay.over.wait(0)
 
     @property
+    def _given_up(self) -> bool:
+        """Whether it is leaving by itself: a start was given up, or what ran callbacks ended."""
+        return self._stay is not None and self._stay.deaf and self._running
+
+    @property
     def _patience(self) -> float:
         """Seconds that a callback may go on after the member has left."""
         return self._machine.grace + 1.0
@@ -380,7 +385,10 @@ class BaseMember(ABC):
             MemberForked: it has a name of its own, and runs in the parent process.
         """
         if self._running:
-            raise NodeStateError(f"group {self.name!r} runs already in this object")
+            raise NodeStateError(
+                f"group {self.name!r} runs already in this object: call stop() before starting it "
+                "again"
+            )
         self._refuse_in_child()
 
     def _refuse_in_child(self) -> None:
