@@ -34,8 +34,6 @@ from redis import Redis  # noqa: E402
 
 import hashring  # noqa: E402
 from hashring import NodeStateError, RingNode  # noqa: E402
-from hashring.monkey_patching import original  # noqa: E402
-from hashring.running.threads_and_greenlets import GeventBackend, ThreadBackend, _Home  # noqa: E402
 
 PACKAGE = str(Path(hashring.__file__).parent)
 # Where nothing is done, only computed: an interruption there is one of the line that asked.
@@ -177,10 +175,6 @@ EARLY = {
     *lines_of(RingNode.gevent_start),
     *lines_of(RingNode.poll, 1),
     *lines_of(RingNode._start, 1),
-    *lines_of(ThreadBackend.__init__),
-    *lines_of(GeventBackend.__init__),
-    *lines_of(_Home.__init__),
-    *lines_of(original),
 }
 
 

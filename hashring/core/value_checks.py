@@ -5,7 +5,9 @@ To Python a bool is an int. Nobody who gives one means a number, so none of thes
 
 from __future__ import annotations
 
+import inspect
 import math
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 from hashring.core.hashing import RING_SIZE
@@ -31,6 +33,15 @@ def is_finite(value: object) -> TypeGuard[int | float]:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def is_coroutine_function(value: Any) -> bool:
+    """Whether a call of it only makes a coroutine, so that nothing runs until that is awaited."""
+    while isinstance(value, partial):
+        value = value.func
+    if not callable(value):
+        return False
+    return any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
 
 def is_whole(value: object) -> TypeGuard[int]:

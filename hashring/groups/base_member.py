@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
-from hashring.core.value_checks import check_node_name, is_finite
+from hashring.core.value_checks import check_node_name, is_coroutine_function, is_finite
 from hashring.errors import (
     ConfigError,
     HashringError,
@@ -152,6 +152,19 @@ class Callbacks:
             if callback is not None and not callable(callback):
                 raise ConfigError(name, callback, "give something that can be called")
 
+    def refuse_coroutine_functions(self, use: str) -> None:
+        """For a member that awaits nothing: they would never run.
+
+        Args:
+            use: what awaits them.
+
+        Raises:
+            ConfigError: one of the callbacks is a coroutine function.
+        """
+        for name, callback in vars(self).items():
+            if is_coroutine_function(callback):
+                raise ConfigError(name, callback, f"is a coroutine function: use {use}")
+
 
 @dataclass
 class _Ending:
@@ -257,6 +270,8 @@ class BaseMember(ABC):
             kind = "not an" if self._asynchronous else "an"
             use = self._twins[not self._asynchronous]
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
+        if not self._asynchronous:
+            callbacks.refuse_coroutine_functions(self._twins[1])
         self.name = name
         self._named = member is not None
         self.member = check_node_name(_made_up() if member is None else member)
@@ -394,6 +409,11 @@ class BaseMember(ABC):
         return self._stay is not None and not self._stay.over.wait(0)
 
     @property
+    def _given_up(self) -> bool:
+        """Whether it is leaving by itself: a start was given up, or what ran callbacks ended."""
+        return self._stay is not None and self._stay.deaf and self._running
+
+    @property
     def _patience(self) -> float:
         """Seconds that a callback may go on after the member has left."""
         return self._machine.grace + 1.0
@@ -405,7 +425,10 @@ class BaseMember(ABC):
             MemberForked: it has a name of its own, and runs in the parent process.
         """
         if self._running:
-            raise NodeStateError(f"group {self.name!r} runs already in this object")
+            raise NodeStateError(
+                f"group {self.name!r} runs already in this object: call stop() before starting it "
+                "again"
+            )
         self._refuse_in_child()
 
     def _refuse_in_child(self) -> None:

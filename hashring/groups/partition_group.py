@@ -58,6 +58,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
             ``(False,)`` when the last is not held any more; see :attr:`active`.
 
     Callbacks run one at a time in a thread (a greenlet) of their own; what they raise is logged.
+    Coroutine functions are for :class:`hashring.AsyncPartitionGroup`.
 
     Raises:
         ConfigError: an argument cannot work.

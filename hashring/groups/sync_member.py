@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -81,6 +82,8 @@ class SyncMember(BaseMember):
         self._start(GeventBackend(), wait=wait)
 
     def _start(self, backend: Backend, *, wait: bool) -> None:
+        if self._given_up:
+            self.stop()
         calls, put = _mailbox(backend)
         entered, ended, called = backend.latch(), backend.latch(), backend.latch()
         stay = _SyncStay(
@@ -120,6 +123,9 @@ class SyncMember(BaseMember):
         """
         stay = self._stay
         if not isinstance(stay, _SyncStay):
+            return
+        if sys.is_finalizing():
+            # The renewer's thread is gone, and with it who could say that the member has left.
             return
         stay.stop(handover=handover)
         backend = stay.backend

@@ -446,8 +446,7 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
             target()
         finally:
             if patched:
-                # Patched sockets have given the thread a hub, which holds descriptors.
-                sys.modules["gevent"].get_hub().destroy(destroy_loop=True)
+                _destroy_hub(sys.modules["gevent"].get_hub())
             ended.set()
 
     if patched:
@@ -455,6 +454,15 @@ def start_native_thread(target: Callable[[], None], name: str) -> Latch:
     else:
         threading.Thread(target=run, name=name, daemon=True).start()
     return ended
+
+
+def _destroy_hub(hub: Any) -> None:
+    """Destroy the hub that patched sockets have given the caller's thread: it holds descriptors."""
+    hub.destroy(destroy_loop=True)
+    # gevent leaves the hub in the middle of raising LoopExit here. Suspended like that it is never
+    # freed, nor is any frame of the thread with what is in it.
+    if not hub.dead:
+        hub.throw()
 
 
 class NativeThreads:

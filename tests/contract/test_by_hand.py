@@ -16,6 +16,7 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing import ManualClock, MemoryServer, MemoryStore
+from tests.conftest import eventually
 
 
 def points_on_ring(store: MemoryStore) -> Counter[str]:
@@ -125,3 +126,29 @@ def test_a_heartbeat_after_a_remove_that_failed_is_of_a_node_that_owns(
         node.heartbeat()
         assert sum(end - start for start, end in node.get_ranges()) == RING_SIZE
         node.stop()
+
+
+@pytest.mark.parametrize("ran", [False, True])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda node: node.update(),
+        lambda node: node.cleanup(),
+        lambda node: node.ring,
+        lambda node: node.debug_print(),
+    ],
+    ids=["update", "cleanup", "ring", "debug_print"],
+)
+def test_stop_closes_the_connections_of_a_node_that_was_only_asked(
+    ask: Callable[[RingNode], object], ran: bool
+) -> None:
+    with RedisServer() as server, Redis.from_url(server.url) as looking:
+        others = len(looking.client_list())
+        node = RingNode(Redis.from_url(server.url), "hand")
+        if ran:
+            node.start()
+            node.stop()
+        ask(node)
+        assert len(looking.client_list()) > others
+        node.stop()
+        eventually(lambda: len(looking.client_list()) == others, "nothing is connected any more")

@@ -34,6 +34,7 @@ from hashring.errors import (
 )
 from hashring.store.embedded_server import RedisServer
 from hashring.store.group.commands import group_keys, read_decision
+from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
 Make = Callable[..., PartitionGroup]
@@ -1030,6 +1031,17 @@ def test_each_kind_of_client_has_its_class() -> None:
         AsyncPartitionGroup(Redis(), "orders", 4)
     with pytest.raises(ConfigError, match="not a client of redis-py or valkey-py"):
         PartitionGroup("localhost", "orders", 4)
+
+
+@pytest.mark.parametrize(
+    "setting", ["on_assigned", "on_revoked", "on_lost", "on_warmup", "on_drain", "on_active"]
+)
+def test_a_coroutine_function_is_no_callback_of_a_sync_group(setting: str) -> None:
+    async def callback(*_: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=f"{setting}=.*: is a coroutine function: use AsyncPart"):
+        PartitionGroup(MemoryStore(), "orders", 4, **{setting: callback})  # type: ignore[arg-type]
+    AsyncPartitionGroup(MemoryStore(), "orders", 4, **{setting: callback})  # type: ignore[arg-type]
 
 
 def test_an_asyncio_callback_that_is_cancelled_is_over_like_any_other(

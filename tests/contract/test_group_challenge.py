@@ -18,6 +18,7 @@ from hashring.core.groups.lease_table import Rules
 from hashring.errors import ConfigError, GroupMismatch
 from hashring.groups.sync_member import SyncMember
 from hashring.store.embedded_server import RedisServer
+from hashring.testing import MemoryStore
 from tests.conftest import PATIENCE, eventually, shared
 
 RULES = Rules(ttl=30.0, interval=0.1, max_handoff_time=2.0, residency=0.0)
@@ -187,3 +188,11 @@ def test_each_kind_of_client_has_its_function() -> None:
         lease_challenge(AsyncRedis(), "work", 4)
     with pytest.raises(ConfigError, match="is not an asyncio client: use lease_challenge"):
         async_lease_challenge(Redis(), "work", 4)
+
+
+def test_a_coroutine_function_is_no_callback_of_a_sync_challenge() -> None:
+    async def callback(*_: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"on_lost=.*function: use async_lease_challenge"):
+        lease_challenge(MemoryStore(), "work", 4, on_lost=callback)
+    async_lease_challenge(MemoryStore(), "work", 4, on_lost=callback)

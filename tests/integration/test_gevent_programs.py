@@ -35,8 +35,15 @@ print("done")
 @pytest.mark.parametrize("start", ["start", "gevent_start"])
 @pytest.mark.parametrize(
     "patched",
-    [{}, {"thread": False}, {"thread": False, "queue": False}],
-    ids=["all", "no threads", "no threads and queues"],
+    [
+        {},
+        {"thread": False},
+        {"thread": False, "queue": False},
+        {"socket": False},
+        {"queue": False},
+        {"socket": False, "queue": False},
+    ],
+    ids=lambda patched: " and ".join(f"no {each}" for each in patched) or "all",
 )
 def test_threads_and_greenlets_ask_one_node(
     redis_server: RedisServer, patched: dict[str, bool], start: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,21 @@ from hashring.store.ring.key_names import ring_keys
 from hashring.testing import MemoryStore
 
 NAN, INFINITY = float("nan"), float("inf")
+
+
+async def told(*_: object) -> None:
+    """Receive something."""
+
+
+class Told:
+    """What is called, and called by a name, with something to receive."""
+
+    async def __call__(self, *_: object) -> None:
+        """Receive something."""
+
+    told = __call__
+
+
 LONE = "\ud800"  # half a character, which UTF-8 cannot encode
 
 
@@ -64,6 +80,10 @@ LONE = "\ud800"  # half a character, which UTF-8 cannot encode
         ({"name": "a\nb"}, "name='a\\nb': holds a control character; use printable text"),
         ({"name": "x" * 513}, "name="),
         ({"on_change": 5}, "on_change=5: give a callable of (gained, lost)"),
+        *(
+            ({"on_change": value}, f"on_change={value!r}: is a coroutine function: use AsyncRingN")
+            for value in (told, partial(told, None), Told(), partial(Told(), None), Told().told)
+        ),
         ({"follow": "yes"}, "follow='yes': say True or False"),
         (
             {"wire": "redis-hashring", "follow": False},
