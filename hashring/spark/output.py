@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 
 from hashring.atomic_writes import check_new
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
+from hashring.spark.appended import check_form, files_there, fitted
 from hashring.spark.column_checks import check_distinct, quoted
 from hashring.spark.input import FORMATS, exactly, format_of, local_path
 from hashring.spark.row_counts import Counts
@@ -76,12 +77,16 @@ class Output:
     mode: str = "error"
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, spark: SparkSession, partition_by: Sequence[str] = ()) -> None:
         """Check before the long work that it can be written.
+
+        Args:
+            partition_by: as for :meth:`write`.
 
         Raises:
             OutputExists: it is there already, and the mode is ``error``.
-            OutputRefused: it cannot be written there, or not replaced whole or not at all.
+            OutputRefused: it cannot be written there, or not replaced whole or not at all; or files
+                that are there are of another format, or in other directories.
             ConfigError: neither path nor table, both, or no format; no such mode; no name of a
                 table, or no such schema.
         """
@@ -102,6 +107,19 @@ class Output:
                 )
         elif self.mode == "error" or not local.is_dir():
             check_new(local)
+        self._check_form(spark, local, partition_by)
+
+    def _check_form(
+        self, spark: SparkSession, local: Path | None, partition_by: Sequence[str]
+    ) -> Sequence[str]:
+        """The files that are appended to, checked for their format and directories."""
+        assert self.path is not None
+        # A format that is no plain files has checks of its own.
+        if self.mode != "append" or self._format() not in FILE_FORMATS:
+            return ()
+        found = files_there(spark, self.path, local)
+        check_form(self.path, found, self._format(), partition_by)
+        return found
 
     def _check_table(self, spark: SparkSession, table: str) -> None:
         schema = table.rpartition(".")[0]
@@ -160,12 +178,15 @@ class Output:
 
         Raises:
             OutputExists: it is there already, or somebody else has written it meanwhile.
-            OutputRefused: the workers of a cluster wrote it to disks of their own.
-            ColumnError: two columns have one name, or a table has others.
+            OutputRefused: the workers of a cluster wrote it to disks of their own; or as for
+                :meth:`check`.
+            ColumnError: two columns have one name, or what is appended to has others.
         """
         spark = df.sparkSession
-        self.check(spark)
+        self.check(spark, partition_by)
         check_distinct(df)
+        if self.path is not None:
+            df = self._fitted(df, local_path(spark, self.path), partition_by)
         written = None
         if is_on_workers(spark, self.path):
             written = Counts(df, rows=F.count(F.lit(1)))
@@ -186,7 +207,8 @@ class Output:
         local = local_path(spark, self.path)
         if local is None:
             try:
-                writer.mode(self.mode).save(self.path)
+                with cancelled(spark):
+                    writer.mode(self.mode).save(self.path)
             except AnalysisException as error:
                 if error.getCondition() == "PATH_ALREADY_EXISTS":
                     raise OutputExists(self.path) from error
@@ -205,6 +227,19 @@ class Output:
             self._take_place(aside, local)
         finally:
             remove(aside)
+
+    def _fitted(self, df: DataFrame, local: Path | None, partition_by: Sequence[str]) -> DataFrame:
+        """The frame with its columns in the order of the files that are appended to."""
+        assert self.path is not None
+        spark, name = df.sparkSession, self._format()
+        found = self._check_form(spark, local, partition_by)
+        if not found:
+            return df
+        reader = spark.read
+        if name == "csv":
+            reader = reader.options(**CSV_OPTIONS).options(**self.options).option("header", True)
+        place = self.path.rstrip("/") if local is None else f"file://{local}"
+        return fitted(df, reader, exactly(f"{place}/{found[0]}"), self.path, name, partition_by)
 
     def _writer(
         self, df: DataFrame, name: str | None, partition_by: Sequence[str]

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody reads
 from hashring.core.ring import Ring
 from hashring.errors import ConfigError
 from hashring.spark.column_checks import check_free, check_not_own
-from hashring.spark.key_points import is_native, key_point, point
+from hashring.spark.key_points import is_native, key_point, point, points_of
 from hashring.spark.older_pyspark import IS_4_0, by_partition_number
 from hashring.spark.ring_columns import CodeColumns, pair_columns, ring_columns
 from hashring.spark.session import running_session
@@ -67,7 +67,8 @@ def with_owner(df: DataFrame, ring: Ring, key: str = "key") -> DataFrame:
     Returns:
         The frame with ``point`` BIGINT and ``owner`` STRING; both null where the key is null or
         empty. The same owner as ``ring.owner(key)``. The rows, their order and their partitioning
-        stay as they are.
+        stay as they are. The metadata of ``point``, which Parquet keeps, names the hash algorithm
+        and the key's column.
 
     Raises:
         EmptyRingError: the ring has no nodes.
@@ -101,8 +102,9 @@ def _with_told(
         check_free(df, "point", *told)
         hashed = key_point(df, key, algorithm)
         at_once = columns.code(hashed)
+        named = hashed.alias("point", metadata=points_of(key, algorithm))
         wide = (columns.told(attribute, at_once).alias(name) for name, attribute in told.items())
-        return df.select("*", hashed.alias("point"), *wide)
+        return df.select("*", named, *wide)
     coded = _coded(df, columns, ring, key, *told)
     code = F.col(_CODE)
     added = (columns.told(attribute, code).alias(name) for name, attribute in told.items())
@@ -112,8 +114,9 @@ def _with_told(
 def _coded(df: DataFrame, columns: CodeColumns, ring: Ring, key: str, *added: str) -> DataFrame:
     check_free(df, "point", *added)
     check_not_own(df)
-    hashed = df.withColumn("point", key_point(df, key, ring.hash_algorithm.name))
-    return columns.with_code(hashed, "point", _CODE)
+    algorithm = ring.hash_algorithm.name
+    hashed = key_point(df, key, algorithm).alias("point", metadata=points_of(key, algorithm))
+    return columns.with_code(df.select("*", hashed), "point", _CODE)
 
 
 def partition_by_owner(

@@ -799,6 +799,28 @@ def test_counts_hold_where_spark_finds_that_nothing_is_left(spark):
     assert counts.get() == {"rows": 9}
 
 
+def test_events_that_are_cut_short_are_refused(spark, tmp_path):
+    lines = [
+        f'{{"epoch": {epoch}, "at": "2024-01-01T00:00:1{epoch}Z", "kind": "join", '
+        f'"nodes": ["n{epoch}"], "points": [{epoch}]}}'
+        for epoch in (1, 2, 3)
+    ]
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "0-0.json").write_text("\n".join(lines[:2]) + "\n")
+    (tmp_path / "events" / "2-0.json").write_text(lines[2] + "\n")
+    (tmp_path / "log.csv").write_text("key,node,start,end\nk,a,1704067213,1704067214\n")
+    arguments = (
+        "audit", "--input", tmp_path / "log.csv", "--events", tmp_path / "events" / "*.json",
+        "--schema", "key string, node string, start double, end double",
+    )  # fmt: skip
+    assert run(*arguments, "--json")["ring changes"] == 3
+    (tmp_path / "events" / "0-0.json").write_text("\n".join(lines[:2])[:-40])
+    with pytest.raises(
+        InputDamaged, match=r"events/0-0.json cannot be read \(no record of this sch"
+    ):
+        run(*arguments)
+
+
 def test_events_in_csv_are_refused_before_spark_starts():
     with pytest.raises(ConfigError, match="a CSV holds no lists: give Parquet or JSON"):
         run("audit", "--input", "log.parquet", "--events", "events.csv")

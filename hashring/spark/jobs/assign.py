@@ -46,7 +46,8 @@ def assign_job(
     kept = RingFile(ring) if isinstance(ring, Ring) else ring
     ring = kept.ring
     df, bad_records = source.counted()
-    output.check(df.sparkSession)
+    parts = ["owner"] if by_owner else []
+    output.check(df.sparkSession, parts)
     check_distinct(df)
     if cells is not None:
         check_cells(cells)
@@ -60,7 +61,7 @@ def assign_job(
     check_keys(source, key)
     counts = Counts(owned, rows=F.count(F.lit(1)), owned=F.count("owner"))
     if cells is None:
-        output.write(counts.frame, ["owner"] if by_owner else [])
+        output.write(counts.frame, parts)
     else:
         wanted = replace(output, format="parquet")
         wanted.write(
