@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay
+from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.store.asyncio_cancellation import call_back, callback_over
 
 M = TypeVar("M", bound="AsyncMember")
@@ -84,7 +85,9 @@ class AsyncMember(BaseMember):
         except BaseException:
             stay.abandon()
             raise
-        stay.caller = home.create_task(self._call(stay, calls), name=f"hashring {self.name}")
+        turn = self._turns.join()
+        call = self._call(stay, calls, turn)
+        stay.caller = turn.task = home.create_task(call, name=f"hashring {self.name}")
 
     async def stop(self, *, handover: bool = False) -> None:
         """Leave the group.
@@ -170,23 +173,26 @@ class AsyncMember(BaseMember):
             stay.abandon()
         super()._show(stay)
 
-    async def _call(self, stay: Stay, calls: asyncio.Queue[PartitionChange | None]) -> None:
+    async def _call(
+        self, stay: Stay, calls: asyncio.Queue[PartitionChange | None], turn: TaskTurn
+    ) -> None:
         try:
-            while (change := await calls.get()) is not None:
-                await self._call_one(change)
+            await turn.come()
+            while (change := await calls.get()) is not None and not turn.passed:
+                await self._call_one(change, turn)
                 self._called_back(change)
         finally:
             # Cancelled with the whole event loop, as a rule: nobody is left who could work.
             stay.abandon()
 
-    async def _call_one(self, change: PartitionChange) -> None:
+    async def _call_one(self, change: PartitionChange, turn: TaskTurn) -> None:
         try:
             result = call_back(self._call_back, change)
             if not inspect.isawaitable(result):
                 return
             if not asyncio.isfuture(result):
                 result = self._in_task(result)
-            self._callback = asyncio.ensure_future(result)
+            self._callback = turn.callback = asyncio.ensure_future(result)
             await callback_over(self._callback)
         except Exception:  # noqa: BLE001 - the next is to be called all the same
             self._raised(change)
@@ -196,8 +202,8 @@ class AsyncMember(BaseMember):
         self._callback = asyncio.current_task()
         await callback
 
-    def _abandon(self) -> None:
-        super()._abandon()
+    def _forget_callers(self) -> None:
+        self._turns = TaskTurns()
         self._callback = None
 
 

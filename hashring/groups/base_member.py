@@ -179,6 +179,18 @@ class _Ending:
     ended: bool = False
 
 
+@dataclass
+class _News:
+    """Changes that nobody has been told of yet.
+
+    Attributes:
+        loops: those that are to be told. A loop that has begun since was told what is so already.
+    """
+
+    changes: list[PartitionChange]
+    loops: list[Put]
+
+
 @dataclass(eq=False)
 class Stay:
     """One stay in a group, from ``start()`` to its end. All it calls may be called by any thread.
@@ -291,7 +303,9 @@ class BaseMember(ABC):
         self._callbacks = callbacks
         # The renewer and the application both change what is held.
         self._lock = native_lock()
+        # The loops over the changes of this stay.
         self._iterators: list[Put] = []
+        self._news: list[_News] = []
         # What was revoked, by partition and token, and who has not ended its work on it yet.
         self._ending: dict[tuple[int, int], _Ending] = {}
         self._forks = 0
@@ -300,6 +314,7 @@ class BaseMember(ABC):
         self._logged_error: Exception | None = None
         self._interval = interval
         self._machine = self._new_machine()
+        self._forget_callers()
         _members[id(self)] = self
 
     def _io_timeout(self) -> float:
@@ -439,8 +454,11 @@ class BaseMember(ABC):
         if self._parent is not None:
             raise MemberForked(self.name, self.member, self._parent)
 
-    def _launch(self, stay: Stay) -> None:
+    def _launch(self, stay: Stay, launched: Callable[[], None] = lambda: None) -> None:
         """Begin to enter, in threads of the operating system's.
+
+        Args:
+            launched: called once it is sure that this stay is the only one.
 
         Raises:
             NodeStateError, MemberForked: see :meth:`_refuse_to_start`.
@@ -452,7 +470,12 @@ class BaseMember(ABC):
             stay.loop = self._loop(stay, machine, "renewer", lambda: self._show(stay), self._lock)
             stay.loop.deaf = self._log_deafness
             self._logged_error = None
+            # Of a stay that was interrupted before it began.
+            loops = self._forget_loops()
             self._stay = stay
+            launched()
+        for put in loops:
+            put(None)
         self._thread(stay, lambda: self._live(stay), "renewer")
 
     def _begin(self, stay: Stay) -> None:  # noqa: B027 - most have nothing beside it
@@ -506,11 +529,11 @@ class BaseMember(ABC):
             stay.failure = stay.failure or self._machine.failure
             with self._lock:
                 stay.over.set()
-                iterators = list(self._iterators)
+                loops = self._forget_loops()
             if stay.failure is None:
                 stay.deliver(None)
-                for put in iterators:
-                    put(None)
+            for put in loops:
+                put(None)
             stay.entered()
             stay.ended()
 
@@ -518,8 +541,10 @@ class BaseMember(ABC):
         """After each step: tell the application what it changed."""
         machine = self._machine
         with self._lock:
-            changes, machine.changes = machine.changes, []
-        self._tell(stay, changes)
+            self._collect()
+            news, self._news = self._news, []
+        for each in news:
+            self._tell(stay, each)
         self._logged_error = self._log(machine.error, self._logged_error)
         if not stay.inside and machine.stage not in _ENTERING:
             stay.inside = True
@@ -551,24 +576,36 @@ class BaseMember(ABC):
 
     # --- the caller ---------------------------------------------------------------------------
 
-    def _tell(self, stay: Stay, changes: list[PartitionChange]) -> None:
-        """Tell the application; what nobody wants to hear of is let go of at once."""
-        if not changes:
-            return
-        with self._lock:
-            iterators = list(self._iterators)
-            for put in iterators:
+    def _collect(self) -> None:
+        """Note who is to be told what has changed. Needs the lock.
+
+        A loop that begins is told what is so already, so before it begins: of what has changed
+        until then it must not be told again.
+        """
+        changes, self._machine.changes = self._machine.changes, []
+        if changes:
+            self._news.append(_News(changes, list(self._iterators)))
+            for put in self._iterators:
                 self._await_end(put, changes)
-        listening = bool(iterators) or self._callbacks.on_revoked is not None
+
+    def _tell(self, stay: Stay, news: _News) -> None:
+        """Tell the application; what nobody wants to hear of is let go of at once."""
         unheard = []
-        for change in changes:
-            for put in iterators:
+        for change in news.changes:
+            for put in news.loops:
                 put(change)
-            if change.kind is PartitionChangeKind.REVOKED and not listening:
+            if change.kind is PartitionChangeKind.REVOKED and not self._heard(change, news):
                 unheard.append(change)
             elif self._wanted(change):
                 stay.deliver(change)
         self._let_go(*unheard)
+
+    def _heard(self, change: PartitionChange, news: _News) -> bool:
+        """Whether anybody ends the work on what was revoked; also a loop that has begun since."""
+        if news.loops or self._callbacks.on_revoked is not None:
+            return True
+        with self._lock:
+            return (change.partition, change.token) in self._ending
 
     def _wanted(self, change: PartitionChange) -> bool:
         callbacks = self._callbacks
@@ -655,16 +692,26 @@ class BaseMember(ABC):
         with self._lock:
             if not self._running:
                 raise NodeStateError(f"group {self.name!r} does not run: start it first")
+            self._collect()
             standing = self._machine.membership.standing(monotonic())
             self._await_end(put, standing)
             for change in standing:
                 put(change)
             self._iterators.append(put)
 
+    def _forget_loops(self) -> list[Put]:
+        """The loops over the changes of a stay that is over. Needs the lock.
+
+        One may be at work still. The next stay does not wait for it.
+        """
+        loops, self._iterators = self._iterators, []
+        self._news, self._ending = [], {}
+        return loops
+
     def _tell_no_more(self, put: Put) -> None:
         """A loop is over. What others have ended their work on waits for it no more."""
         with self._lock:
-            # A forked child has forgotten its parent's iterators.
+            # It is forgotten at the end of its stay, and in a forked child.
             if put in self._iterators:
                 self._iterators.remove(put)
             over = []
@@ -675,13 +722,17 @@ class BaseMember(ABC):
                     over += [key] if ending.ended else []
         self._let_go_of(over)
 
+    @abstractmethod
+    def _forget_callers(self) -> None:
+        """Nobody calls back for this member yet."""
+
     # --- fork ---------------------------------------------------------------------------------
 
     def _abandon(self) -> None:
         """In a forked child: what is held is the parent's."""
         self._lock = native_lock()
-        self._iterators = []
-        self._ending = {}
+        self._forget_loops()
+        self._forget_callers()
         self._forks += 1
         if not self._named:
             # Also before a start: the parent, and each of its children, may start one.

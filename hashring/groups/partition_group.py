@@ -59,6 +59,7 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
 
     Callbacks run one at a time in a thread (a greenlet) of their own; what they raise is logged.
     Coroutine functions are for :class:`hashring.AsyncPartitionGroup`.
+    After a new ``start()`` they wait for one that has outlasted ``stop()``.
 
     Raises:
         ConfigError: an argument cannot work.

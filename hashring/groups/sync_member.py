@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from hashring.core.groups.membership import PartitionChange
 from hashring.groups.base_member import BaseMember, Stay, logger
 from hashring.monkey_patching import threads_are_greenlets
+from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.threads_and_greenlets import (
     Backend,
     GeventBackend,
@@ -38,12 +39,16 @@ class _SyncStay(Stay):
         backend: runs the caller.
         end: set when all is over.
         called: set when the caller has ended.
+        come: set when it is the caller's turn: that of an earlier stay may be at work still.
+        turn: its place in the line of callers; ``None`` before the stay has begun.
         caller: what runs callbacks; ``None`` before it does.
     """
 
     backend: Backend
     end: Latch
     called: Latch
+    come: Latch
+    turn: CallerTurn | None = None
     caller: object = None
 
 
@@ -85,7 +90,8 @@ class SyncMember(BaseMember):
         if self._given_up:
             self.stop()
         calls, put = _mailbox(backend)
-        entered, ended, called = backend.latch(), backend.latch(), backend.latch()
+        entered, ended, called, come = (backend.latch() for _ in range(4))
+        turns = self._turns
         stay = _SyncStay(
             put,
             backend.threadsafe(entered.set),
@@ -94,9 +100,15 @@ class SyncMember(BaseMember):
             backend=backend,
             end=ended,
             called=called,
+            come=come,
         )
+
+        def line_up() -> None:
+            stay.turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
+            turns.join(stay.turn)
+
         try:
-            self._launch(stay)
+            self._launch(stay, line_up)
             _wait(entered)
             if stay.failure is not None:
                 _wait(ended)
@@ -106,6 +118,8 @@ class SyncMember(BaseMember):
             # Also Ctrl-C while it waits: nobody would run callbacks.
             stay.abandon()
             called.set()
+            if stay.caller is None:
+                _leave(turns, stay)
             backend.close()
             raise
 
@@ -132,7 +146,7 @@ class SyncMember(BaseMember):
         # A signal handler may have interrupted somebody whom the renewer has to wait for.
         interrupted = self._lock._is_owned() or is_logging(logger.logger)
         interrupted = interrupted or not stay.begun.locked()
-        if interrupted or stay.caller == backend.current() or not backend.may_wait():
+        if interrupted or self._is_in_callback() or not backend.may_wait():
             return
         _wait(stay.end)
         # A callback that never returns must not keep anybody from leaving.
@@ -181,15 +195,21 @@ class SyncMember(BaseMember):
     def _close_asking(self) -> None:
         """Close what questions of the application's were asked through."""
 
+    def _is_in_callback(self) -> bool:
+        """Whether a callback is the caller, be it one of an earlier stay."""
+        return any(stay.caller == stay.backend.current() for stay in list(self._calling))
+
     @property
     def _backend(self) -> Backend | None:
         """What runs the caller; ``None`` before the first start."""
         return self._stay.backend if isinstance(self._stay, _SyncStay) else None
 
     def _call(self, stay: _SyncStay, calls: Inbox) -> None:
-        backend, forks = stay.backend, self._forks
+        backend, forks, turns, calling = stay.backend, self._forks, self._turns, self._calling
         stay.caller = backend.current()
+        calling.append(stay)
         try:
+            _wait(stay.come)
             # In a child that a callback has forked there is nothing to be told.
             while self._forks == forks and (change := _next(calls)) is not END:
                 try:
@@ -203,10 +223,17 @@ class SyncMember(BaseMember):
             # Its greenlet was killed, unless the member has left: nobody is left who could work.
             stay.abandon()
             stay.called.set()
+            calling.remove(stay)
+            _leave(turns, stay)
             backend.close()
+
+    def _forget_callers(self) -> None:
+        self._turns = CallerTurns()
+        self._calling: list[_SyncStay] = []
 
     def _abandon(self) -> None:
         backend = self._backend
+        self._turns.abandon()
         super()._abandon()
         if backend is not None:
             backend.abandon()
@@ -217,6 +244,11 @@ def _mailbox(backend: Backend) -> tuple[Inbox, Callable[[PartitionChange | None]
     inbox = backend.inbox()
     put = backend.threadsafe(inbox.put)
     return inbox, lambda change: put(END if change is None else change)
+
+
+def _leave(turns: CallerTurns, stay: _SyncStay) -> None:
+    if stay.turn is not None:
+        turns.leave(stay.turn)
 
 
 def _wait(latch: Latch) -> None:

@@ -16,6 +16,7 @@ from hashring.node.states import RENEWING, NodeState
 from hashring.protocol.locks.lock_book import Asked
 from hashring.protocol.machine import Finished, Run, Subscribe, Wait
 from hashring.protocol.silent_subscription import Silence, Silent
+from hashring.running.callback_turns import TaskTurn, TaskTurns
 from hashring.running.loop_log import LoopLog
 from hashring.store.asyncio_cancellation import call_back, callback_over
 from hashring.store.interface import Answered, AsyncStore, Message
@@ -41,6 +42,7 @@ class AsyncRunner:
         publish: shows readers the machine's view; what changed, for ``on_change``.
         take: takes locks, as many as one call of Redis does.
         on_change: the application's callback, a plain function or a coroutine function.
+        turns: of the node's runs, of which an earlier one may be in the callback still.
 
     Attributes:
         home: the event loop.
@@ -56,6 +58,7 @@ class AsyncRunner:
         publish: Callable[[], Change | None],
         take: Callable[[list[Asked]], Awaitable[None]],
         on_change: OnChange | None,
+        turns: TaskTurns,
     ) -> None:
         self._machine = machine
         self._config = machine.config
@@ -63,6 +66,7 @@ class AsyncRunner:
         self._show = publish
         self._take = take
         self._on_change = on_change
+        self._turns = turns
         self._log = NodeLog(machine)
         self._woken = asyncio.Event()
         self._published = asyncio.Event()
@@ -145,7 +149,9 @@ class AsyncRunner:
 
     async def _main(self) -> None:
         if self._on_change is not None:
-            self._callback = asyncio.create_task(self._call_back(self._on_change))
+            turn = self._turns.join()
+            self._callback = asyncio.create_task(self._call_back(self._on_change, turn))
+            turn.task = self._callback
         cancelled = False
         try:
             while True:
@@ -227,12 +233,14 @@ class AsyncRunner:
         if change is not None and self._callback is not None:
             self._changes.put_nowait(change)
 
-    async def _call_back(self, on_change: OnChange) -> None:
-        while (change := await self._changes.get()) is not None:
+    async def _call_back(self, on_change: OnChange, turn: TaskTurn) -> None:
+        await turn.come()
+        while (change := await self._changes.get()) is not None and not turn.passed:
             try:
                 result = call_back(on_change, *change)
                 if inspect.isawaitable(result):
-                    await callback_over(asyncio.ensure_future(result))
+                    turn.callback = asyncio.ensure_future(result)
+                    await callback_over(turn.callback)
             except Exception:
                 logger.exception("on_change raised")
 

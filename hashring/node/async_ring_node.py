@@ -19,6 +19,7 @@ from hashring.node.states import AT_WORK
 from hashring.protocol.flow import Pause, UserFlow, run_flow_async
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Asked, Verdict
+from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
@@ -81,6 +82,7 @@ class AsyncRingNode(Node):
             publish=lambda: self._publish(lease),
             take=self._take,
             on_change=self._settings.on_change,
+            turns=self._turns,
         )
         try:
             await run.settled.wait()
@@ -284,6 +286,10 @@ class AsyncRingNode(Node):
             if asking.book.left:
                 await self._release_late(asking)
 
+    def _setup(self, name: str) -> None:
+        super()._setup(name)
+        self._turns = TaskTurns()
+
     @property
     def _loops(self) -> bool:
         return self._run is not None
@@ -329,6 +335,7 @@ class AsyncRingNode(Node):
         super()._abandon()
         # Connections and loop are the parent's.
         self._run = None
+        self._turns = TaskTurns()
 
 
 # Tasks that let go of locks when nobody waits for them: asyncio itself does not keep them alive.

@@ -100,9 +100,9 @@ class Node(Reader):
             follow=follow,
         )
         self._redis = redis
-        # Held while a start decides whether it is the only one. Reentrant: a signal handler may
-        # run anywhere.
-        self._launching = threading.RLock()
+        # Held while a start decides whether it is the only one, and by calls by hand: one at a time
+        # drives the machine. Reentrant: a signal handler may run anywhere.
+        self._driving = threading.RLock()
         self._setup(settings.name or own_name(settings.keys.ring, self))
         remember(self)
 
@@ -299,7 +299,7 @@ class Node(Reader):
 
     def _abandon(self) -> None:
         """In a forked child: the node is the parent's, if it is anywhere."""
-        self._launching = threading.RLock()
+        self._driving = threading.RLock()
         if self._machine.state in STARTABLE:
             self._setup(
                 self.name if self._settings.name else own_name(self._settings.keys.ring, self)

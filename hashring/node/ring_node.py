@@ -25,6 +25,7 @@ from hashring.protocol.flow import Pause, UserFlow, run_flow
 from hashring.protocol.locks.lease import Lease
 from hashring.protocol.locks.lock_book import Verdict
 from hashring.protocol.machine import Run
+from hashring.running.callback_turns import CallerTurn, CallerTurns
 from hashring.running.loop_log import LoopLog
 from hashring.running.threads_and_greenlets import (
     Backend,
@@ -78,6 +79,8 @@ class RingNode(Node):
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges
             changed; one call at a time, in order, in a thread (greenlet) of its own. What it
             raises is logged. Coroutine functions are for :class:`hashring.AsyncRingNode`.
+            ``stop()`` does not wait for it. If the node is started again while a
+            call goes on, the next ones wait until that has returned.
         lock: whether each key is locked in Redis while this node works on it. ``contains`` is
             then true only for keys whose lock the node holds, and takes it on first asking.
         limit: how many keys the node holds at most. With ``lock``, what it must refuse goes to
@@ -415,7 +418,8 @@ class RingNode(Node):
     def heartbeat(self) -> None:
         """Join the ring, or refresh this node's replicas on it, now.
 
-        A running node does so by itself.
+        A running node does so by itself. Any thread may call it: without a loop, this and the other
+        calls by hand are made one at a time, and each waits for the ones before.
 
         Raises:
             RedisUnavailable, RedisRefused: it could not.
@@ -423,26 +427,33 @@ class RingNode(Node):
             NodeStateError: the node stopped meanwhile.
             NodeForked: the node was started in a parent process.
         """
-        machine = self._machine
-        # Without a loop, one that is leaving could not, as Redis did not answer remove().
-        if self._runner is None and machine.state in (*STARTABLE, NodeState.LEAVING):
+        if not self._by_hand(self._beat_by_hand):
+            # A node that has lost its name would get points back that nobody serves.
+            if self._machine.state is not NodeState.SUPERSEDED:
+                self._ask(self._machine.beat_step)
+            self._raise_error()
+
+    def _beat_by_hand(self) -> None:
+        # One that is leaving could not, as Redis did not answer remove().
+        if self._machine.state in (*STARTABLE, NodeState.LEAVING):
             self._adopt_in_child()
             self._begin_lease()
-            machine = self._machine
-            machine.start(monotonic(), strict=False)
-        began = monotonic()
-        # A node that has lost its name would get points back that nobody serves.
+            self._machine.start(monotonic(), strict=False)
+        machine, began = self._machine, monotonic()
         while machine.state is not NodeState.SUPERSEDED:
             self._ask(machine.beat_step)
             # A step may only look where to join, or where more points are to be.
             renewed = machine.last_beat is not None and machine.last_beat >= began
-            if renewed or self._runner is not None or machine.state not in AT_WORK:
+            if renewed or machine.state not in AT_WORK:
                 break
-        book = self._machine.book
-        while book is not None and self._runner is None and (step := book.step(monotonic())):
+        book = machine.book
+        while book is not None and (step := book.step(monotonic())):
             self._run_now(step)
-        if machine.error is not None:
-            raise machine.error
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._machine.error is not None:
+            raise self._machine.error
 
     def update(self) -> None:
         """Read the ring now. A running node needs no such call.
@@ -482,17 +493,19 @@ class RingNode(Node):
             NodeForked: the node was started in a parent process.
         """
         self._refuse_if_forked()
-        if self._runner is None:
-            self._own_nothing()
-            self._machine.stop()
-            self._publish(self._lease)
-            book = self._machine.book
-            while book is not None and (step := book.leave(monotonic())) is not None:
-                self._run_now(step)
+        if not self._by_hand(self._remove_by_hand) and self._machine.replicas:
+            self._ask(lambda: self._machine.leave_step("removed"))
+
+    def _remove_by_hand(self) -> None:
+        self._own_nothing()
+        self._machine.stop()
+        self._publish(self._lease)
+        book = self._machine.book
+        while book is not None and (step := book.leave(monotonic())) is not None:
+            self._run_now(step)
         if self._machine.replicas:
-            # A node that does not run has ended, and what is on its way of it comes to nothing.
-            reason = "stop" if self._runner is None else "removed"
-            self._ask(lambda: self._machine.leave_step(reason))
+            # The node has ended, and what is on its way of it comes to nothing.
+            self._run_now(self._machine.leave_step("stop"))
 
     def debug_print(self) -> None:
         """Print the ring's replicas and nodes, expired ones marked.
@@ -509,6 +522,7 @@ class RingNode(Node):
 
     def _setup(self, name: str) -> None:
         super()._setup(name)
+        self._turns = CallerTurns()
         # Who is in a call to Redis on the node's connections: each its thread, or greenlet.
         self._calling: list[object] = []
 
@@ -527,7 +541,7 @@ class RingNode(Node):
             stops: how often stop() had been called when the start began. A signal handler may
                 have called it since, when there was no runner to tell.
         """
-        with self._launching:
+        with self._driving:
             if self._runner is not None and not self._runner.ended.wait(0):
                 raise NodeStateError(
                     f"node {self.name!r} runs already: call stop() before starting it again"
@@ -566,7 +580,7 @@ class RingNode(Node):
                 changes = changes or runner.backend.inbox()
                 changes.put(change)
             if changes is not None and not served:
-                served = _serve(runner, changes, on_change, killed)
+                served = _serve(runner, changes, on_change, self._turns, killed)
             if changes is not None and self._machine.state not in AT_WORK:
                 # The last word: a node that does not work owns nothing, and will not own.
                 changes.put(_END)
@@ -586,7 +600,7 @@ class RingNode(Node):
 
     def _forget_runner(self, runner: Runner) -> bool:
         """The runner has ended: the node has none, unless another thread has started it again."""
-        with self._launching:
+        with self._driving:
             if self._runner is not runner:
                 return False
             self._runner = None
@@ -596,6 +610,13 @@ class RingNode(Node):
 
     def _stop_by_hand(self, *, stay: bool = False) -> None:
         """Leave the ring when no loop runs: after heartbeats by hand, or not at all."""
+        failures: list[StoreError] = []
+        self._by_hand(lambda: self._leave_by_hand(failures, stay=stay))
+        # Later: a signal handler may have interrupted a log handler, and wait for its turn.
+        for error in failures:
+            logger.warning("hashring %s: %s; it expires by itself", self.name, error)
+
+    def _leave_by_hand(self, failures: list[StoreError], *, stay: bool) -> None:
         self._own_nothing()
         if self._machine.state in (NodeState.STOPPED, NodeState.NEW):
             self._close_store()
@@ -605,7 +626,7 @@ class RingNode(Node):
             try:
                 self._run_now(step)
             except StoreError as error:
-                logger.warning("hashring %s: %s; it expires by itself", self.name, error)
+                failures.append(error)
         self._publish(self._lease)
         self._close_store()
 
@@ -620,16 +641,25 @@ class RingNode(Node):
     def _ask(self, make: Callable[[], Run]) -> None:
         """Run a step now: in the loop when one runs, since only it may touch the machine."""
         self._refuse_if_forked()
+        if self._by_hand(lambda: self._run_now(make())):
+            return
         runner = self._runner
         if runner is None:
-            self._run_now(make())
-            return
+            raise NodeStateError(f"node {self.name!r} has stopped")
         request = runner.ask(make)
         while not request.latch.wait(1.0):
             if runner.ended.wait(0.001) or sys.is_finalizing():
                 raise NodeStateError(f"node {self.name!r} has stopped")
         if request.error is not None:
             raise request.error
+
+    def _by_hand(self, do: Callable[[], None]) -> bool:
+        """Do it in the caller's thread, when no loop runs; false when one does."""
+        with self._driving:
+            if self._runner is None:
+                do()
+                return True
+        return False
 
     def _run_now(self, step: Run) -> None:
         """Run a step in the caller's thread, when no loop runs."""
@@ -658,6 +688,8 @@ class RingNode(Node):
             self._runner.abandon()
         self._runner = None
         self._store = None
+        self._turns.abandon()
+        self._turns = CallerTurns()
 
 
 def _backend_of_threads() -> Backend:
@@ -670,33 +702,51 @@ _END = object()
 
 
 def _serve(
-    runner: Runner, changes: Inbox, on_change: OnChange, killed: Callable[[Inbox], None]
+    runner: Runner,
+    changes: Inbox,
+    on_change: OnChange,
+    turns: CallerTurns,
+    killed: Callable[[Inbox], None],
 ) -> bool:
     """Have the callback called from a thread of its own; whether there is one.
 
     Args:
+        turns: of the node's runs, of which an earlier one may be in the callback still.
         killed: told that its greenlet was killed, and that another one is to go on.
     """
-    name = f"{runner.label} on_change"
+    name, backend = f"{runner.label} on_change", runner.backend
+    come = backend.latch()
 
     def serve() -> None:
         try:
-            _notify(runner.backend, changes, on_change)
+            # With a timeout: gevent's hub takes a wait without any timer for one that never ends.
+            while not come.wait(60.0):
+                pass
+            _notify(backend, changes, on_change, turns)
         except BaseException:
             killed(changes)
             raise
+        finally:
+            turns.leave(turn)
 
+    turn = CallerTurn(backend.threadsafe(come.set), backend.gone)
     try:
-        runner.backend.spawn(serve, name)
-    except Exception as error:  # noqa: BLE001 - the process may have no more threads
+        turns.join(turn)
+        backend.spawn(serve, name)
+    except BaseException as error:
+        turns.leave(turn)
+        # The process may have no more threads; or a signal handler has raised in this greenlet.
+        if not isinstance(error, Exception):
+            raise
         # What it is to be told waits; the heartbeats do not.
         logger.warning("%s: there is no thread to run in: %s", name, error)
         return False
     return True
 
 
-def _notify(backend: Backend, changes: Inbox, on_change: OnChange) -> None:
-    while (change := changes.get(60.0)) is not _END:
+def _notify(backend: Backend, changes: Inbox, on_change: OnChange, turns: CallerTurns) -> None:
+    # In a child that the callback has forked there is nothing to be told.
+    while not turns.abandoned and (change := changes.get(60.0)) is not _END:
         if change is None:
             continue
         try:

@@ -91,6 +91,9 @@ class Backend(Protocol):
     def abandon(self) -> None:
         """In a forked child: end what was spawned and lives on here, before it does anything."""
 
+    def gone(self) -> bool:
+        """Whether the thread of the greenlets has ended: what was spawned will never go on."""
+
     def close(self) -> None:
         """The loop has ended: let go what it ran on."""
 
@@ -195,6 +198,9 @@ class ThreadBackend:
         # Threads do not live on in a child; greenlets do.
         for greenlet in self._greenlets:
             sys.modules["gevent"].kill(greenlet)
+
+    def gone(self) -> bool:
+        return False
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -320,6 +326,9 @@ class GeventBackend:
         for greenlet in self._spawned:
             self._gevent.kill(greenlet)
 
+    def gone(self) -> bool:
+        return self._home.is_gone()
+
     def close(self) -> None:
         self._closed = True
         if not self._patched:
@@ -349,12 +358,18 @@ class _Home:
         # Under monkey-patching every greenlet has an identity of its own.
         self._thread_ident = original("_thread", "get_ident")
         self._thread = self._thread_ident()
+        self._owner = threading.current_thread()
         self._loop = gevent.get_hub().loop
         self.native_queue: type[queue.SimpleQueue[Any]] = original("queue", "SimpleQueue")
 
     def is_elsewhere(self) -> bool:
         """Whether the caller is in another thread."""
         return bool(self._thread_ident() != self._thread)
+
+    def is_gone(self) -> bool:
+        """Whether the thread is known to have ended."""
+        # Patched, it is a greenlet's, which ends before the hub.
+        return not threads_are_greenlets() and not self._owner.is_alive()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run it in the hub: nothing of gevent's but this may be called from other threads."""

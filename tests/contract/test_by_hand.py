@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -16,7 +19,7 @@ from hashring.store.embedded_server import RedisServer
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.testing import ManualClock, MemoryServer, MemoryStore
-from tests.conftest import eventually
+from tests.conftest import PATIENCE, eventually
 
 
 def points_on_ring(store: MemoryStore) -> Counter[str]:
@@ -152,3 +155,40 @@ def test_stop_closes_the_connections_of_a_node_that_was_only_asked(
         assert len(looking.client_list()) > others
         node.stop()
         eventually(lambda: len(looking.client_list()) == others, "nothing is connected any more")
+
+
+class _Paused(MemoryStore):
+    """A store in which the command of that number waits until it may go on."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left = number
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def run(self, command: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.entered.set()
+            self.go_on.wait(PATIENCE)
+        return super().run(command)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("second", ["heartbeat", "update", "remove", "stop", "start"])
+@pytest.mark.parametrize("lock", [False, True])
+def test_calls_by_hand_of_several_threads_are_made_one_after_the_other(
+    number: int, second: str, lock: bool
+) -> None:
+    store = _Paused(number)
+    node = RingNode(store, "hand", name="a", n_replicas=4, lock=lock)
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(node.heartbeat)]
+        assert store.entered.wait(PATIENCE)
+        calls.append(threads.submit(getattr(node, second)))
+        wait(calls[1:], timeout=0.2)  # in which it may do wrong
+        store.go_on.set()
+        for call in calls:
+            call.result(PATIENCE)
+    assert points_on_ring(store)["a"] == (0 if second in ("remove", "stop") else 4)
+    node.stop()
+    assert not points_on_ring(store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import threading
 import time
@@ -545,6 +546,154 @@ def test_a_loop_that_ends_is_not_waited_for_by_those_that_have_asked(make: Make)
     a.stop()
     quick.thread.join()
     slow.thread.join()
+
+
+def held_up(member: Any, method: str, when: Callable[[], object]) -> Callable[[], None]:
+    """Have the renewer wait before it calls the method, once that holds; lets it go on.
+
+    Returns when it waits.
+    """
+    do, waits, go_on = getattr(member, method), threading.Event(), threading.Event()
+
+    def wait(*arguments: Any) -> None:
+        if when() and not waits.is_set():
+            waits.set()
+            go_on.wait(PATIENCE)
+        do(*arguments)
+
+    setattr(member, method, wait)
+    member.waits = waits
+    return go_on.set
+
+
+@pytest.mark.parametrize("method", ["_show", "_tell"])
+def test_a_loop_that_begins_while_others_are_told_hears_of_everything_once(
+    make: Make, method: str
+) -> None:
+    a: Any = make("a", 2)
+    go_on = held_up(a, method, lambda: a.held)
+    starting = threading.Thread(target=a.start)
+    starting.start()
+    assert a.waits.wait(PATIENCE)
+    changes = a.changes()
+    told = [next(changes) for _ in range(3)]
+    go_on()
+    starting.join()
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    told += changes
+    stopping.join()
+    assert [(change.kind.value, change.partition) for change in told] == [
+        ("active", 0),
+        ("assigned", 0),
+        ("assigned", 1),
+        ("revoked", 0),
+        ("revoked", 1),
+        ("inactive", 1),
+    ]
+
+
+@pytest.mark.parametrize("method", ["_show", "_tell"])
+def test_an_asyncio_loop_that_begins_while_others_are_told_hears_of_everything_once(
+    redis_server: RedisServer, method: str
+) -> None:
+    async def run() -> None:
+        client = AsyncRedis(unix_socket_path=str(redis_server.socket))
+        a: Any = AsyncPartitionGroup(client, "orders", 2, rebalance_delay=0)
+        go_on = held_up(a, method, lambda: a.held)
+        starting = asyncio.create_task(a.start())
+        await asyncio.to_thread(a.waits.wait, PATIENCE)
+        changes = a.changes()
+        told = [await anext(changes) for _ in range(3)]
+        go_on()
+        await starting
+        stopping = asyncio.create_task(a.stop())
+        told += [change async for change in changes]
+        await stopping
+        await client.aclose()
+        kinds = [change.kind.value for change in told]
+        assert kinds == ["active", *["assigned"] * 2, *["revoked"] * 2, "inactive"]
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+
+@pytest.mark.parametrize("method", ["_show", "_tell"])
+def test_a_loop_that_begins_while_something_is_revoked_is_waited_for(
+    make: Make, method: str
+) -> None:
+    a: Any = make("a", 2, heartbeat_interval=0.2)
+    b = make("b", 2)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+
+    def revoked() -> bool:
+        held = a._machine.membership.holding.partitions
+        return 1 in held and held[1].until < math.inf
+
+    go_on = held_up(a, method, revoked)
+    b.start()
+    assert a.waits.wait(PATIENCE)
+    changes = a.changes()
+    told = [next(changes) for _ in range(4)]
+    assert told[-1].kind is PartitionChangeKind.REVOKED
+    go_on()
+    time.sleep(0.3)  # in which it may do wrong
+    assert a.owns(1)
+    asks = threading.Thread(target=lambda: list(changes))
+    asks.start()
+    eventually(shared(a, b, count=2), "one each")
+    a.stop()
+    asks.join()
+
+
+def test_a_loop_of_an_earlier_stay_is_not_waited_for(make: Make) -> None:
+    longer = {"max_handoff_time": 2.0 * PATIENCE}
+    a, b = make("a", 2, **longer), make("b", 2, **longer)
+    a.start()
+    eventually(shared(a, count=2), "a has both")
+    old = a.changes()
+    assert next(old).kind is PartitionChangeKind.ACTIVE
+    stopping = threading.Thread(target=a.stop)
+    stopping.start()
+    # It is at work on the last that it was told of until the end of the test.
+    while next(old).kind is not PartitionChangeKind.INACTIVE:
+        pass
+    stopping.join()
+    a.start()
+    eventually(shared(a, count=2), "a has both again")
+    new = Loop(a)
+    new.go_on.set()
+    b.start()
+    eventually(shared(a, b, count=2), "one each")
+    assert new.entered.is_set()
+    assert [*old] == []
+    a.stop()
+    new.thread.join()
+
+
+def test_a_loop_that_has_begun_ends_when_the_start_fails(make: Make) -> None:
+    make("a", 2).start()
+    b: Any = make("b", 3)
+    go_on = held_up(b, "_begin", lambda: True)
+    failed: list[Exception] = []
+
+    def start() -> None:
+        try:
+            b.start()
+        except GroupMismatch as error:
+            failed.append(error)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    assert b.waits.wait(PATIENCE)
+    told: list[Any] = []
+    loop = threading.Thread(target=lambda: told.extend(b.changes()), daemon=True)
+    loop.start()
+    eventually(lambda: b._iterators, "the loop has begun")
+    go_on()
+    starting.join()
+    loop.join(PATIENCE)
+    assert (loop.is_alive(), len(failed), told) == (False, 1, [])
 
 
 def test_a_loop_beside_a_callback_lets_go_of_nothing(make: Make) -> None:

@@ -234,6 +234,32 @@ def test_a_child_knows_every_node_of_its_parent_though_a_subclass_says_which_are
     )
 
 
+def test_a_child_does_not_wait_for_a_callback_of_its_parent(
+    runner: str, redis_server: RedisServer
+) -> None:
+    run(
+        runner,
+        redis_server,
+        """
+        calls, returns = [], []
+        def on_change(gained, lost):
+            calls.append(os.getpid())
+            if len(calls) == 1:
+                eventually(lambda: returns)
+        parent = node(on_change=on_change)
+        begin(parent)
+        eventually(lambda: calls)
+        def child():
+            begin(parent)
+            eventually(lambda: os.getpid() in calls)
+            parent.stop()
+        wait(in_child(child))
+        returns.append(True)
+        parent.stop()
+        """,
+    )
+
+
 def test_a_child_of_a_named_node_says_that_the_name_is_the_parents(
     runner: str, redis_server: RedisServer
 ) -> None:
