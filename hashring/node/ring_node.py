@@ -256,7 +256,8 @@ class RingNode(Node):
         if it was revoked. A hold inside a hold of the same key is the same lease.
 
         Args:
-            timeout: seconds to wait while another node still holds the lock.
+            timeout: seconds to wait while another node still holds the lock, or while it is not
+                known what came of an earlier call about it.
 
         Raises:
             NotHeld: the key is not this node's to hold; names the node that has it, if known.
