@@ -189,7 +189,8 @@ class RingNode(Node):
     def poll(self) -> None:
         """Join the ring, and stay on it from the calling thread until :meth:`stop`.
 
-        While Redis does not answer, it keeps trying.
+        While Redis does not answer, it keeps trying. An exception of a signal handler's ends it,
+        and the node leaves.
 
         Raises:
             NodeStateError: the node runs already.
