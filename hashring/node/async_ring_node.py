@@ -23,6 +23,7 @@ from hashring.running.callback_turns import TaskTurns
 from hashring.store.async_memory_store import async_store
 from hashring.store.command import Command
 from hashring.store.interface import AsyncStore
+from hashring.store.redis_answers import told_failure
 from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 
@@ -303,8 +304,15 @@ class AsyncRingNode(Node):
 
     async def _release(self, asking: Asking) -> None:
         store = self._make_store()
+
+        async def run(command: Command[Any]) -> Any:
+            try:
+                return await store.run(command)
+            except Exception as error:
+                raise told_failure(error, command) from error
+
         try:
-            await run_flow_async(store.run, asking.let_go())
+            await run_flow_async(run, asking.let_go())
         finally:
             await store.close()
 

@@ -205,7 +205,8 @@ class RingNode(Node):
     def poll(self) -> None:
         """Join the ring, and stay on it from the calling thread until :meth:`stop`.
 
-        While Redis does not answer, it keeps trying.
+        While Redis does not answer, it keeps trying. An exception of a signal handler's ends it,
+        and the node leaves.
 
         Raises:
             NodeStateError: the node runs already.
@@ -274,7 +275,8 @@ class RingNode(Node):
         lease, and ends with the last of the blocks.
 
         Args:
-            timeout: seconds to wait while another node still holds the lock.
+            timeout: seconds to wait while another node still holds the lock, or while it is not
+                known what came of an earlier call about it.
 
         Raises:
             NotHeld: the key is not this node's to hold; names the node that has it, if known.
