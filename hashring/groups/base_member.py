@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
-from hashring.core.value_checks import check_node_name, is_finite
+from hashring.core.value_checks import check_member_name, checked_seconds, plain_number
 from hashring.errors import (
     ConfigError,
     HashringError,
@@ -46,6 +46,7 @@ from hashring.running.threads_and_greenlets import (
     start_native_thread,
 )
 from hashring.store.client_kind import is_async
+from hashring.store.hash_tag import name_bytes
 from hashring.store.interface import Store
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
@@ -208,7 +209,7 @@ class BaseMember(ABC):
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         *,
         member: str | None,
         ttl: float,
@@ -220,20 +221,20 @@ class BaseMember(ABC):
             kind = "not an" if self._asynchronous else "an"
             use = self._twins[not self._asynchronous]
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
-        self.name = name
+        # As text, also of bytes and of an enum of texts: errors, logs and metrics show it.
+        self.name = name_bytes("group", name).decode("utf-8", "replace")
         self._named = member is not None
-        self.member = check_node_name(_made_up() if member is None else member)
-        if not is_finite(interval) or not 0 < interval <= ttl / 3:
+        self.member = check_member_name(_made_up() if member is None else member)
+        plain = plain_number(interval)
+        if plain is None or not 0 < plain <= ttl / 3:
             raise ConfigError(
                 "heartbeat_interval",
                 interval,
                 f"must be above 0 and at most a third of the ttl of {ttl:g} s: with less room, "
                 f"one late renewal costs a member everything",
             )
-        if progress_timeout is not None and not (
-            is_finite(progress_timeout) and progress_timeout > 0
-        ):
-            raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
+        if progress_timeout is not None:
+            progress_timeout = checked_seconds("progress_timeout", progress_timeout)
         self._redis = redis
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
@@ -247,7 +248,7 @@ class BaseMember(ABC):
         self._stay: Stay | None = None
         self._parent: int | None = None
         self._logged_error: Exception | None = None
-        self._interval = interval
+        self._interval = plain
         self._machine = self._new_machine()
         _members[id(self)] = self
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from redis import Redis
@@ -773,7 +774,7 @@ def test_an_assignor_with_a_wrong_answer_is_refused_and_the_group_stays_as_it_wa
         ({"weight": 1e308}, "weight=1e+308: of member 'a' must be a number from 0.001 to 1000"),
         ({"assignor": "best"}, "assignor='best': choose one of balanced, contiguous, learner"),
         ({"heartbeat_interval": 4, "ttl": 10}, "heartbeat_interval=4: must be above 0 and at"),
-        ({"progress_timeout": 0}, "progress_timeout=0: must be above 0"),
+        ({"progress_timeout": 0}, "progress_timeout=0: must be a finite number of seconds above"),
         ({"access": "shared"}, "access='shared': must be 'non-exclusive' or 'exclusive'"),
     ],
 )
@@ -970,9 +971,12 @@ def test_a_member_that_was_away_takes_up_what_the_group_has_become(
         ({"partitions": "8"}, "partitions='8': must be a whole number"),
         ({"partitions": True}, "partitions=True: must be a whole number"),
         ({"weight": "2"}, "weight='2': of member 'a' must be a number from 0.001 to 1000"),
-        ({"member": ""}, "name='': a node's name is"),
+        ({"member": ""}, "member='': a member's name is a non-empty str"),
         ({"heartbeat_interval": "1"}, "heartbeat_interval='1': must be above 0"),
-        ({"progress_timeout": "1"}, "progress_timeout='1': must be above 0"),
+        ({"progress_timeout": "1"}, "progress_timeout='1': must be a finite number of seconds"),
+        ({"ttl": 0.001}, "ttl=0.001: must be at least 0.1 s: a shorter lease ends while its"),
+        ({"migrate": "no"}, "migrate='no': say True or False"),
+        ({"migrate": 0}, "migrate=0: say True or False"),
         ({"on_revoked": 3}, "on_revoked=3: give something that can be called"),
         ({"assignor": Learner}, "assignor=<class"),
         ({"assignor": None}, "assignor=None: choose one of"),
@@ -983,6 +987,29 @@ def test_values_of_a_wrong_kind_are_refused(make: Make, settings: Any, text: str
     with pytest.raises(ConfigError) as raised:
         make(member, **settings)
     assert str(raised.value).startswith(text)
+
+
+def test_numbers_of_numpy_are_numbers(make: Make) -> None:
+    a = make(
+        "a",
+        np.int64(8),
+        weight=np.int64(2),
+        ttl=np.float64(30),
+        heartbeat_interval=np.float32(0.5),
+        rebalance_delay=np.float64(0),
+        max_handoff_time=np.int64(30),
+        handoffs=np.int64(8),
+        leave_timeout=np.float64(30),
+        progress_timeout=np.float64(60),
+    )
+    a.start()
+    eventually(shared(a), "a has everything")
+    a.lag(0, np.float64(1.5))
+    a.weigh(np.float64(1.5))
+    a.drain(np.float64(0.1), force=True)
+    a.resize(np.int64(10))
+    eventually(shared(a, count=10), "a has what is new")
+    assert a.error is None
 
 
 @pytest.mark.parametrize("partition", ["0", None, 1.0, True])
