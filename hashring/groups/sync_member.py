@@ -152,7 +152,7 @@ class SyncMember(BaseMember):
         """What happens to this member's partitions, as it happens, until it has left::
 
             for change in group.changes():
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several

@@ -26,6 +26,7 @@ from hashring.store.ring.commands import owner, snapshot
 from hashring.store.ring.node_orders import OrderStatus, check_order
 
 T = TypeVar("T")
+N = TypeVar("N", bound="AsyncRingNode")
 
 _LOOK: Final = 0.01
 """Seconds between two looks whether a node has left that another event loop runs."""
@@ -186,7 +187,9 @@ class AsyncRingNode(Node):
         return await self._run_flow(self._asking, self._asking.select(listed(items), key))
 
     @asynccontextmanager
-    async def hold(self, key: str | bytes, *, timeout: float = 0.0) -> AsyncIterator[Lease]:
+    async def hold(
+        self, key: str | bytes, *, timeout: float = 0.0
+    ) -> AsyncIterator[Lease[asyncio.Event]]:
         """Hold a key for as long as the block runs; see :meth:`hashring.RingNode.hold`.
 
         ``lease.lost`` and ``lease.revoked`` are ``asyncio.Event``.
@@ -313,7 +316,7 @@ class AsyncRingNode(Node):
         if self._run is not None:
             self._run.beat_soon()
 
-    async def __aenter__(self) -> AsyncRingNode:
+    async def __aenter__(self: N) -> N:
         await self.start()
         return self
 

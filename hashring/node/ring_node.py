@@ -40,6 +40,7 @@ from hashring.store.ring.printed_tables import ring_tables
 logger = LoopLog("hashring")
 
 T = TypeVar("T")
+N = TypeVar("N", bound="RingNode")
 
 
 class RingNode(Node):
@@ -208,7 +209,7 @@ class RingNode(Node):
         if (runner := self._launched(backend)) is not None:
             self._forget_runner(runner)
 
-    def __enter__(self) -> RingNode:
+    def __enter__(self: N) -> N:
         self.start()
         return self
 
