@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, SupportsIndex
 
 import crcmod.predefined
 
@@ -53,6 +53,12 @@ class HashAlgorithm:
             KeyValueError: the key is empty, or holds a lone surrogate.
         """
         return self.point_of_bytes(key_bytes(key))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # crcmod makes its functions anew in each process, so they do not travel: the name does.
+        if _known.get(self.name) == self:
+            return hash_algorithm, (self.name,)
+        return super().__reduce_ex__(protocol)
 
 
 def key_bytes(key: str | bytes) -> bytes:
@@ -105,8 +111,17 @@ def hash_algorithm_names() -> tuple[str, ...]:
     return (*_crcmod_names(), "xxh32")
 
 
+_known: Final[dict[str, HashAlgorithm]] = {}
+"""The algorithms of this package that this process has asked for, by name."""
+
+
 @cache
 def _build(name: str) -> HashAlgorithm:
+    # Two threads may build at once: both get the same.
+    return _known.setdefault(name, _built(name))
+
+
+def _built(name: str) -> HashAlgorithm:
     if name in _ZLIB:
         return HashAlgorithm(name, _ZLIB[name], affine=True)
     if name == "xxh32":
