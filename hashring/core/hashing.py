@@ -70,7 +70,8 @@ def key_bytes(key: str | bytes) -> bytes:
     """
     if isinstance(key, str):
         try:
-            data = key.encode()
+            # As the bulk look-ups do, whatever encode() a subclass has.
+            data = str.encode(key)
         except UnicodeEncodeError as error:
             raise KeyValueError(
                 key, f"cannot be encoded as UTF-8 ({error.reason}): pass it as bytes"

@@ -84,11 +84,19 @@ def checked_ttl(value: float) -> float:
     Raises:
         ConfigError: it is no finite number, or so small that no member could keep its lease.
     """
-    ttl = checked_seconds("ttl", value)
+    return check_least_ttl("ttl", checked_seconds("ttl", value))
+
+
+def check_least_ttl(setting: str, ttl: float) -> float:
+    """The ttl itself, when whoever has it can renew in time; see :data:`LEAST_TTL`.
+
+    Raises:
+        ConfigError: it is too short.
+    """
     if ttl < LEAST_TTL:
         raise ConfigError(
-            "ttl",
-            value,
+            setting,
+            ttl,
             f"must be at least {LEAST_TTL:g} s: a shorter lease ends while its renewal is on the "
             f"way",
         )

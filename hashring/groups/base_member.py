@@ -294,11 +294,20 @@ class BaseMember(ABC):
         return any(holding.token(partition, now) for partition in holding.partitions)
 
     def token(self, partition: int) -> int | None:
-        """The fencing token of a partition held now; ``None`` when it is not. No I/O."""
+        """The fencing token of a partition held now; ``None`` when it is not. No I/O.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
+        partition = checked_partition(partition)
         return self._machine.membership.holding.token(partition, monotonic())
 
     def owns(self, partition: int) -> bool:
-        """Whether the partition is held now. No I/O."""
+        """Whether the partition is held now. No I/O.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
         return self.token(partition) is not None
 
     def partition_of(self, key: str | bytes) -> int:

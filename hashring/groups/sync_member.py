@@ -77,6 +77,9 @@ class SyncMember(BaseMember):
 
         Works monkey-patched or not. The hub is never blocked by Redis, and a hub that does not
         come round for a while does not keep the lease from being renewed.
+
+        Raises:
+            MissingDependencyError: gevent is not installed. Others: see :meth:`start`.
         """
         self._start(GeventBackend(), wait=wait)
 

@@ -177,14 +177,14 @@ class AsyncRingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
-            ConfigError: the items are one text.
+            ConfigError: the items are one text, or none; or ``key`` cannot be called.
             NodeForked: the node was started in a parent process.
             NodeStateError: with locks or a limit, the node runs in another event loop.
         """
         if self._asking is None:
             return self._select_owned(items, key)
         self._refuse_elsewhere()
-        return await self._run_flow(self._asking, self._asking.select(listed(items), key))
+        return await self._run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @asynccontextmanager
     async def hold(

@@ -126,6 +126,7 @@ class RingNode(Node):
 
         Raises:
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
+            MissingDependencyError: gevent is not installed.
         """
         self._start(GeventBackend())
 
@@ -235,12 +236,12 @@ class RingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
-            ConfigError: the items are one text.
+            ConfigError: the items are one text, or none; or ``key`` cannot be called.
             NodeForked: the node was started in a parent process.
         """
         if self._asking is None:
             return self._select_owned(items, key)
-        return self._run_flow(self._asking, self._asking.select(listed(items), key))
+        return self._run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:

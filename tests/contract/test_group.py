@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import threading
 import time
@@ -1021,6 +1022,8 @@ def test_a_partition_that_is_no_number_of_one_is_refused(make: Make, partition: 
         a.ready,
         a.release,
         a.drained,
+        a.owns,
+        a.token,
     ]
     for report in reports:
         with pytest.raises(ConfigError, match=r"partition=.*: give the number of a partition"):
@@ -1032,6 +1035,12 @@ def test_a_plan_wants_lists_of_names(make: Make) -> None:
     a.start()
     with pytest.raises(ConfigError, match="join='bcd': give a list of names"):
         a.plan(join="bcd")
+    for wrong in (None, 5, b"b", [5], [None], [b"b"]):
+        value = re.escape(repr(wrong[0] if isinstance(wrong, list) else wrong))
+        with pytest.raises(ConfigError, match=f"join={value}: give a list of names, or of members"):
+            a.plan(join=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"leave={value}: give a list of names"):
+            a.plan(leave=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="leave='a': give a list of names"):
         a.plan(leave="a")
     with pytest.raises(ConfigError, match="join='a': is a member already"):
