@@ -66,7 +66,7 @@ class RingNode(Node):
             its points over restarts; no two running processes may have the same.
         weight: the node has ``n_replicas * weight`` points, at least one.
         ttl: seconds after its last heartbeat at which the node owns nothing, and others take
-            over. At least two heartbeats.
+            over. At least two heartbeats, and 0.1 s.
         heartbeat_interval: seconds between heartbeats.
         placement: ``"random"``, or ``"balanced"`` for even shares (docs/explanation/placement.rst).
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges

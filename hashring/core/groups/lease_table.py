@@ -24,7 +24,7 @@ class Rules:
     """The time spans of the fixed mode, in seconds.
 
     Attributes:
-        ttl: how long a lease lasts without renewal.
+        ttl: how long a lease lasts without renewal; at least 0.1 s.
         interval: between renewals; ``ttl`` is at least three of it.
         max_handoff_time: how long an owner may drain a partition it was asked for.
         residency: how long a partition stays before it can be asked for.

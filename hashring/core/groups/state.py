@@ -42,7 +42,7 @@ class Terms:
     Attributes:
         partitions: how many, numbered from 0.
         assignor: the name of the assignor.
-        ttl: seconds a member's lease lasts without renewal.
+        ttl: seconds a member's lease lasts without renewal; at least 0.1.
         rebalance_delay: seconds from the first change of the membership until partitions move;
             0 for at once.
         max_handoff_time: seconds an owner may take to let go of a partition.
