@@ -18,6 +18,7 @@ from hashring.cli.orders import (
     span,
 )
 from hashring.cli.output import local_time
+from hashring.core.order_checks import checked_lasting
 from hashring.core.printable import printable
 from hashring.store.ring.node_orders import drain
 from hashring.store.ring.ring_after_orders import drained_ring
@@ -51,7 +52,7 @@ def command(
       hashring drain worker-3 --plan
       hashring drain worker-3 --for 2h --by alice
     """
-    seconds = None if lasting is None else span(lasting)
+    seconds = None if lasting is None else checked_lasting(span(lasting), "for")
     with connected(settings) as connection:
         given = drain(
             connection.keys,

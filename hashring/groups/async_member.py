@@ -137,7 +137,7 @@ class AsyncMember(BaseMember):
         """What happens to this member's partitions, as it happens, until it has left::
 
             async for change in group.changes():
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     await finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several

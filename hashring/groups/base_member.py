@@ -25,7 +25,12 @@ from typing import Any, Final, TypeVar
 
 from hashring.core.groups.membership import PartitionChange, PartitionChangeKind
 from hashring.core.hashing import hash_algorithm
-from hashring.core.value_checks import check_node_name, is_coroutine_function, is_finite
+from hashring.core.value_checks import (
+    check_member_name,
+    checked_seconds,
+    is_coroutine_function,
+    plain_number,
+)
 from hashring.errors import (
     ConfigError,
     HashringError,
@@ -47,6 +52,7 @@ from hashring.running.threads_and_greenlets import (
 )
 from hashring.store.client_kind import is_async
 from hashring.store.command import Command
+from hashring.store.hash_tag import name_bytes
 from hashring.store.interface import Store, Subscription
 from hashring.store.loop_store import LoopStore
 from hashring.store.memory_store import MemoryStore
@@ -264,13 +270,14 @@ class BaseMember(ABC):
     """
 
     _asynchronous = False
+    _kind = "group"
     _twins = ("PartitionGroup", "AsyncPartitionGroup")
     """What takes a sync client, and what takes an asyncio one."""
 
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         *,
         member: str | None,
         ttl: float,
@@ -284,20 +291,20 @@ class BaseMember(ABC):
             raise ConfigError("redis", type(redis), f"is {kind} asyncio client: use {use}")
         if not self._asynchronous:
             callbacks.refuse_coroutine_functions(self._twins[1])
-        self.name = name
+        # As text, also of bytes and of an enum of texts: errors, logs and metrics show it.
+        self.name = name_bytes(self._kind, name).decode("utf-8", "replace")
         self._named = member is not None
-        self.member = check_node_name(_made_up() if member is None else member)
-        if not is_finite(interval) or not 0 < interval <= ttl / 3:
+        self.member = check_member_name(_made_up() if member is None else member)
+        plain = plain_number(interval)
+        if plain is None or not 0 < plain <= ttl / 3:
             raise ConfigError(
                 "heartbeat_interval",
                 interval,
                 f"must be above 0 and at most a third of the ttl of {ttl:g} s: with less room, "
                 f"one late renewal costs a member everything",
             )
-        if progress_timeout is not None and not (
-            is_finite(progress_timeout) and progress_timeout > 0
-        ):
-            raise ConfigError("progress_timeout", progress_timeout, "must be above 0")
+        if progress_timeout is not None:
+            progress_timeout = checked_seconds("progress_timeout", progress_timeout)
         self._redis = redis
         self._progress_timeout = progress_timeout
         self._callbacks = callbacks
@@ -312,7 +319,7 @@ class BaseMember(ABC):
         self._stay: Stay | None = None
         self._parent: int | None = None
         self._logged_error: Exception | None = None
-        self._interval = interval
+        self._interval = plain
         self._machine = self._new_machine()
         self._forget_callers()
         _members[id(self)] = self
@@ -363,11 +370,20 @@ class BaseMember(ABC):
         return any(holding.token(partition, now) for partition in holding.partitions)
 
     def token(self, partition: int) -> int | None:
-        """The fencing token of a partition held now; ``None`` when it is not. No I/O."""
+        """The fencing token of a partition held now; ``None`` when it is not. No I/O.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
+        partition = checked_partition(partition)
         return self._machine.membership.holding.token(partition, monotonic())
 
     def owns(self, partition: int) -> bool:
-        """Whether the partition is held now. No I/O."""
+        """Whether the partition is held now. No I/O.
+
+        Raises:
+            ConfigError: ``partition`` is not a whole number.
+        """
         return self.token(partition) is not None
 
     def partition_of(self, key: str | bytes) -> int:

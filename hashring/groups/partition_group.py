@@ -32,10 +32,10 @@ class PartitionGroup(BasePartitionGroup, SyncMember):
         name: the group's name.
         partitions: how many; ``None`` to take what the group has.
         assignor: who should own what: ``"balanced"``, ``"contiguous"``, ``"learner"``,
-            ``"ring"``, or an assignor of your own.
+            ``"load"``, ``"ring"``, or an assignor of your own.
         member: this member's name, unique in the group; made up unless given.
         weight: its share relative to the others', from 0.001 to 1000.
-        ttl: seconds its lease lasts without renewal; at least three heartbeats.
+        ttl: seconds its lease lasts without renewal; at least three heartbeats, and 0.1 s.
         heartbeat_interval: seconds between renewals; a quarter of the ttl unless given.
         rebalance_delay, max_handoff_time, handoffs, leave_timeout: see
             :class:`hashring.core.groups.state.Terms`.

@@ -83,6 +83,9 @@ class SyncMember(BaseMember):
 
         Works monkey-patched or not. The hub is never blocked by Redis, and a hub that does not
         come round for a while does not keep the lease from being renewed.
+
+        Raises:
+            MissingDependencyError: gevent is not installed. Others: see :meth:`start`.
         """
         self._start(GeventBackend(), wait=wait)
 
@@ -172,7 +175,7 @@ class SyncMember(BaseMember):
         """What happens to this member's partitions, as it happens, until it has left::
 
             for change in group.changes():
-                if change.kind is ChangeKind.REVOKED:
+                if change.kind is PartitionChangeKind.REVOKED:
                     finish(change.partition)
 
         A partition that was revoked is let go of when the loop asks for the next change, of several

@@ -158,7 +158,7 @@ class Node(Reader):
             raise ConfigError("lock", False, "holding a key needs a node with lock=True")
         return asking
 
-    def _unpin(self, asking: Asking, lease: Lease) -> bool:
+    def _unpin(self, asking: Asking, lease: Lease[Any]) -> bool:
         """Leave a lease; whether its lock is left to the caller to let go of."""
         # In a forked child the lock is the parent's.
         if asking is not self._asking or self._parent is not None:

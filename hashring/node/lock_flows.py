@@ -154,7 +154,9 @@ class Asking:
 
     # --- holding ------------------------------------------------------------------------------
 
-    def pin(self, key: str | bytes, timeout: float, event: Callable[[], Any]) -> UserFlow[Lease]:
+    def pin(
+        self, key: str | bytes, timeout: float, event: Callable[[], Any]
+    ) -> UserFlow[Lease[Any]]:
         """Pin a key, once it may be worked on.
 
         Args:

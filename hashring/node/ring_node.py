@@ -45,6 +45,7 @@ from hashring.store.ring.printed_tables import ring_tables
 logger = LoopLog("hashring")
 
 T = TypeVar("T")
+N = TypeVar("N", bound="RingNode")
 
 _PATIENCE_AT_EXIT: Final = 1.0
 """Seconds that the end of the program waits for nodes to leave."""
@@ -73,7 +74,7 @@ class RingNode(Node):
             its points over restarts; no two running processes may have the same.
         weight: the node has ``n_replicas * weight`` points, at least one.
         ttl: seconds after its last heartbeat at which the node owns nothing, and others take
-            over. At least two heartbeats.
+            over. At least two heartbeats, and 0.1 s.
         heartbeat_interval: seconds between heartbeats.
         placement: ``"random"``, or ``"balanced"`` for even shares (docs/explanation/placement.rst).
         on_change: called with ``(gained, lost)``, tuples of ranges, after the node's ranges
@@ -135,6 +136,7 @@ class RingNode(Node):
 
         Raises:
             RedisUnavailable, RedisRefused, NodeStateError, NodeForked: see :meth:`start`.
+            MissingDependencyError: gevent is not installed.
         """
         self._start(GeventBackend)
 
@@ -225,7 +227,7 @@ class RingNode(Node):
         if (runner := self._launched(backend)) is not None:
             self._forget_runner(runner)
 
-    def __enter__(self) -> RingNode:
+    def __enter__(self: N) -> N:
         self.start()
         return self
 
@@ -251,12 +253,12 @@ class RingNode(Node):
         Raises:
             KeyTypeError, KeyValueError: a key has no point, or is too long to be locked. Nothing
                 was taken for items after it.
-            ConfigError: the items are one text.
+            ConfigError: the items are one text, or none; or ``key`` cannot be called.
             NodeForked: the node was started in a parent process.
         """
         if self._asking is None:
             return self._select_owned(items, key)
-        return self._run_flow(self._asking, self._asking.select(listed(items), key))
+        return self._run_flow(self._asking, self._asking.select(listed(items, key), key))
 
     @contextmanager
     def hold(self, key: str | bytes, *, timeout: float = 0.0) -> Iterator[Lease]:

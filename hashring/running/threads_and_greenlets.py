@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from hashring.errors import MissingDependencyError
 from hashring.monkey_patching import original, threads_are_greenlets
 
 T = TypeVar("T")
@@ -238,10 +239,13 @@ class GeventBackend:
     """Greenlets of the calling thread's hub; other threads may put into its inboxes."""
 
     def __init__(self) -> None:
-        import gevent.event  # noqa: PLC0415 - gevent is loaded only by those who use it
-        import gevent.monkey  # noqa: PLC0415
-        import gevent.queue  # noqa: PLC0415
-        import gevent.threadpool  # noqa: PLC0415
+        try:
+            import gevent.event  # noqa: PLC0415 - gevent is loaded only by those who use it
+            import gevent.monkey  # noqa: PLC0415
+            import gevent.queue  # noqa: PLC0415
+            import gevent.threadpool  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingDependencyError("gevent_start()", "gevent") from error
 
         self._gevent = gevent
         self._home = _Home(gevent)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
@@ -151,12 +152,28 @@ def test_fixed_an_asyncio_member_that_is_started_again_over_a_loss_takes_nothing
         ({"spans": SPANS}, "spans=Spans("),
         ({"mode": "faithful", "rules": RULES}, "rules=Rules("),
         ({"partitions": 0}, "partitions=0: must be from 1 to 1000000"),
+        ({"rules": 0}, "rules=0: give hashring.Rules(...), or leave it out"),
+        ({"rules": "x"}, "rules='x': give hashring.Rules(...), or leave it out"),
+        ({"mode": "faithful", "spans": 0}, "spans=0: give hashring.Spans(...), or leave it out"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(make: Make, settings: Any, text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         make("a", **settings)
     assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
+def test_numbers_of_numpy_are_numbers(make: Make, kind: Any) -> None:
+    rules = Rules(ttl=kind(30), interval=kind(1), max_handoff_time=kind(2), residency=kind(0))
+    fixed = make("a", kind(8) if kind is np.int64 else 8, rules=rules)
+    eventually(shared(fixed), "it has everything")
+    assert fixed.error is None
+    fixed.stop()
+    spans = {"normal_lease": kind(2), "max_lease": kind(4), "max_shutdown": kind(1)}
+    faithful = make("a", mode="faithful", spans=Spans(**spans, min_grab=kind(1), held_delay=0.02))
+    eventually(lambda: faithful.held, "it has something")
+    assert faithful.error is None
 
 
 @every_mode

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from hashring.core.assignors.protocol import (
     Assignor,
@@ -150,10 +151,8 @@ def foresee(
     """
     present = present_members(state, facts)
     orders = state.orders_at(facts.now)
-    for what, names in (("join", join), ("leave", leave)):
-        if isinstance(names, str):
-            raise ConfigError(what, names, "give a list of names")
-    leaving = set(leave)
+    join = _listed("join", join, (str, Member), "give a list of names, or of members with weights")
+    leaving = set(_listed("leave", leave, (str,), "give a list of names"))
     for name in sorted(leaving):
         if name not in present:
             raise UnknownMemberError(name, present)
@@ -220,6 +219,16 @@ def foresee(
         going | {name: before.get(name, 0) for name in staying},
         dict.fromkeys(going, 0) | {name: after.get(name, 0) for name in staying},
     )
+
+
+def _listed(what: str, given: Iterable[Any], kinds: tuple[type, ...], remedy: str) -> list[Any]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigError(what, given, remedy)
+    found = list(given)
+    for each in found:
+        if not isinstance(each, kinds):
+            raise ConfigError(what, each, remedy)
+    return found
 
 
 def _hypothetical(

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hashring.core.groups.state import check_partitions
+from hashring.core.value_checks import checked_seconds, checked_ttl
 from hashring.errors import ConfigError
 
 
@@ -22,7 +24,7 @@ class Rules:
     """The time spans of the fixed mode, in seconds.
 
     Attributes:
-        ttl: how long a lease lasts without renewal; the same for all members.
+        ttl: how long a lease lasts without renewal; the same for all members, at least 0.1 s.
         interval: between renewals; ``ttl`` is at least three of it.
         max_handoff_time: how long an owner may drain a partition it was asked for.
         residency: how long a partition stays before it can be asked for.
@@ -37,12 +39,12 @@ class Rules:
     residency: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("ttl", "interval", "max_handoff_time"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ConfigError(name, value, "must be a finite number of seconds above 0")
-        if not (self.residency >= 0 and math.isfinite(self.residency)):
-            raise ConfigError("residency", self.residency, "must be a finite number, 0 or more")
+        # Frozen; and numpy's numbers may not stay what they are.
+        put = partial(object.__setattr__, self)
+        put("ttl", checked_ttl(self.ttl))
+        for name in ("interval", "max_handoff_time"):
+            put(name, checked_seconds(name, getattr(self, name)))
+        put("residency", checked_seconds("residency", self.residency, may_be_0=True))
         if self.ttl < 3 * self.interval:
             raise ConfigError(
                 "ttl", self.ttl, f"must be at least three intervals of {self.interval:g} s: with "

@@ -159,7 +159,8 @@ def resize(state: GroupState, partitions: int) -> StepOutcome:
         ConfigError: the count cannot work.
     """
     before = state.terms.partitions
-    if check_partitions(partitions) == before:
+    partitions = check_partitions(partitions)
+    if partitions == before:
         return StepOutcome(state, (), None)
     draining = (state.draining | set(range(partitions, before))) - set(range(partitions))
     size = max(draining, default=partitions - 1) + 1

@@ -17,13 +17,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from itertools import compress, count, repeat
 from operator import eq
 from typing import Final
 
 from hashring.core.groups.partition_column import Column
 from hashring.core.state_table import StateTable
-from hashring.core.value_checks import is_finite, is_whole
+from hashring.core.value_checks import checked_seconds, checked_ttl, plain_whole
 from hashring.errors import ConfigError
 
 MAX_PARTITIONS: Final = 1_000_000
@@ -41,7 +42,7 @@ class Terms:
     Attributes:
         partitions: how many, numbered from 0.
         assignor: the name of the assignor.
-        ttl: seconds a member's lease lasts without renewal.
+        ttl: seconds a member's lease lasts without renewal; at least 0.1.
         rebalance_delay: seconds from the first change of the membership until partitions move;
             0 for at once.
         max_handoff_time: seconds an owner may take to let go of a partition.
@@ -64,17 +65,18 @@ class Terms:
     access: str = NON_EXCLUSIVE
 
     def __post_init__(self) -> None:
-        check_partitions(self.partitions)
-        if not is_finite(self.ttl) or self.ttl <= 0:
-            raise ConfigError("ttl", self.ttl, "must be a finite number of seconds above 0")
+        # Frozen; and numpy's numbers may not stay what they are.
+        put = partial(object.__setattr__, self)
+        put("partitions", check_partitions(self.partitions))
+        put("ttl", checked_ttl(self.ttl))
         for name in ("rebalance_delay", "max_handoff_time", "leave_timeout"):
-            value = getattr(self, name)
-            if not is_finite(value) or value < 0:
-                raise ConfigError(name, value, "must be a finite number of seconds, 0 or more")
-        if not is_whole(self.handoffs):
+            put(name, checked_seconds(name, getattr(self, name), may_be_0=True))
+        handoffs = plain_whole(self.handoffs)
+        if handoffs is None:
             raise ConfigError("handoffs", self.handoffs, "must be a whole number")
-        if self.handoffs < 1:
+        if handoffs < 1:
             raise ConfigError("handoffs", self.handoffs, "without handoffs nothing could move")
+        put("handoffs", handoffs)
         check_access(self.access)
 
 
@@ -95,11 +97,12 @@ def check_partitions(partitions: int) -> int:
     Raises:
         ConfigError: it is no whole number from 1 to a million.
     """
-    if not is_whole(partitions):
+    count = plain_whole(partitions)
+    if count is None:
         raise ConfigError("partitions", partitions, "must be a whole number")
-    if not 1 <= partitions <= MAX_PARTITIONS:
+    if not 1 <= count <= MAX_PARTITIONS:
         raise ConfigError("partitions", partitions, f"must be from 1 to {MAX_PARTITIONS}")
-    return partitions
+    return count
 
 
 # --- facts ------------------------------------------------------------------------------------

@@ -423,7 +423,9 @@ class LockBook:
             return None
         return known.other or None
 
-    def pin(self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]) -> Lease | None:
+    def pin(
+        self, key: bytes, clock: Callable[[], float], event: Callable[[], Any]
+    ) -> Lease[Any] | None:
         """A lease on a key that is held; the same one again inside itself."""
         held = self.held.get(key)
         if held is None or (now := clock()) >= held.deadline:
@@ -440,7 +442,7 @@ class LockBook:
         held.lease.pins += 1
         return held.lease
 
-    def pin_again(self, key: bytes, now: float) -> Lease | None:
+    def pin_again(self, key: bytes, now: float) -> Lease[Any] | None:
         """The lease that a key is held by already; ``None`` when there is none."""
         held = self.held.get(key)
         if held is None or held.lease is None or now >= held.deadline:
@@ -448,7 +450,7 @@ class LockBook:
         held.lease.pins += 1
         return held.lease
 
-    def unpin(self, lease: Lease, now: float) -> bool:
+    def unpin(self, lease: Lease[Any], now: float) -> bool:
         """Leave a lease; whether the key is to be let go now."""
         lease.pins -= 1
         if lease.pins or (held := lease.end()) is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from hashring.core.order_checks import check_lasting
+from hashring.core.order_checks import checked_lasting
 from hashring.core.value_checks import is_number
 from hashring.errors import ConfigError, UnknownNodeError
 from hashring.store.command import Command, text
@@ -135,7 +135,7 @@ def drain(
     Raises:
         ConfigError: the time is none.
     """
-    check_lasting(seconds)
+    seconds = checked_lasting(seconds)
     arguments = (
         node,
         by,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -91,6 +91,17 @@ def test_spans_that_contradict_each_other_are_refused(settings: Any, text: str) 
     with pytest.raises(ConfigError) as raised:
         Spans(**settings)
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("value", [None, "5", b"5", True, 10**400, float("nan")])
+@pytest.mark.parametrize("kind", [Rules, Spans])
+def test_a_span_that_is_no_number_is_refused_by_its_own_name(
+    kind: type[Rules | Spans], value: Any
+) -> None:
+    for setting in fields(kind):
+        with pytest.raises(ConfigError, match="must be a finite number of seconds") as raised:
+            kind(**{setting.name: value})
+        assert raised.value.setting == setting.name
 
 
 # --- both modes, everybody prompt -------------------------------------------------------------
@@ -412,7 +423,8 @@ def test_who_leaves_lets_go_of_everything() -> None:
     [
         ({"ttl": 40}, "ttl=40: must be at least three intervals of 15 s"),
         ({"interval": 0}, "interval=0: must be a finite number of seconds above 0"),
-        ({"residency": -1}, "residency=-1: must be a finite number, 0 or more"),
+        ({"residency": -1}, "residency=-1: must be a finite number of seconds, 0 or more"),
+        ({"ttl": 0.001}, "ttl=0.001: must be at least 0.1 s: a shorter lease ends while its"),
     ],
 )  # fmt: skip
 def test_rules_that_contradict_each_other_are_refused(settings: Any, text: str) -> None:

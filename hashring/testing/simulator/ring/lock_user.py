@@ -41,7 +41,7 @@ class User(SimulatedCaller["RingProcess"]):
         self._holds: dict[bytes, float] = {}
         self.idle_until = 0.0
         """True time up to which it asks for nothing."""
-        self.leases: list[Lease] = []
+        self.leases: list[Lease[Any]] = []
         """What it is at work on."""
         book = process.machine.book
         assert book is not None
@@ -126,7 +126,7 @@ class User(SimulatedCaller["RingProcess"]):
             self.leases.append(lease)
             self._work(lease, self.process.world.now + seconds)
 
-    def _work(self, lease: Lease, until: float) -> None:
+    def _work(self, lease: Lease[Any], until: float) -> None:
         process, world = self.process, self.process.world
         if not process.alive:
             return
