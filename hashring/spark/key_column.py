@@ -81,8 +81,8 @@ def check_kept(df: DataFrame, key: str, format: str | None) -> None:
     if format in _TEXTS and isinstance(column_type(df, key), BinaryType):
         raise ColumnError(
             key,
-            f"is binary, which {format} holds as a text that is another key: write Parquet, or "
-            f"add a column hex({key}) and drop this one from what you read",
+            f"is binary, which {format} holds as a text that is another key: write Parquet; if "
+            f"others need {format}, write hex({key}) of that",
         )
 
 
