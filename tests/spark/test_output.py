@@ -1,5 +1,6 @@
 """Outputs: appended to, replaced, and left as they were by a job that fails."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from hashring.core.ring_json import RingFile
 from hashring.errors import ColumnError, ConfigError, OutputExists, OutputRefused
 from hashring.ring_files import write_ring
-from hashring.spark import point_histogram, with_owner
+from hashring.spark import directory_swap, point_histogram, with_owner
 from hashring.spark.input import exactly
 from hashring.spark.output import Output
 from tests.spark.conftest import interrupted
@@ -181,11 +182,8 @@ def test_a_link_to_a_directory_stays_one(spark, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch, mode):
+def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch):
     place = tmp_path / "out.parquet"
-    if mode == "overwrite":
-        spark.range(9).write.parquet(str(place))
     rename = Path.rename
 
     def after_another(path, target):
@@ -196,9 +194,110 @@ def test_of_two_that_write_at_once_one_is_refused(spark, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(Path, "rename", after_another)
     with pytest.raises(OutputExists):
-        Output(str(place), mode=mode).write(spark.range(4))
+        Output(str(place)).write(spark.range(4))
     assert ids(spark.read.parquet(str(place))) == [0, 1]
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+def after_rename(monkeypatch, number, then):
+    """Do something once, right after the renaming of so many paths."""
+    rename, done = Path.rename, []
+
+    def renamed(path, target):
+        found = rename(path, target)
+        done.append(target)
+        if len(done) == number:
+            then()
+        return found
+
+    monkeypatch.setattr(Path, "rename", renamed)
+
+
+def interrupt():
+    raise SystemExit
+
+
+@pytest.fixture
+def in_two_steps(monkeypatch):
+    """A file system that cannot exchange two names."""
+    monkeypatch.setattr(directory_swap, "_exchanged", lambda *_: False)
+
+
+def test_files_are_replaced_in_one_step(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    after_rename(monkeypatch, 1, interrupt)  # of which there is none
+    Output(str(place), mode="overwrite").write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("in_two_steps")
+@pytest.mark.parametrize(
+    ("renames", "held"), [(1, [0, 1]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3]), (4, [0, 1, 2, 3])]
+)
+def test_an_interrupt_at_any_step_leaves_the_old_files_or_the_new(
+    spark, tmp_path, monkeypatch, renames, held
+):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    with monkeypatch.context() as patch, suppress(SystemExit):
+        after_rename(patch, renames, interrupt)
+        Output(str(place), mode="overwrite").write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == held
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+@pytest.mark.usefixtures("in_two_steps")
+def test_files_that_others_made_between_the_two_steps_cost_no_row(spark, tmp_path, monkeypatch):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    with monkeypatch.context() as patch:
+        after_rename(patch, 1, lambda: spark.range(7, 9).write.parquet(str(place)))
+        with pytest.raises(OutputRefused, match="made it meanwhile; what it replaced is"):
+            Output(str(place), mode="overwrite").write(spark.range(4))
+    assert ids(spark.read.parquet(str(place))) == [7, 8]
+    (before,) = tmp_path.glob(".out.parquet.*.before")
+    assert ids(spark.read.parquet(str(before))) == [0, 1]
+
+
+@pytest.mark.parametrize(("mode", "held"), [("append", [0, 1, 2, 3]), ("overwrite", [2, 3])])
+def test_files_whose_replacement_was_killed_between_two_steps_are_put_back(
+    spark, tmp_path, mode, held
+):
+    place = tmp_path / "out.parquet"
+    Output(str(place)).write(spark.range(2))
+    place.rename(tmp_path / ".out.parquet.0123abcd.before")
+    Output(str(place), mode=mode).write(spark.range(2, 4))
+    assert ids(spark.read.parquet(str(place))) == held
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "other", "is_refused"),
+    [
+        ("append", "append", False),
+        ("append", "overwrite", True),
+        ("overwrite", "append", True),
+        ("overwrite", "overwrite", True),
+    ],
+)
+def test_only_appends_go_together(spark, tmp_path, mode, other, is_refused):
+    place = str(tmp_path / "out")
+    Output(place, "parquet").write(spark.range(2))
+    refused = []
+
+    def meanwhile(_):
+        try:
+            Output(place, "parquet", mode=other).write(spark.range(7, 8))
+        except OutputRefused as error:
+            refused.append(str(error))
+
+    Output(place, "parquet", mode=mode).write(spark.range(4, 6), beside=meanwhile)
+    added = [] if is_refused else [7]
+    assert ids(spark.read.parquet(place)) == ([0, 1] if mode == "append" else []) + [4, 5] + added
+    verb = "appends to" if mode == "append" else "overwrites"
+    assert len(refused) == is_refused
+    assert all(f"another process {verb} it" in text for text in refused)
 
 
 def test_files_elsewhere_are_not_replaced(spark):
@@ -236,6 +335,24 @@ def test_a_job_that_fails_leaves_a_table_as_it_was(spark, table, mode):
         Output(None, table=table, mode=mode).write(failing(spark))
     assert ids(spark.table(table)) == [0, 1, 2, 3]
     assert [t.name for t in spark.catalog.listTables()] == tables
+
+
+def test_an_interrupt_right_after_a_table_was_renamed_leaves_it_as_it_was(
+    spark, table, monkeypatch
+):
+    sql = type(spark).sql
+
+    def interrupted(session, text, *more):
+        found = sql(session, text, *more)
+        if "RENAME TO" in text:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(type(spark), "sql", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Output(None, table=table, mode="overwrite").write(spark.sql("SELECT 1L part, 9L id"))
+    assert ids(spark.table(table)) == [0, 1, 2, 3]
 
 
 def test_a_partitioned_table_is_added_to(spark):
