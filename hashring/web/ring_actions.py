@@ -49,6 +49,10 @@ class RingAction(Action[A]):
         back = self._link("/ring", name=ring)
         return Question(title, text, {"ring": ring, "node": node}, back, back)
 
+    def _read(self, watcher: RingWatcher) -> Snapshot:
+        """The ring as it is in Redis now. The watcher's own reading is its thread's alone."""
+        return self._service.store.run(snapshot(watcher.keys, scoring=self._service.scoring))
+
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         events = newest(self._service.store, watcher.keys.events, _RECENT)
         return next((e.id for e in reversed(events) if (e.kind, e.by) == (kind, by)), "")
@@ -74,10 +78,12 @@ class RemoveNode(RingAction[api.RemoveAsked]):
     def _do(self, asked: api.RemoveAsked, by: str) -> Deed:
         ring, node = asked.ring, asked.node
         watcher, _ = ring_of(self._service, ring)
-        view = watcher.look()
-        replicas = view.snapshot.replicas_of(node)
-        if not replicas and node not in view.snapshot.nodes:
-            raise UnknownNodeError(node, ring, sorted(view.by_name))
+        seen = self._read(watcher)
+        replicas = seen.replicas_of(node)
+        if not replicas and node not in seen.nodes:
+            raise UnknownNodeError(
+                node, ring, sorted({r.replica.node for r in seen.replicas} | set(seen.nodes))
+            )
         status = self._service.store.run(
             leave(watcher.keys, node=node, replicas=replicas, reason="removed", by=by)
         )
@@ -208,7 +214,7 @@ class PlannedRingAction(RingAction[A]):
 
     def _obeyed(self, watcher: RingWatcher, node: str, command: Command[OrderStatus]) -> bool:
         status = self._service.store.run(command)
-        names = known_nodes(watcher.look().snapshot) if status is OrderStatus.UNKNOWN else ()
+        names = known_nodes(self._read(watcher)) if status is OrderStatus.UNKNOWN else ()
         return check_order(status, node, watcher.name, names)
 
 
@@ -254,7 +260,7 @@ class DrainNode(PlannedRingAction[api.DrainAsked]):
             lag=self._service.scoring.lag,
         )
         self._obeyed(watcher, node, command)
-        order = watcher.look().drains.get(node)
+        order = self._read(watcher).standing_drains.get(node)
         until = "" if order is None or order.until is None else f" until {day(order.until)} UTC"
         text = f"{shown(node)} of the ring {shown(ring)} is to drain{until}."
         return Deed(text, self._event(watcher, "drain", by))
@@ -333,7 +339,7 @@ class WeighNode(PlannedRingAction[api.WeightAsked]):
         watcher, _ = ring_of(self._service, ring)
         reply = self._service.store.run(weigh(watcher.keys, weights={node: weight}, by=by))
         if reply.unknown is not None:
-            raise UnknownNodeError(node, ring, known_nodes(watcher.look().snapshot))
+            raise UnknownNodeError(node, ring, known_nodes(self._read(watcher)))
         what = "its own weight" if weight is None else f"the weight {weight:g}"
         if not reply.changed:
             return Deed(f"{shown(node)} of the ring {shown(ring)} has {what} already.")
