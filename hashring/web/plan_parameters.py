@@ -29,14 +29,14 @@ class PlannedRingChange:
     Attributes:
         join, leave: names.
         weights: by name, of nodes that join or stay.
-        replicas: points of a node of weight 1.
+        replicas: points of a node of weight 1 that joins; ``None`` for as many as most have.
         placement: where nodes that join put their points.
     """
 
     join: Sequence[str] = ()
     leave: Sequence[str] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
-    replicas: int = 16
+    replicas: int | None = None
     placement: str = "random"
 
     @property
@@ -56,11 +56,14 @@ def ring_change(*, lines: bool = False) -> PlannedRingChange:
         HTTPException: there is too much of something.
     """
     join, weights = _many("join", MOST_JOINING, lines), _many("weight", MOST_LEAVING, lines)
+    replicas = None
+    if request.args.get("replicas") is not None:
+        replicas = number_of(request, "replicas", 1, 1, MOST_REPLICAS)
     return PlannedRingChange(
         join,
         list_of(request, "leave", MOST_LEAVING),
         dict(_weight(text) for text in weights),
-        number_of(request, "replicas", 16, 1, MOST_REPLICAS),
+        replicas,
         request.args.get("placement", "random"),
     )
 

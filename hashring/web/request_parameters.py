@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 from flask import Request, abort
 from werkzeug.datastructures import MultiDict
 
+from hashring.core.placement import MAX_POINTS
 from hashring.errors import (
     ConfigError,
     EmptyRingError,
@@ -32,8 +33,8 @@ MOST_LEAVING: Final = 1000
 """How many may leave in one plan."""
 MOST_NODES: Final = 1000
 """How many nodes one answer lists."""
-MOST_REPLICAS: Final = 4096
-"""How many points a node of a plan may have."""
+MOST_REPLICAS: Final = MAX_POINTS
+"""How many points a node of a plan may have: as many as one may start with."""
 MOST_PARTITIONS: Final = 100_000
 """Partitions that a group may have to be planned for."""
 
