@@ -39,8 +39,8 @@ class Question:
         unforeseen: why there is no plan, where one is expected.
         lasting: whether it is asked how long the order stands.
         force: what the visitor must accept; empty for nothing.
-        weight: the weight that it is about, as typed, empty for a member's own; ``None`` when it
-            is about none.
+        weight: the weight that it is about, as the form sends it, empty for a node's or member's
+            own; ``None`` when it is about none.
         ready: whether it can be answered; otherwise a weight must be given first.
     """
 
@@ -119,3 +119,8 @@ class Action(ABC, Generic[A]):
 def weight_in_words(weight: float | None) -> str:
     """A weight that an order gives; ``None`` for its own."""
     return "its own weight again" if weight is None else f"the weight {weight:g}"
+
+
+def weight_in_form(weight: float | None) -> str:
+    """The same as a form sends it: what was typed may be a number to Python alone, as ``+2``."""
+    return "" if weight is None else repr(weight).removesuffix(".0")

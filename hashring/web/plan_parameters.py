@@ -62,7 +62,7 @@ def ring_change(*, lines: bool = False) -> PlannedRingChange:
     return PlannedRingChange(
         join,
         list_of(request, "leave", MOST_LEAVING),
-        dict(_weight(text) for text in weights),
+        dict(_weight(text, spaced=lines) for text in weights),
         replicas,
         request.args.get("placement", "random"),
     )
@@ -100,12 +100,19 @@ def _many(name: str, most: int, lines: bool) -> list[str]:
     return values
 
 
-def _weight(text: str) -> tuple[str, float]:
+def _weight(text: str, *, spaced: bool) -> tuple[str, float]:
+    """A node and its weight.
+
+    Args:
+        spaced: whether there may be spaces around the equals sign; otherwise they are of the name.
+    """
     # A node's name may hold an equals sign.
     name, _, number = text.rpartition("=")
+    name = name.strip() if spaced else name
     try:
-        return name.strip() or text, float(number)
+        weight = float(number)
     except ValueError:
-        raise ConfigError(
-            "weight", text, "give a node and its weight, such as worker-3=2"
-        ) from None
+        name = ""
+    if not name:
+        raise ConfigError("weight", text, "give a node and its weight, such as worker-3=2")
+    return name, weight

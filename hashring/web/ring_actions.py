@@ -30,7 +30,16 @@ from hashring.store.ring.ring_after_orders import (
 )
 from hashring.store.ring.ring_events import newest
 from hashring.web import api_types as api
-from hashring.web.base_action import NO_DRAIN, A, Action, Deed, Given, Question, weight_in_words
+from hashring.web.base_action import (
+    NO_DRAIN,
+    A,
+    Action,
+    Deed,
+    Given,
+    Question,
+    weight_in_form,
+    weight_in_words,
+)
 from hashring.web.page_templates import day, shown
 from hashring.web.request_parameters import ring_of, text_of, weight_of
 from hashring.web.ring_view import RingView
@@ -318,8 +327,9 @@ class WeighNode(PlannedRingAction[api.WeightAsked]):
             found = self._about_node(given, f"{asked}another weight?", "")
             return replace(found, weight="", ready=False)
         comes = "It adds points to its own, or gives some of them up, with its next heartbeat."
-        found = self._about_node(given, f"{asked}{weight_in_words(weight_of(text))}?", comes)
-        return replace(_foreseen(found, order), weight=text)
+        weight = weight_of(text)
+        found = self._about_node(given, f"{asked}{weight_in_words(weight)}?", comes)
+        return replace(_foreseen(found, order), weight=weight_in_form(weight))
 
     def order(self, given: Given) -> RingOrder:
         """To give a node another weight; its own, if none is given."""

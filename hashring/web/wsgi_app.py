@@ -92,11 +92,13 @@ class Limits:
         guard: knows the token, and who has to wait; ``None`` for no actions with a token.
         streams: all that are open, each of which takes a thread.
         turns: whose turn it is to do costly work.
+        acting: the same for those who may act, so that no reader keeps them waiting.
     """
 
     guard: Guard | None
     streams: Streams = field(default_factory=Streams)
     turns: Turns = field(default_factory=Turns)
+    acting: Turns = field(default_factory=Turns)
 
 
 def create_app(
@@ -146,7 +148,7 @@ def create_app(
     for routes in (
         PageRoutes(service, templates, pages, login=login, streams=streams, turns=turns),
         ApiRoutes(service, actions, login, base_path, streams=streams, turns=turns),
-        ConfirmRoutes(templates, actions, login, turns),
+        ConfirmRoutes(templates, actions, login, limits.acting),
         PlanRoutes(service, templates, login, turns),
         MonitoringRoutes(service),
         login,

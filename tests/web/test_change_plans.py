@@ -73,6 +73,19 @@ def test_a_plan_counts_points_as_the_nodes_of_the_ring_do(redis: Redis, visit: V
     assert re.search(r'name="replicas"[^>]* value="64"', visitor.page("/plan/ring", ring="ring"))
 
 
+def test_a_name_with_spaces_around_it_is_another_node_in_the_api(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, " a ", QUARTER)
+    visitor = visit(rings=["ring"])
+    told = visitor.json("/api/plan", ring="ring", weight=" a =5")
+    assert {flow["to"] for flow in told["flows"]} == {" a "}
+    # On the page, spaces around what is typed are of no name.
+    page = words(visitor.page("/plan/ring", ring="ring", weight="a = 5"))
+    assert re.search(r"From whom to whom From To Of the ring a a \d", page)
+
+
 @pytest.mark.parametrize("joining", [0, 5])
 def test_a_plan_whose_nodes_would_get_very_many_points_is_refused(
     redis: Redis, visit: Visit, joining: int
@@ -101,6 +114,7 @@ def test_a_plan_whose_nodes_would_get_very_many_points_is_refused(
         ({"leave": "nobody"}, 404, "nobody"),
         ({"join": "a"}, 400, "is on the ring already"),
         ({"join": "x", "weight": "x=heavy"}, 400, "such as worker-3=2"),
+        ({"join": "x", "weight": "2"}, 400, "such as worker-3=2"),
         ({"join": "x", "weight": "x=nan"}, 400, "is no weight"),
         ({"join": "x", "placement": "nowhere"}, 400, "placement"),
         ({"join": "x", "replicas": "0"}, 400, "a whole number from 1"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack, closing
 from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from redis import Redis
@@ -15,6 +17,8 @@ from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
 from hashring.web.actions import ACTIONS
+from hashring.web.costly_requests import AT_ONCE, WAITING
+from hashring.web.wsgi_app import Access, Limits
 from tests.conftest import eventually
 from tests.web.conftest import TOKEN, Visit, Visitor, nodes_on, put
 from tests.web.test_acting import form_token, sign_in
@@ -322,3 +326,38 @@ def test_the_api_has_the_plan_of_an_order_about_a_member(redis: Redis, visit: Vi
         eventually(lambda: counts() == [0, 8], "it hands over")
         assert plan("undrain", member="m")["after"] == {"m": 4, "n": 4}
         assert "No other member is left" in plan("drain", member="n")["note"]
+
+
+@pytest.mark.parametrize("typed", ["2", "+2", " 2", "2e0", "\u0662", "0_2", ".2e1"])
+def test_a_weight_that_a_page_shows_a_plan_for_can_be_ordered(
+    redis: Redis, visit: Visit, typed: str
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    asked = f"/act/weight?{urlencode({'ring': 'ring', 'node': 'a', 'weight': typed})}"
+    assert "the weight 2?" in visitor.client.get(asked).text
+    assert answered(visitor, asked).status_code == 303
+    with closing(RedisStore(redis, 5.0)) as store:
+        seen = store.run(snapshot(ring_keys("ring"), scoring=Scoring.expiry(0.0)))
+    assert seen.weights["a"].weight == 2
+
+
+def test_readers_who_ask_for_many_plans_keep_no_page_from_who_may_act(
+    redis: Redis, visit: Visit
+) -> None:
+    put(redis, "a", 0)
+    put(redis, "b", QUARTER)
+    limits = Limits(Access(token=TOKEN).guard())
+    visitor = visit(rings=["ring"], token=TOKEN, limits=limits)
+    sign_in(visitor)
+    with ExitStack() as stack:
+        for _ in range(AT_ONCE):
+            stack.enter_context(limits.turns.turn())
+        # As if as many as may were waiting.
+        limits.turns._asking += WAITING
+        assert visitor.get("/api/plan", ring="ring", leave="a").status_code == 503
+        question = words(visitor.page("/act/drain", ring="ring", node="a"))
+        limits.turns._asking -= WAITING
+    assert "Moves" in question
