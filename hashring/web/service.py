@@ -152,24 +152,41 @@ class Service:
         return self._pulse.failure
 
     @property
+    def answered(self) -> bool:
+        """Whether Redis has ever responded."""
+        return self._pulse.view is not None
+
+    @property
+    def search_failure(self) -> Failure | None:
+        """Why rings and groups cannot be looked for; ``None`` when they can."""
+        return self._names.failure
+
+    @property
+    def searched(self) -> bool:
+        """Whether all rings and groups were looked for once."""
+        return self._names.view is not None
+
+    @property
     def latency(self) -> float | None:
         """Seconds that the last round trip to Redis took; ``None`` before the first."""
         return self._pulse.view.latency if self._pulse.view else None
 
     @property
     def fault(self) -> str:
-        """What is wrong with the service itself; empty when nothing is."""
+        """What is wrong besides Redis' silence, so that not all is shown; empty when nothing is."""
         for watcher in (self._pulse, self._names):
             if not watcher.running and not self._stopped:
                 return f"{watcher} has ended"
             if watcher.fault is not None:
                 return f"{watcher}: {watcher.fault!r}"
+        if self._names.failure is not None:
+            return f"{self._names}: {self._names.failure.error}"
         return ""
 
     @property
     def ready(self) -> bool:
         """Whether Redis responded to the last request, and the service itself works."""
-        return self._pulse.view is not None and self._pulse.failure is None and not self.fault
+        return self.answered and self._pulse.failure is None and not self.fault
 
     @property
     def looks(self) -> int:
