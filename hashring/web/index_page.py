@@ -140,6 +140,8 @@ class IndexPage(LivePage):
                 f"{kind}s" for kind in ("ring", "group") if any(e.kind == kind for e in every)
             )
             headline = f"{len(wrong)} of {len(every)} {kinds} {verb} attention."
+        elif self._service.unwatched:
+            headline = "Not all rings and groups are watched."
         elif unknown:
             headline = "It is not known whether these are all rings and groups."
         elif every:

@@ -22,7 +22,7 @@ from hashring.errors import (
 from hashring.web.group_view import GroupView
 from hashring.web.page_templates import shown
 from hashring.web.ring_view import RingView
-from hashring.web.service import Service
+from hashring.web.service import NotWatched, Service
 from hashring.web.watchers import GroupWatcher, RingWatcher
 
 MAX_BODY: Final = 1 << 20
@@ -40,6 +40,7 @@ MOST_PARTITIONS: Final = 100_000
 
 _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
     (StoreError, 503),
+    (NotWatched, 503),
     (UnknownNodeError, 404),
     (UnknownMemberError, 404),
     (EmptyRingError, 409),
@@ -112,6 +113,7 @@ def ring_of(service: Service, name: str) -> tuple[RingWatcher, RingView]:
 
     Raises:
         StoreError: it could not be, so far.
+        NotWatched: there is no place for it.
         ConfigError: no ring can have that name.
     """
     watcher = service.ring(name)

@@ -60,7 +60,7 @@ class RingAction(Action[A]):
 
     def _read(self, watcher: RingWatcher) -> Snapshot:
         """The ring as it is in Redis now. The watcher's own reading is its thread's alone."""
-        return self._service.store.run(snapshot(watcher.keys, scoring=self._service.scoring))
+        return self._service.store.run(snapshot(watcher.keys, scoring=watcher.scoring))
 
     def _event(self, watcher: RingWatcher, kind: str, by: str) -> str:
         events = newest(self._service.store, watcher.keys.events, _RECENT)
@@ -125,7 +125,7 @@ class ForgetRing(RingAction[api.ForgetAsked]):
 
     def _do(self, asked: api.ForgetAsked, by: str) -> Deed:
         watcher, _ = ring_of(self._service, asked.ring)
-        command = forget(watcher.keys, scoring=self._service.scoring, by=by)
+        command = forget(watcher.keys, scoring=watcher.scoring, by=by)
         if self._service.store.run(command):
             text = f"The ring {shown(asked.ring)} was forgotten. It is back once a node joins it."
             return Deed(text, self._event(watcher, FORGET, by))
@@ -215,7 +215,7 @@ class PlannedRingAction(RingAction[A]):
             UnknownNodeError: there is no such node, and none of that name was there within a day.
         """
         watcher, view = ring_of(self._service, ring)
-        command = snapshot(watcher.keys, scoring=self._service.scoring, remembered=node)
+        command = snapshot(watcher.keys, scoring=watcher.scoring, remembered=node)
         seen = self._service.store.run(command)
         if not seen.remembered:
             _check_known(view, node)
@@ -266,7 +266,7 @@ class DrainNode(PlannedRingAction[api.DrainAsked]):
             by=by,
             seconds=asked.seconds,
             force=asked.force,
-            lag=self._service.scoring.lag,
+            lag=watcher.scoring.lag,
         )
         self._obeyed(watcher, node, command)
         order = self._read(watcher).standing_drains.get(node)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from hashring.core.readable import counted
 from hashring.errors import PermissionDenied
 from hashring.health import Health, Reason, State, unreadable, worst, worst_first
-from hashring.web.service import Service
+from hashring.web.service import MOST, Service
 from hashring.web.watchers import Watcher
 
 _UNREADABLE: Final = Health.of(
@@ -73,4 +74,8 @@ def doubts(service: Service) -> list[Reason]:
         return [Reason(State.UNKNOWN, text, remedy)]
     if not service.searched:
         return [Reason(State.UNKNOWN, "rings and groups are still being looked for")]
+    if service.unwatched:
+        what = counted(service.unwatched, "ring or group", "rings and groups")
+        text = f"{what} not watched: a service watches {MOST} at most"
+        return [Reason(State.UNKNOWN, text, "look at all of them", "hashring status")]
     return []

@@ -248,17 +248,18 @@ class RingWatcher(Watcher[RingView]):
 
     Attributes:
         new_events: those that the last look brought.
+        scoring: what its scores mean.
 
     Args:
         name: the ring's name.
-        scoring: what its scores mean.
+        scoring: as above.
     """
 
     def __init__(self, store: RedisStore, name: str, scoring: Scoring) -> None:
         self.keys = ring_keys(name)
         super().__init__(store, self.keys.channel)
         self.name = name
-        self._scoring = scoring
+        self.scoring = scoring
         self._events: tuple[RingEvent, ...] = ()
         self._parsed: dict[bytes, Replica] = {}
         self.hour = LastHour(min, max, max)
@@ -275,7 +276,7 @@ class RingWatcher(Watcher[RingView]):
 
     def _look(self) -> RingView:
         """Read the ring and what is new in its history."""
-        seen = self._store.run(snapshot(self.keys, scoring=self._scoring, parsed=self._parsed))
+        seen = self._store.run(snapshot(self.keys, scoring=self.scoring, parsed=self._parsed))
         if self._events:
             new = list(after(self._store, self.keys.events, self._events[-1].id))
             # After Redis came back empty the new ids may be smaller than the old ones.
@@ -286,7 +287,7 @@ class RingWatcher(Watcher[RingView]):
         else:
             kept = self._events
         events = (*kept, *new)[-EVENTS:]
-        view = RingView(self.name, seen, events, self._scoring, self.view)
+        view = RingView(self.name, seen, events, self.scoring, self.view)
         self._events, self.new_events = events, tuple(new)
         return view
 

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from hashring.drawing.charts import SMALL_CHART_CSS
 from hashring.drawing.partition_grid import GRID_CSS
 from hashring.drawing.ring_picture import PICTURE_CSS
-from hashring.errors import ConfigError, HashringError
+from hashring.errors import ConfigError, HashringError, StoreError
 from hashring.web.actions import Actions
 from hashring.web.allowed_hosts import HEADERS, Hosts, TrustedProxies
 from hashring.web.api_routes import ApiRoutes
@@ -211,8 +211,8 @@ def application(templates: Templates, access: Access) -> Flask:
 
     @app.errorhandler(HashringError)
     def _wrong(error: HashringError) -> Any:
-        status = status_of(error)
-        return _told(status, "Redis does not respond" if status == 503 else "No", str(error), {})
+        title = "Redis does not respond" if isinstance(error, StoreError) else "No"
+        return _told(status_of(error), title, str(error), {})
 
     @app.errorhandler(Exception)
     def _failed(error: Exception) -> Any:
