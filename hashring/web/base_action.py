@@ -12,6 +12,7 @@ from werkzeug.datastructures import MultiDict
 from hashring.core.groups.group_plan import Foresight
 from hashring.core.order_checks import checked_by
 from hashring.core.ring_plan import RingPlan
+from hashring.errors import RedisUnavailable
 from hashring.web import api_types as api
 from hashring.web.service import Service
 
@@ -107,9 +108,17 @@ class Action(ABC, Generic[A]):
             address: where the request came from, for the history.
 
         Raises:
+            RedisUnavailable: nobody knows whether it was done.
             HashringError: it was not done.
         """
-        return self._do(asked, f"{checked_by(asked.by)} (hashring serve, from {address})")
+        by = f"{checked_by(asked.by)} (hashring serve, from {address})"
+        try:
+            return self._do(asked, by)
+        except RedisUnavailable as error:
+            raise RedisUnavailable(
+                f"{error}. It may have been done all the same: look at the history before you do "
+                "it again"
+            ) from error
 
     @abstractmethod
     def _do(self, asked: A, by: str) -> Deed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from contextlib import ExitStack, closing
 from html import unescape
 from typing import Any
@@ -16,6 +18,7 @@ from hashring.store.group.commands import group_keys, read
 from hashring.store.redis_store import RedisStore
 from hashring.store.ring.commands import Scoring, snapshot
 from hashring.store.ring.key_names import ring_keys
+from hashring.web import service
 from hashring.web.actions import ACTIONS
 from hashring.web.costly_requests import AT_ONCE, WAITING
 from hashring.web.wsgi_app import Access, Limits
@@ -342,6 +345,32 @@ def test_a_weight_that_a_page_shows_a_plan_for_can_be_ordered(
     with closing(RedisStore(redis, 5.0)) as store:
         seen = store.run(snapshot(ring_keys("ring"), scoring=Scoring.expiry(0.0)))
     assert seen.weights["a"].weight == 2
+
+
+def test_an_order_that_redis_did_not_answer_may_have_been_given(
+    redis: Redis, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(redis, "a", 0, told={"named": True})
+    put(redis, "b", QUARTER)
+    monkeypatch.setattr(service, "_PATIENCE", 0.5)
+    visitor = visit(rings=["ring"], token=TOKEN)
+    sign_in(visitor)
+    form = form_token(visitor.client.get("/act/drain?ring=ring&node=a").text)
+    data = {"csrf": form, "ring": "ring", "node": "a"}
+    # Redis knows the script from now on, so it needs no second message.
+    assert act(visitor, "drain", ring="ring", node="a").status_code == 200
+    assert act(visitor, "undrain", ring="ring", node="a").status_code == 200
+    events, pid = redis.xlen("{ring}:events"), redis.info()["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        by_api = act(visitor, "drain", ring="ring", node="a")
+        by_page = visitor.client.post("/act/drain", data=data)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    for answer in (by_api, by_page):
+        assert answer.status_code == 503
+        assert "may have been done all the same: look at the history" in answer.text
+    eventually(lambda: redis.xlen("{ring}:events") > events, "it was done, indeed")
 
 
 def test_readers_who_ask_for_many_plans_keep_no_page_from_who_may_act(
