@@ -10,6 +10,7 @@ from hashring.cli.orders import (
     by_option,
     here,
     looked,
+    node_argument,
     obeyed,
     plan_option,
     show_drain,
@@ -21,7 +22,7 @@ from hashring.store.ring.ring_after_orders import undrained_ring
 
 
 @click.command("undrain")
-@click.argument("node")
+@node_argument
 @by_option
 @plan_option
 @ring_options()
