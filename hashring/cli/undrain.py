@@ -46,7 +46,9 @@ def command(settings: Settings, node: str, *, by: str | None, planned: bool) -> 
             seen, ring = looked(connection, settings, node)
             note = ""
             if node not in seen.drained:
-                why = "does not run" if node in seen.drains else "is not drained"
+                why = "is not drained"
+                if node in seen.drains:
+                    why = "has not obeyed the order yet" if node in ring else "does not run"
                 note = f"nothing moves: {printable(node)} {why}"
             after, exact = undrained_ring(seen, ring, node)
             show_order_plan(settings, ring, after, note, exact=exact)

@@ -48,6 +48,8 @@ from hashring.web.watchers import RingWatcher
 _RECENT: Final = 100  # events among which that of a deed is looked for
 _LAST: Final = "No other node is left: every key of the ring would be unserved."
 _NOT_ON_RING: Final = "It is not on the ring, so nothing moves until it joins."
+_NOT_RUNNING: Final = "It does not run, so nothing moves until it joins."
+_NOT_OBEYED: Final = "It has not obeyed the order to drain yet, so nothing moves."
 
 
 class RingAction(Action[A]):
@@ -298,8 +300,11 @@ class UndrainNode(PlannedRingAction[api.UndrainAsked]):
         ring, node = text_of(given, "ring"), text_of(given, "node")
         watcher, view, seen = self._looked(ring, node)
         if node not in seen.drained:
-            note = "It does not run, so nothing moves until it joins."
-            return RingOrder(watcher, view, None, note if node in seen.drains else NO_DRAIN)
+            note = NO_DRAIN
+            if node in seen.drains:
+                live = any(r.replica.node == node and not r.expired for r in seen.replicas)
+                note = _NOT_OBEYED if live else _NOT_RUNNING
+            return RingOrder(watcher, view, None, note)
         return RingOrder(watcher, view, lambda: undrained_ring(seen, view.ring, node))
 
     def _do(self, asked: api.UndrainAsked, by: str) -> Deed:

@@ -104,6 +104,8 @@ def test_an_order_about_a_node_that_does_not_run_is_seen_and_lifted(
     put(redis, "b", QUARTER)
     visitor = visit(rings=["ring"], token=TOKEN)
     assert act(visitor, "drain", ring="ring", node="a").status_code == 200
+    told = visitor.json("/api/plan/undrain", ring="ring", node="a")
+    assert told["note"] == "It has not obeyed the order to drain yet, so nothing moves."
     redis.zrem("ring", "0:a:0")
     redis.hdel("{ring}:nodes", "a")
     eventually(
