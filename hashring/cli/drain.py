@@ -11,6 +11,7 @@ from hashring.cli.orders import (
     here,
     lasting_option,
     looked,
+    node_argument,
     obeyed,
     plan_option,
     show_drain,
@@ -25,7 +26,7 @@ from hashring.store.ring.ring_after_orders import drained_ring
 
 
 @click.command("drain")
-@click.argument("node")
+@node_argument
 @lasting_option
 @click.option("--force", is_flag=True, help="Also if no other node is left to take over.")
 @by_option

@@ -10,6 +10,10 @@ from hashring.errors import ConfigError
 LONGEST: Final = 1e9
 """Seconds for which a drain may be ordered at most; without an end it lasts longer."""
 
+GREATEST_WEIGHT: Final = 1000.0
+"""The greatest weight that a ring's node may have by order; see also
+:data:`hashring.core.placement.MAX_POINTS`."""
+
 LONGEST_NAME: Final = 100
 """How many characters the name of a person who gives an order may have."""
 

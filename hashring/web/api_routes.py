@@ -94,7 +94,7 @@ class ApiRoutes:
         return Response(self._description, mimetype="application/json")
 
     def _status(self) -> Response:
-        return _json(api_answers.overview(*self._service.listed()))
+        return _json(api_answers.overview(self._service))
 
     # --- rings --------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class ConfirmRoutes:
         templates: what renders.
         actions: what can be done.
         login: who may do it.
-        turns: whose turn it is to do costly work.
+        turns: whose turn it is to do costly work, of those who may act.
     """
 
     def __init__(

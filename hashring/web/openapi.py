@@ -205,7 +205,12 @@ def _paths() -> dict[str, Any]:
                 "once.",
                 _many(MOST_LEAVING),
             ),
-            _query("replicas", "Points of a node that joins.", _whole(1, MOST_REPLICAS)),
+            _query(
+                "replicas",
+                "Points of a node of weight 1 that joins; as most nodes of the ring have, unless "
+                "given.",
+                _whole(1, MOST_REPLICAS),
+            ),
             _query(
                 "placement",
                 "Where nodes that join put their points.",

@@ -33,6 +33,7 @@ from hashring.core.groups.state import (
     check_partitions,
 )
 from hashring.core.readable import counted
+from hashring.core.value_checks import check_node_name
 from hashring.errors import ConfigError, UnknownMemberError
 
 
@@ -145,8 +146,8 @@ def foresee(
 
     Raises:
         UnknownMemberError: one that is to leave is not there.
-        ConfigError: one that is to join is there already, or the count cannot work, or there is
-            no such access type.
+        ConfigError: one that is to join is there already, or has a name that no member may have,
+            or the count cannot work, or there is no such access type.
         AssignorError: the assignor gave a wrong answer.
     """
     present = present_members(state, facts)
@@ -243,7 +244,7 @@ def _hypothetical(
     """The members there would be, and for those that would be gone who takes their place."""
     joiners = {}
     for joiner in join:
-        name = joiner if isinstance(joiner, str) else joiner.name
+        name = check_node_name(joiner if isinstance(joiner, str) else joiner.name)
         if (name in present and name not in leaving) or name in joiners:
             raise ConfigError("join", name, "is a member already")
         joiners[name] = 1.0 if isinstance(joiner, str) else joiner.weight
