@@ -52,6 +52,8 @@ _STATUS: Final[tuple[tuple[type[HashringError], int], ...]] = (
 
 def status_of(error: HashringError) -> int:
     """The HTTP status that tells of an error."""
+    if isinstance(error, ConfigError) and error.setting == "drain":  # of the last node or member
+        return 409
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
 
 

@@ -89,8 +89,9 @@ def test_the_last_node_is_drained_only_by_who_accepts_what_comes_of_it(
     sign_in(visitor)
     path = "/act/drain?ring=ring&node=a"
     assert "every key of the ring would be unserved" in visitor.client.get(path).text
+    assert act(visitor, "drain", ring="ring", node="a").status_code == 409
     refused = answered(visitor, path, seconds="900")
-    assert refused.status_code == 400
+    assert refused.status_code == 409
     assert "no other node is left" in unescape(refused.text)
     assert '<option value="900" selected>' in refused.text
     assert answered(visitor, path, force="1").status_code == 303
@@ -143,7 +144,7 @@ def test_a_program_drains_a_node_for_a_time(redis: Redis, visit: Visit) -> None:
     planned = visitor.json("/api/plan/drain", ring="ring", node="b")
     assert "every key of the ring would be unserved" in planned["note"]
     last = act(visitor, "drain", ring="ring", node="b")
-    assert (last.status_code, "no other node is left" in last.json["error"]) == (400, True)
+    assert (last.status_code, "no other node is left" in last.json["error"]) == (409, True)
 
 
 def test_a_node_gets_another_weight_after_a_look_at_the_plan(redis: Redis, visit: Visit) -> None:
@@ -252,7 +253,7 @@ def test_an_order_about_a_member_is_refused_with_the_reason(redis: Redis, visit:
             answer = act(visitor, what, group="orders", member="workr")
             assert (answer.status_code, "'worker'" in answer.json["error"]) == (404, True)
         last = act(visitor, "group-drain", group="orders", member="worker")
-        assert (last.status_code, "4 of 4 partitions" in last.json["error"]) == (400, True)
+        assert (last.status_code, "4 of 4 partitions" in last.json["error"]) == (409, True)
         assert (
             act(visitor, "group-weight", group="orders", member="worker", weight=-1)
             .json["error"]
