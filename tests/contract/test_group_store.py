@@ -97,6 +97,12 @@ def beaten(store: Store, keys: GroupKeys, member: MemberFacts, known: Beat | Non
     return found
 
 
+def expired(store: Store, keys: GroupKeys, member: MemberFacts) -> None:
+    """A member that has joined, and whose lease has ended."""
+    store.run(join(keys, member, TERMS))
+    store.run(beat(keys, member, 1e-6))
+
+
 def test_the_first_member_brings_the_terms(store: Store, keys: GroupKeys) -> None:
     assert store.run(read(keys)).standing() is None
     joined = store.run(join(keys, facts("a"), TERMS))
@@ -114,7 +120,7 @@ def test_a_name_in_use_is_not_given_away(store: Store, keys: GroupKeys) -> None:
 
 
 def test_a_name_whose_lease_has_ended_can_be_taken(store: Store, keys: GroupKeys) -> None:
-    store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
+    expired(store, keys, facts("a"))
     assert isinstance(store.run(join(keys, facts("a", B), TERMS)), Joined)
 
 
@@ -297,7 +303,7 @@ def test_a_renewal_brings_the_terms_if_they_are_others(store: Store, keys: Group
 
 
 def test_an_ended_lease_is_not_renewed(store: Store, keys: GroupKeys) -> None:
-    store.run(join(keys, facts("a"), replace(TERMS, ttl=1e-6)))
+    expired(store, keys, facts("a"))
     assert store.run(beat(keys, facts("a"), 1000.0)) is None
 
 
@@ -663,7 +669,7 @@ def test_members_whose_lease_has_ended_are_forgotten_with_the_decision(
     store: Store, keys: GroupKeys
 ) -> None:
     store.run(join(keys, facts("a"), TERMS))
-    store.run(join(keys, facts("b", B), replace(TERMS, ttl=1e-6)))
+    expired(store, keys, facts("b", B))
     step(store, keys)
     assert [member.name for member in store.run(read(keys)).facts.members] == ["a"]
 
